@@ -1,0 +1,41 @@
+# Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-spark lint format bench clean
+
+WORKERS ?= 3
+RUN := . .venv/env.sh &&
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: ## .venv, the project and its tools, Java
+	@scripts/setup.sh
+
+demo: setup ## a job on flight data: stopped with a savepoint, changed, and started again where it stopped
+	$(RUN) python examples/demo.py
+
+test: setup ## all tests: those without Spark side by side, those with Spark one after the other
+	$(RUN) pytest -n $(WORKERS) -m "not spark"
+	$(RUN) pytest -m spark
+
+test-fast: setup ## the tests without Spark
+	$(RUN) pytest -n $(WORKERS) -m "not spark"
+
+test-spark: setup ## the tests with Spark
+	$(RUN) pytest -m spark
+
+lint: setup ## style, types, and who may import whom
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+	$(RUN) python scripts/check_light_import.py
+
+format: setup ## rewrite in the project's style
+	$(RUN) ruff check --fix . && ruff format .
+
+bench: setup ## forkpoint and Spark's own ways side by side; writes bench.json
+	$(RUN) python benchmarks/run.py
+
+clean: ## everything that was made here, .venv apart
+	rm -rf .bench .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

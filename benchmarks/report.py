@@ -1,0 +1,87 @@
+"""Medians of the runs, side by side: a table to read and bench.json to keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from scenarios import Comparison, Measurement, Unit
+
+Results = Mapping[str, Sequence[Measurement]]  # scenario name → its runs
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One entry of bench.json. `ratio`: how many times better than the reference, whatever the unit."""
+
+    name: str
+    value: float
+    unit: Unit
+    reference: str | None
+    reference_value: float | None
+    ratio: float | None
+
+
+def in_unit(run: Measurement, unit: Unit) -> float:
+    return run.rows_per_second if unit == "rows/s" else statistics.median(run.epoch_seconds) * 1000
+
+
+def median(runs: Sequence[Measurement], unit: Unit) -> float:
+    return statistics.median(in_unit(run, unit) for run in runs)
+
+
+def figures(comparisons: Sequence[Comparison], results: Results) -> list[Figure]:
+    """One figure for each comparison of which all scenarios were run."""
+    found = []
+    for row in comparisons:
+        if row.forkpoint not in results or (row.reference and row.reference not in results):
+            continue
+        value = median(results[row.forkpoint], row.unit)
+        reference_value = ratio = None
+        if row.reference:
+            reference_value = median(results[row.reference], row.unit)
+            ratio = value / reference_value if row.unit == "rows/s" else reference_value / value
+        found.append(Figure(row.name, value, row.unit, row.reference, reference_value, ratio))
+    return found
+
+
+def runs_table(results: Results) -> Table:
+    table = Table(title="Every scenario: median (lowest to highest of its runs)", title_justify="left")
+    table.add_column("scenario")
+    for heading in ("runs", "rows/s", "ms/epoch"):
+        table.add_column(heading, justify="right")
+    for name, runs in results.items():
+        cells = []
+        for unit in ("rows/s", "ms/epoch"):
+            values = [in_unit(run, unit) for run in runs]
+            cells.append(f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})")
+        table.add_row(name, str(len(runs)), *cells)
+    return table
+
+
+def figures_table(rows: Sequence[Figure]) -> Table:
+    table = Table(title="forkpoint and its reference, medians; times: above 1 is ahead", title_justify="left")
+    table.add_column("work")
+    for heading in ("forkpoint", "reference", "unit", "times"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        reference = "" if row.reference_value is None else f"{row.reference_value:,.0f}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        table.add_row(row.name, f"{row.value:,.0f}", reference, row.unit, ratio)
+    return table
+
+
+def report(comparisons: Sequence[Comparison], results: Results, output: Path, console: Console) -> None:
+    """Print both tables; write `output` when there is anything of forkpoint's to report."""
+    console.print(runs_table(results))
+    rows = figures(comparisons, results)
+    if rows:
+        console.print(figures_table(rows))
+        output.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
+        console.print(f"written: {output}")

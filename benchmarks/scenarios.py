@@ -1,0 +1,116 @@
+"""What is measured, and the one line of JSON in which each side reports it.
+
+A *scenario* is one workload of one side, run in a process of its own:
+
+    python benchmarks/spark_reference.py NAME
+    python benchmarks/forkpoint_side.py NAME
+
+prints `Measurement` as JSON on the last line of its standard output. A *comparison* puts one scenario of each side in
+a row of the report. All work is on the same bids (benchmarks/data.py): count and sum of the amounts by key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+CORES = 2  # of either side: local[2], two subtasks
+
+Unit = Literal["rows/s", "ms/epoch"]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One workload. `epochs` counts the warm-up epochs, which are left out of the figures.
+
+    `kind` is the way of doing it, in its side's own words; each side dispatches on it.
+    """
+
+    kind: str
+    rows_per_epoch: int
+    epochs: int
+    warm_up: int = 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row of the report. `reference` is None for a figure that stands alone."""
+
+    name: str
+    unit: Unit
+    forkpoint: str
+    reference: str | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one process measured, warm-up left out.
+
+    rows_per_second: all measured rows over all measured time.
+    epoch_seconds: each measured epoch's time, commit included.
+    rows: all rows the process worked on, warm-up included; the result was compared with the expected one key by key.
+    """
+
+    rows_per_second: float
+    epoch_seconds: list[float]
+    rows: int
+
+    @classmethod
+    def of_epochs(cls, epochs: list[tuple[int, float]], warm_up: int) -> Measurement:
+        """From (rows, seconds) of every epoch in order."""
+        steady = epochs[warm_up:]
+        if not steady:
+            raise ValueError(f"{len(epochs)} epochs, {warm_up} of them warm-up: nothing is left to measure")
+        rows_per_second = sum(rows for rows, _ in steady) / sum(seconds for _, seconds in steady)
+        return cls(rows_per_second, [seconds for _, seconds in steady], sum(rows for rows, _ in epochs))
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Measurement:
+        return cls(**json.loads(text))
+
+
+# A state call from Python costs Spark 100 µs and more, so those epochs have 500k rows: larger take minutes.
+SPARK_SCENARIOS = {
+    "transform_with_state_500k": Scenario("transform_with_state", 500_000, epochs=3),
+    "apply_in_pandas_500k": Scenario("apply_in_pandas", 500_000, epochs=3),
+    "jvm_aggregate_500k": Scenario("jvm_aggregate", 500_000, epochs=9),
+    "jvm_aggregate_2500k": Scenario("jvm_aggregate", 2_500_000, epochs=6),
+    "jvm_aggregate_1k": Scenario("jvm_aggregate", 1_000, epochs=60, warm_up=20),
+}
+
+FORKPOINT_SCENARIOS = {
+    "process_500k": Scenario("process", 500_000, epochs=9),
+    "process_2500k": Scenario("process", 2_500_000, epochs=6),
+    "aggregate_500k": Scenario("aggregate", 500_000, epochs=9),
+    "aggregate_2500k": Scenario("aggregate", 2_500_000, epochs=6),
+    "process_1k": Scenario("process", 1_000, epochs=60, warm_up=20),
+}
+
+COMPARISONS = (
+    Comparison(
+        "Python function with state, 500k-row epochs, vs transformWithState",
+        "rows/s", "process_500k", "transform_with_state_500k",
+    ),
+    Comparison(
+        "Python function with state, 500k-row epochs, vs applyInPandasWithState",
+        "rows/s", "process_500k", "apply_in_pandas_500k",
+    ),
+    Comparison("Python function with state, 2.5M-row epochs", "rows/s", "process_2500k", None),
+    Comparison(
+        "built-in aggregate, 500k-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "aggregate_500k", "jvm_aggregate_500k",
+    ),
+    Comparison(
+        "built-in aggregate, 2.5M-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "aggregate_2500k", "jvm_aggregate_2500k",
+    ),
+    Comparison(
+        "Python function with state, 1k-row epochs, vs Spark's JVM aggregation",
+        "ms/epoch", "process_1k", "jvm_aggregate_1k",
+    ),
+)  # fmt: skip

@@ -1,0 +1,169 @@
+"""Spark's own ways to keep a running count and sum by key, one scenario a process: the figures to compare with.
+
+    python benchmarks/spark_reference.py transform_with_state_500k
+
+Each reads the Parquet bids as a file stream in epochs of a fixed number of files, emits in update mode to the noop
+sink and keeps its state in RocksDB with changelog checkpoints. Settings that make epochs cheaper are on, so that Spark
+shows what it can do (see `session`). The time of an epoch is Spark's own `batchDuration`. After the query has ended,
+the state is read back through the state data source and compared with the expected totals, key by key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from data import HOME, check_totals, stage_input
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from scenarios import CORES, SPARK_SCENARIOS, Measurement, Scenario
+
+BIDS = "key bigint, amount bigint, ts bigint"
+TOTALS = "key bigint, count bigint, sum bigint"
+STATE = "count bigint, sum bigint"
+STREAMING = "org.apache.spark.sql.execution.streaming"  # the Java package
+
+
+def session(scratch: Path) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.driver.memory": "3g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.sql.streaming.stateStore.providerClass": f"{STREAMING}.state.RocksDBStateStoreProvider",
+        # Cheaper epochs than with the defaults: state is committed as a changelog instead of a snapshot, the log files
+        # are written without a forked process each, Python workers are reached without TCP.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("benchmark")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+class RunningTotals(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._totals = handle.getValueState("totals", STATE)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        count, total = self._totals.get() or (0, 0)
+        for row in rows:
+            count += 1
+            total += row.amount
+        self._totals.update((count, total))
+        yield Row(key=key[0], count=count, sum=total)
+
+    def close(self) -> None:
+        pass
+
+
+def running_totals_in_pandas(
+    key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    count, total = state.get if state.exists else (0, 0)
+    for frame in frames:
+        count += len(frame)
+        total += int(frame["amount"].sum())
+    state.update((count, total))
+    yield pd.DataFrame({"key": [key[0]], "count": [count], "sum": [total]})
+
+
+def transform_with_state(bids: DataFrame) -> DataFrame:
+    return bids.groupBy("key").transformWithState(RunningTotals(), TOTALS, "Update", "None")
+
+
+def apply_in_pandas(bids: DataFrame) -> DataFrame:
+    return bids.groupBy("key").applyInPandasWithState(
+        running_totals_in_pandas, TOTALS, STATE, "update", GroupStateTimeout.NoTimeout
+    )
+
+
+def jvm_aggregate(bids: DataFrame) -> DataFrame:
+    return bids.groupBy("key").agg(sf.count("*").alias("count"), sf.sum("amount").alias("sum"))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way of doing it: the query, and where the state data source shows its key, count and sum."""
+
+    query: Callable[[DataFrame], DataFrame]
+    columns: tuple[str, str, str]
+    options: dict[str, str] = field(default_factory=dict)
+
+
+KINDS = {
+    "transform_with_state": Kind(
+        transform_with_state, ("key.key", "value.count", "value.sum"), {"stateVarName": "totals"}
+    ),
+    "apply_in_pandas": Kind(apply_in_pandas, ("key.key", "value.groupState.count", "value.groupState.sum")),
+    "jvm_aggregate": Kind(jvm_aggregate, ("key.key", "value.count", "value.sum")),
+}
+
+
+def state_totals(spark: SparkSession, checkpoint: Path, kind: Kind) -> pa.Table:
+    state = spark.read.format("statestore").options(**kind.options).load(str(checkpoint))
+    return state.select(*map(sf.col, kind.columns)).toDF("key", "count", "sum").toArrow()
+
+
+def run(scenario: Scenario, scratch: Path) -> Measurement:
+    kind = KINDS[scenario.kind]
+    source, checkpoint = scratch / "input", scratch / "checkpoint"
+    files_per_epoch = stage_input(scenario.rows_per_epoch, scenario.epochs, source)
+    spark = session(scratch)
+    bids = spark.readStream.schema(BIDS).option("maxFilesPerTrigger", files_per_epoch).parquet(str(source))
+    writer = kind.query(bids).writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    query = writer.start(format="noop", outputMode="update")
+    query.awaitTermination()
+    epochs = [(done.numInputRows, done.batchDuration / 1000) for done in query.recentProgress if done.numInputRows]
+    if [rows for rows, _ in epochs] != [scenario.rows_per_epoch] * scenario.epochs:
+        raise AssertionError(f"expected {scenario.epochs} epochs of {scenario.rows_per_epoch} rows, got {epochs}")
+    check_totals(state_totals(spark, checkpoint, kind), source)
+    spark.stop()
+    return Measurement.of_epochs(epochs, scenario.warm_up)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", choices=SPARK_SCENARIOS)
+    parser.add_argument("--rows-per-epoch", type=int, help="instead of the scenario's own number")
+    parser.add_argument("--epochs", type=int, help="instead of the scenario's own number")
+    arguments = parser.parse_args()
+    stated = SPARK_SCENARIOS[arguments.scenario]
+    scenario = dataclasses.replace(
+        stated,
+        rows_per_epoch=arguments.rows_per_epoch or stated.rows_per_epoch,
+        epochs=arguments.epochs or stated.epochs,
+    )
+    HOME.mkdir(exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="spark-", dir=HOME))
+    try:
+        print(run(scenario, scratch).to_json())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

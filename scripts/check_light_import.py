@@ -1,0 +1,31 @@
+"""`import forkpoint` must stay light: no Spark, no server, no command line behind it.
+
+The import contracts see what the package's own modules name; this sees what a fresh interpreter really loads.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("pyspark", "starlette", "uvicorn", "click")
+
+
+def loaded_by_import() -> set[str]:
+    """Top-level names in `sys.modules` after `import forkpoint` in a fresh interpreter."""
+    program = "import sys, forkpoint; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
+    return set(done.stdout.split())
+
+
+def main() -> int:
+    found = sorted(loaded_by_import() & set(HEAVY))
+    if found:
+        print(f"`import forkpoint` loads {', '.join(found)}. See how: python -X importtime -c 'import forkpoint'")
+        return 1
+    print(f"`import forkpoint` loads none of {', '.join(HEAVY)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

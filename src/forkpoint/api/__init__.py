@@ -1,0 +1,24 @@
+"""What a user writes with: environment and streams."""
+
+from forkpoint.api.configuration import Configuration
+from forkpoint.api.ending import DataStreamSink
+from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResult, JobStatus
+from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
+from forkpoint.api.sinks import DataFrameSink
+from forkpoint.api.streams import DataStream, KeyedStream
+
+__all__ = [
+    "CheckpointSettings",
+    "CloseableIterator",
+    "Configuration",
+    "DataFrameSink",
+    "DataStream",
+    "DataStreamSink",
+    "ExecutionConfig",
+    "JobClient",
+    "JobExecutionResult",
+    "JobStatus",
+    "KeyedStream",
+    "StreamExecutionEnvironment",
+]

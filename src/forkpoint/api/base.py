@@ -1,0 +1,95 @@
+"""What every stream is made of: the edges that the next operator will read, and how to add that operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import GraphError
+from forkpoint.functions import Function, declared_states
+from forkpoint.graph.transformations import Edge, Forward, OperatorSpec, Partitioning, Transformation
+from forkpoint.types import TypeInformation
+
+if TYPE_CHECKING:
+    from forkpoint.api.environment import StreamExecutionEnvironment
+    from forkpoint.api.streams import DataStream
+
+
+class StreamBase:
+    """A stream is a set of edges (several after a union) with the type of their elements, None where it isn't known."""
+
+    def __init__(
+        self, env: StreamExecutionEnvironment, edges: tuple[Edge, ...], output_type: TypeInformation | None
+    ) -> None:
+        self._env = env
+        self._edges = edges
+        self._type = output_type
+
+    def get_type(self) -> TypeInformation | None:
+        """The type of the elements, None for untyped ones."""
+        return self._type
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment that the stream belongs to."""
+        return self._env
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges of the graph that an operator on this stream reads."""
+        return self._edges
+
+    def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
+        from forkpoint.api.streams import DataStream
+
+        return DataStream(self._env, edges, output_type)
+
+    def _partitioned(self, partitioning: Partitioning) -> tuple[Edge, ...]:
+        return tuple(replace(edge, partitioning=partitioning) for edge in self._edges)
+
+    def _add(self, spec: OperatorSpec, name: str, output_type: TypeInformation | None) -> Transformation:
+        transformation = Transformation(spec, name, self._edges, output_type)
+        self._env.add_operator(transformation)
+        return transformation
+
+    def _operator(self, spec: OperatorSpec, name: str, output_type: TypeInformation | None) -> DataStream:
+        return self._stream((Edge(self._add(spec, name, output_type)),), output_type)
+
+    def _source_of(self, asked: str) -> Transformation:
+        """The operator whose output this stream is; GraphError where it is keyed, united, spread or a side output."""
+        edge = self._edges[0]
+        if len(self._edges) == 1 and edge.tag is None and isinstance(edge.partitioning, Forward):
+            return edge.upstream
+        what = (
+            "a union" if len(self._edges) > 1
+            else "a side output" if edge.tag is not None
+            else f"a stream that was partitioned ({type(edge.partitioning).__name__})"
+        )  # fmt: skip
+        raise GraphError(
+            f"{asked} belongs right behind an operator, and this is {what}; say it on the operator's own stream"
+        )
+
+
+def check_function(func: Any, kind: type[Function], operator: str, *, keyed: bool) -> Any:
+    """The function, or GraphError where it is neither of its class nor a plain callable, or has state but no key."""
+    if not isinstance(func, kind) and (isinstance(func, Function) or not callable(func)):
+        raise GraphError(f"{operator}() takes a {kind.__name__} or a callable, not {func!r}")
+    states = declared_states(func) if isinstance(func, Function) else {}
+    if states and not keyed:
+        names = ", ".join(repr(d.name) for d in states.values())
+        raise GraphError(
+            f"{operator}({type(func).__name__}): state {names} belongs to keys, and the stream "
+            "has none; call key_by() first"
+        )
+    return func
+
+
+def function_name(func: Any) -> str:
+    """How to call an operator after its function: its name, or its class's; empty for a lambda."""
+    name = getattr(func, "__name__", None) or type(func).__name__
+    return "" if name == "<lambda>" else str(name)
+
+
+def operator_name(operator: str, func: Any) -> str:
+    """``map: parse`` for ``map(parse)``, ``map`` for a lambda."""
+    name = function_name(func)
+    return f"{operator}: {name}" if name else operator

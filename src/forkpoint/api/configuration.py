@@ -1,0 +1,262 @@
+"""Options by name: PyFlink's ``Configuration``, and what its keys mean here."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import Enum
+from typing import Any, TypeVar
+
+from forkpoint.errors import ConfigError
+from forkpoint.graph.options import (
+    CheckpointConfig,
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+    JobOptions,
+    RestartStrategy,
+)
+
+E = TypeVar("E", bound=Enum)
+Self = TypeVar("Self", bound="Configuration")
+
+
+@dataclass
+class Configuration:
+    """Options by Flink's keys, for ``get_execution_environment(configuration)`` and ``env.configure(...)``.
+
+    A plain dict does as well. Keys are checked where the configuration is applied.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def set_string(self: Self, key: str, value: str) -> Self:
+        """Set an option; returns the configuration, as all ``set_*`` methods do."""
+        return self._set(key, value)
+
+    def set_integer(self: Self, key: str, value: int) -> Self:
+        """Set an option that is a whole number."""
+        return self._set(key, value)
+
+    def set_float(self: Self, key: str, value: float) -> Self:
+        """Set an option that is a number."""
+        return self._set(key, value)
+
+    def set_boolean(self: Self, key: str, value: bool) -> Self:
+        """Set an option that is true or false."""
+        return self._set(key, value)
+
+    def get_string(self, key: str, default_value: str) -> str:
+        """An option as text, the default where it was not set."""
+        return str(self.values.get(key, default_value))
+
+    def get_integer(self, key: str, default_value: int) -> int:
+        """An option as a whole number; ConfigError where it is none."""
+        return int(_number(int)(key, self.values.get(key, default_value)))
+
+    def get_float(self, key: str, default_value: float) -> float:
+        """An option as a number; ConfigError where it is none."""
+        return float(_number(float)(key, self.values.get(key, default_value)))
+
+    def get_boolean(self, key: str, default_value: bool) -> bool:
+        """An option as true or false; ConfigError where it is neither."""
+        return parse_boolean(key, self.values.get(key, default_value))
+
+    def contains_key(self, key: str) -> bool:
+        """Whether an option was set."""
+        return key in self.values
+
+    def key_set(self) -> set[str]:
+        """The options that were set."""
+        return set(self.values)
+
+    def to_dict(self) -> dict[str, str]:
+        """All options as text."""
+        return {key: str(value) for key, value in self.values.items()}
+
+    def add_all(self: Self, other: Configuration, prefix: str = "") -> Self:
+        """Take over another configuration's options, their keys behind ``prefix``."""
+        for key, value in other.values.items():
+            self._set(prefix + key, value)
+        return self
+
+    def _set(self: Self, key: str, value: Any) -> Self:
+        self.values[key] = value
+        return self
+
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*\Z", re.IGNORECASE)
+_UNITS_MS = {
+    "": 1.0, "ms": 1.0, "milli": 1.0, "millis": 1.0, "millisecond": 1.0, "milliseconds": 1.0,
+    "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3, "seconds": 1e3,
+    "m": 6e4, "min": 6e4, "mins": 6e4, "minute": 6e4, "minutes": 6e4,
+    "h": 3.6e6, "hour": 3.6e6, "hours": 3.6e6, "d": 8.64e7, "day": 8.64e7, "days": 8.64e7,
+}  # fmt: skip
+
+
+def parse_duration_ms(key: str, value: Any) -> int:
+    """Milliseconds of a timedelta, a number of ms, or text such as ``"10 s"``, ``"5min"``, ``"250"``."""
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    match = _DURATION.match(str(value))
+    unit = None if match is None else _UNITS_MS.get(match[2].lower())
+    if match is None or unit is None:
+        raise ConfigError(f"{key} = {value!r} is no duration; write it as '500 ms', '10 s', '5 min', '6 h' or '7 d'")
+    return int(float(match[1]) * unit)
+
+
+def parse_boolean(key: str, value: Any) -> bool:
+    """True or false of a bool or its name."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{key} = {value!r} is neither 'true' nor 'false'")
+    return text == "true"
+
+
+def _number(kind: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    def parse(key: str, value: Any) -> Any:
+        try:
+            return kind(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{key} = {value!r} is no {'whole ' if kind is int else ''}number") from None
+
+    return parse
+
+
+def _member(enum: type[E]) -> Callable[[str, Any], E]:
+    def parse(key: str, value: Any) -> E:
+        if isinstance(value, enum):
+            return value
+        name = str(value).strip().upper().replace("-", "_")
+        if name not in enum.__members__:
+            raise ConfigError(f"{key} = {value!r} is none of {', '.join(enum.__members__)}")
+        return enum[name]
+
+    return parse
+
+
+def _text(key: str, value: Any) -> str:
+    return str(value)
+
+
+_BACKENDS = {"hashmap": "dict", "memory": "dict", "dict": "dict", "lmdb": "lmdb", "rocksdb": "rocksdb"}
+_STRATEGIES = {
+    "none": "none", "off": "none", "disable": "none",
+    "fixed-delay": "fixed-delay", "fixeddelay": "fixed-delay",
+    "exponential-delay": "exponential-delay", "exponentialdelay": "exponential-delay",
+    "failure-rate": "failure-rate", "failurerate": "failure-rate",
+}  # fmt: skip
+
+
+def _choice(choices: Mapping[str, str]) -> Callable[[str, Any], str]:
+    def parse(key: str, value: Any) -> str:
+        name = str(value).strip().lower()
+        if name not in choices:
+            raise ConfigError(f"{key} = {value!r} is none of {', '.join(sorted(choices))}")
+        return choices[name]
+
+    return parse
+
+
+Parser = Callable[[str, Any], Any]
+
+_JOB_KEYS: dict[str, tuple[str, Parser]] = {
+    "parallelism.default": ("parallelism", _number(int)),
+    "pipeline.max-parallelism": ("max_parallelism", _number(int)),
+    "pipeline.auto-watermark-interval": ("auto_watermark_interval_ms", parse_duration_ms),
+    "execution.checkpointing.dir": ("state_root", _text),
+    "execution.checkpointing.savepoint-dir": ("savepoint_directory", _text),
+    "state.backend.type": ("state_backend", _choice(_BACKENDS)),
+    "execution.engine": ("engine", _choice({"spark": "spark", "local": "local"})),
+}
+_CHECKPOINT_KEYS: dict[str, tuple[str, Parser]] = {
+    "execution.checkpointing.interval": ("interval_ms", parse_duration_ms),
+    "execution.checkpointing.mode": ("mode", _member(CheckpointingMode)),
+    "execution.checkpointing.timeout": ("timeout_ms", parse_duration_ms),
+    "execution.checkpointing.min-pause": ("min_pause_ms", parse_duration_ms),
+    "execution.checkpointing.tolerable-failed-checkpoints": ("tolerable_failures", _number(int)),
+    "execution.checkpointing.num-retained": ("num_retained", _number(int)),
+    "execution.checkpointing.externalized-checkpoint-retention": (
+        "retention", _member(ExternalizedCheckpointRetention),
+    ),
+}  # fmt: skip
+_RESTART_KEYS: dict[str, tuple[str, Parser]] = {
+    "restart-strategy.type": ("kind", _choice(_STRATEGIES)),
+    "restart-strategy.fixed-delay.attempts": ("attempts", _number(int)),
+    "restart-strategy.fixed-delay.delay": ("delay_ms", parse_duration_ms),
+    "restart-strategy.exponential-delay.initial-backoff": ("delay_ms", parse_duration_ms),
+    "restart-strategy.exponential-delay.max-backoff": ("max_delay_ms", parse_duration_ms),
+    "restart-strategy.exponential-delay.backoff-multiplier": ("multiplier", _number(float)),
+    "restart-strategy.exponential-delay.jitter-factor": ("jitter", _number(float)),
+    "restart-strategy.exponential-delay.reset-backoff-threshold": ("reset_after_ms", parse_duration_ms),
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff": ("attempts", _number(int)),
+    "restart-strategy.failure-rate.max-failures-per-interval": ("attempts", _number(int)),
+    "restart-strategy.failure-rate.failure-rate-interval": ("interval_ms", parse_duration_ms),
+    "restart-strategy.failure-rate.delay": ("delay_ms", parse_duration_ms),
+}
+_PARAMETERS = "pipeline.global-job-parameters"
+KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, _PARAMETERS)
+
+# Flink's options about things that don't exist here: taken without effect, so that its programs run.
+IGNORED_PREFIXES = (
+    "python.", "pipeline.", "jobmanager.", "taskmanager.", "rest.", "web.", "metrics.", "cluster.", "env.", "akka.",
+    "pekko.", "table.", "kubernetes.", "yarn.", "classloader.", "state.", "execution.buffer-timeout",
+    "execution.runtime-mode", "execution.checkpointing.",
+)  # fmt: skip
+_TYPO = 0.9  # an ignored key this similar to one that counts was meant to be that one
+
+
+def apply_configuration(options: JobOptions, configuration: Configuration | Mapping[str, Any]) -> JobOptions:
+    """The options with those of a configuration in their place.
+
+    A key that neither forkpoint nor Flink has, or a value that cannot be read, is a ConfigError naming it.
+    """
+    given = configuration.values if isinstance(configuration, Configuration) else configuration
+    for key in given:
+        if key not in KEYS:
+            ignored = key.startswith(IGNORED_PREFIXES)
+            near = difflib.get_close_matches(key, KEYS, 1, _TYPO if ignored else 0.6)
+            if near or not ignored:
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
+                raise ConfigError(f"there is no option {key!r}; {hint}")
+    changes = _parsed(given, _JOB_KEYS)
+    changes["checkpoint"] = replace(options.checkpoint, **_parsed(given, _CHECKPOINT_KEYS))
+    if any(key in given for key in _RESTART_KEYS):
+        changes["restart"] = _restart_strategy(given, options)
+    if _PARAMETERS in given:
+        changes["parameters"] = {**options.parameters, **_parameters(given[_PARAMETERS])}
+    return replace(options, **changes)
+
+
+def _parsed(given: Mapping[str, Any], keys: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
+    return {name: parse(key, given[key]) for key, (name, parse) in keys.items() if key in given}
+
+
+def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:
+    """A named type starts from that type's defaults; settings alone change the strategy at hand."""
+    type_key = "restart-strategy.type"
+    bases = {
+        "none": RestartStrategy.none(), "fixed-delay": RestartStrategy.fixed_delay(),
+        "exponential-delay": RestartStrategy.exponential_delay(), "failure-rate": RestartStrategy.failure_rate(),
+    }  # fmt: skip
+    base = bases[_choice(_STRATEGIES)(type_key, given[type_key])] if type_key in given else options.restart_strategy
+    mine = {k: v for k, v in _RESTART_KEYS.items() if k.startswith(f"restart-strategy.{base.kind}.")}
+    return replace(base, **_parsed(given, mine))
+
+
+def _parameters(value: Any) -> dict[str, str]:
+    """A mapping, or Flink's text form ``key:value,key:value``."""
+    if isinstance(value, Mapping):
+        return {str(k): str(v) for k, v in value.items()}
+    pairs = [part.partition(":") for part in str(value).split(",") if part.strip()]
+    if not all(separator for _, separator, _ in pairs):
+        raise ConfigError(f"{_PARAMETERS} = {value!r}: write it as 'key:value,key:value', or give a dict")
+    return {key.strip(): text.strip() for key, _, text in pairs}
+
+
+def checkpoint_config(options: JobOptions, **changes: Any) -> JobOptions:
+    """The options with some fields of their CheckpointConfig changed."""
+    checkpoint: CheckpointConfig = replace(options.checkpoint, **changes)
+    return replace(options, checkpoint=checkpoint)

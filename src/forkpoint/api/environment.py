@@ -1,0 +1,234 @@
+"""The environment: where a program begins, with its sources and options, and where it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
+from forkpoint.api.dataframes import check_frame, frame_type
+from forkpoint.api.results import JobClient, JobExecutionResult
+from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
+from forkpoint.api.streams import DataStream
+from forkpoint.connectors.base import Source
+from forkpoint.connectors.collection import CollectionSource
+from forkpoint.errors import ConfigError, GraphError
+from forkpoint.functions import WatermarkStrategy, to_ms
+from forkpoint.graph.options import CheckpointingMode, JobOptions, RestartStrategy, RuntimeExecutionMode
+from forkpoint.graph.transformations import DataFrameSpec, Edge, SourceSpec, Transformation
+from forkpoint.types import Types, infer_type, type_of
+
+DEFAULT_JOB_NAME = "forkpoint-job"
+
+
+class StreamExecutionEnvironment:
+    """Holds a job while it is being written, with its options. Methods that set something return the environment."""
+
+    def __init__(self, options: JobOptions | None = None) -> None:
+        self.options = options or JobOptions()
+        self._operators: list[Transformation] = []
+
+    @staticmethod
+    def get_execution_environment(
+        configuration: Configuration | Mapping[str, Any] | None = None,
+    ) -> StreamExecutionEnvironment:
+        """A new environment, with the options of the configuration."""
+        env = StreamExecutionEnvironment()
+        return env if configuration is None else env.configure(configuration)
+
+    # -- options
+
+    def configure(self, configuration: Configuration | Mapping[str, Any]) -> StreamExecutionEnvironment:
+        """Set options by Flink's keys, as in ``{"execution.checkpointing.interval": "10 s"}``.
+
+        Options about Flink's own machinery are taken without effect; ConfigError for unknown keys and wrong values.
+        """
+        self.options = apply_configuration(self.options, configuration)
+        return self
+
+    def get_config(self) -> ExecutionConfig:
+        """Job parameters and the watermark interval, to read and change."""
+        return ExecutionConfig(self)
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """The number of subtasks of operators that have none of their own; at least 1, else ConfigError."""
+        self.options = replace(self.options, parallelism=parallelism)
+        return self
+
+    def get_parallelism(self) -> int | None:
+        """The number of subtasks, None where the engine chooses."""
+        return self.options.parallelism
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """The number of key groups, and so the greatest parallelism: 1 to 32768, else ConfigError. 128 by default."""
+        self.options = replace(self.options, max_parallelism=max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The number of key groups."""
+        return self.options.max_parallelism
+
+    def enable_checkpointing(
+        self, interval: timedelta | int, mode: CheckpointingMode | None = None
+    ) -> StreamExecutionEnvironment:
+        """Take a checkpoint every so often (timedelta, or int ms; above 0, else ConfigError).
+
+        The job then restarts after failures, see ``set_restart_strategy``. An epoch ends with its checkpoint, so
+        results become visible at this pace.
+        """
+        changes: dict[str, Any] = {"interval_ms": to_ms(interval, "the checkpoint interval", minimum_ms=1)}
+        if mode is not None:
+            changes["mode"] = CheckpointingMode(mode)
+        self.options = checkpoint_config(self.options, **changes)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointSettings:
+        """The checkpoint options, to read and change."""
+        return CheckpointSettings(self)
+
+    def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
+        """Whether and when a failed job starts again: ``RestartStrategy.none()``, ``.fixed_delay(3, timedelta(...))`` …
+
+        By default: never with checkpointing off, with a growing delay and without limit with it on.
+        """
+        if not isinstance(strategy, RestartStrategy):
+            raise ConfigError(f"set_restart_strategy() takes a RestartStrategy, not {strategy!r}")
+        self.options = replace(self.options, restart=strategy)
+        return self
+
+    def set_state_root(self, root: str) -> StreamExecutionEnvironment:
+        """Keep checkpoints and savepoints below this path or URL, beyond the run; uids are needed then."""
+        if not root:
+            raise ConfigError("the state root is empty; give a path or a URL")
+        self.options = replace(self.options, state_root=str(root))
+        return self
+
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """Where savepoints go unless a path is given with the command. Below the state root by default."""
+        if not directory:
+            raise ConfigError("the savepoint directory is empty; give a path or a URL")
+        self.options = replace(self.options, savepoint_directory=str(directory))
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Where savepoints go, None for below the state root."""
+        return self.options.savepoint_directory
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Accepted for PyFlink programs without effect: bounded inputs run to their end in every mode."""
+        RuntimeExecutionMode(execution_mode)
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
+        """Accepted for PyFlink programs without effect: elements leave with their epoch."""
+        return self
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Accepted for PyFlink programs without effect: operators between two exchanges always run in one task."""
+        return self
+
+    # -- sources
+
+    def from_source(
+        self, source: Source, watermark_strategy: WatermarkStrategy, source_name: str, type_info: Any = None
+    ) -> DataStream:
+        """The elements of a source. ``type_info`` (``Types.*`` or a Python type) overrides the source's own type."""
+        if not isinstance(source, Source):
+            raise GraphError(f"from_source() takes a Source, not {source!r}; for a DataFrame there is from_dataframe()")
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise GraphError(f"from_source() takes a WatermarkStrategy, not {watermark_strategy!r}")
+        output_type = source.output_type() if type_info is None else type_of(type_info)
+        transformation = Transformation(SourceSpec(source, watermark_strategy), source_name, (), output_type)
+        return DataStream(self, (Edge(transformation),), output_type)
+
+    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+        """The elements of a list or other iterable, in order, then the end of input.
+
+        ``type_info``: ``Types.*`` or a Python type; without it, inferred from the elements. There are no watermarks
+        before the end unless ``assign_timestamps_and_watermarks`` makes some.
+        """
+        elements = list(collection)
+        if type_info is None:
+            type_info = infer_type(elements) if elements else Types.ANY()
+        output_type = type_of(type_info)
+        source = CollectionSource(elements, output_type)
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "collection", output_type)
+
+    def from_dataframe(
+        self,
+        frame: Any,
+        uid: str | None = None,
+        type: Any = None,
+        timestamp: str | None = None,
+        split: str | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
+        max_rows: int | None = None,
+    ) -> DataStream:
+        """The rows of a Spark DataFrame, streaming or not.
+
+        ``uid``: the source's, as by ``.uid()``. ``type``: a record type with the frame's columns as fields; without it,
+        elements are Rows with the frame's columns. ``timestamp``: the column with the elements' time. ``split``: the
+        column that names the split (as Kafka's partition), within which rows come in the order of time; without it, all
+        are one split. ``watermark_strategy``: no watermarks by default. ``max_rows``: about how many rows an epoch
+        takes at most, where the source can tell; its own options say so by default.
+        """
+        check_frame(frame, {"timestamp": timestamp, "split": split})
+        if max_rows is not None and max_rows < 1:
+            raise ConfigError(f"from_dataframe(max_rows={max_rows}): it must be at least 1, or None")
+        output_type = frame_type(frame) if type is None else type_of(type)
+        strategy = watermark_strategy or WatermarkStrategy.no_watermarks()
+        spec = DataFrameSpec(frame, strategy, timestamp, split, max_rows)
+        stream = DataStream(self, (Edge(Transformation(spec, "dataframe", (), output_type)),), output_type)
+        return stream if uid is None else stream.uid(uid)
+
+    # -- running
+
+    def add_operator(self, transformation: Transformation) -> None:
+        """Called by streams for each operator and sink that is added to them."""
+        self._operators.append(transformation)
+
+    @property
+    def transformations(self) -> tuple[Transformation, ...]:
+        """The ends of the job: all sinks, and operators whose output nobody reads, which run too, as in Flink."""
+        read = {id(edge.upstream) for operator in self._operators for edge in operator.inputs}
+        return tuple(operator for operator in self._operators if id(operator) not in read)
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run the job and wait for its end: that of its bounded inputs, or a stop from outside.
+
+        JobFailed where it failed for good; GraphError, ConfigError and RestoreRefused before anything runs.
+        """
+        from forkpoint.api import launch
+
+        self._check()
+        result: JobExecutionResult = launch.execute(self, job_name or DEFAULT_JOB_NAME)
+        self._operators.clear()
+        return result
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start the job and go on; the client tells about it and stops it."""
+        from forkpoint.api import launch
+
+        self._check()
+        client: JobClient = launch.execute_async(self, job_name or DEFAULT_JOB_NAME)
+        self._operators.clear()
+        return client
+
+    def collect(self, stream: DataStream, limit: int | None, job_name: str | None) -> Iterable[Any]:
+        """Run the job and yield a stream's elements; ``stream.execute_and_collect`` is the way to say it."""
+        from forkpoint.api import launch
+
+        # launch.collect takes the job as it is now, and yields only then.
+        elements: Iterable[Any] = launch.collect(stream, limit, job_name or DEFAULT_JOB_NAME)
+        self._operators.clear()
+        return elements
+
+    def close(self) -> None:
+        """Forget the operators that were added and not executed. Running jobs go on."""
+        self._operators.clear()
+
+    def _check(self) -> None:
+        if not self._operators:
+            raise GraphError("the job has no operators; add a source and a sink before execute()")

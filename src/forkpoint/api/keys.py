@@ -1,0 +1,243 @@
+"""key_by: from a selector to where the key is found in columns, and what type it has.
+
+A selector that does nothing but pick fields (``lambda e: e.room``, ``lambda e: (e.a, e[1])``) is recognised by calling
+it once with a probe that stands for an element. Whatever else it does with the probe aborts this, and the selector is
+then simply called with each element; so the recognition may miss, but it must never be wrong. As a probe does not
+notice ``is`` and calls that look at its type, functions whose code has branches, calls or stores are not tried at all.
+"""
+
+from __future__ import annotations
+
+import dis
+import operator
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from forkpoint.api.signatures import key_type_of
+from forkpoint.errors import GraphError
+from forkpoint.functions import KeySelector
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.types import Row, TypeInformation, Types, type_of
+
+BY_NAME = frozenset({"namedtuple", "dataclass", "struct", "row"})
+BY_INDEX = frozenset({"namedtuple", "tuple", "row"})
+BY_ITEM_NAME = frozenset({"row"})
+
+
+def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None) -> KeyBy:
+    """The partitioning for a selector: a callable, a KeySelector, a field's name or index, or a tuple of these two.
+
+    The key's type is ``key_type``, else that of the fields it is made of, else the selector's return annotation, else
+    ``Types.ANY()``. GraphError for a field that the input type does not have, or a selector of another kind.
+    """
+    shape = _Shape.of(input_type)
+    if isinstance(selector, str | int | tuple) and not isinstance(selector, bool):
+        picked = selector if isinstance(selector, tuple) else (selector,)
+        if not picked or not all(isinstance(p, str | int) and not isinstance(p, bool) for p in picked):
+            raise GraphError(f"key_by({selector!r}): a tuple of fields holds names and indices, at least one")
+        found = [shape.index_of(field, selector) for field in picked]
+        getters = [shape.getter(field, index) for field, index in zip(picked, found, strict=True)]
+        single = not isinstance(selector, tuple)
+        function: Callable[[Any], Any] = getters[0] if single else PickFields(tuple(getters))
+        indices = None if None in found else tuple(i for i in found if i is not None)
+    elif isinstance(selector, KeySelector):
+        function, (indices, single) = selector.get_key, traced(selector.get_key, shape)
+    elif callable(selector):
+        function, (indices, single) = selector, traced(selector, shape)
+    else:
+        raise GraphError(
+            f"key_by({selector!r}): a key selector is a callable, a field's name or index, or a tuple of "
+            "names and indices"
+        )
+    columns = None if indices is None else tuple(shape.columns[i] for i in indices)
+    return KeyBy(function, _key_type(key_type, indices, single, selector, shape), columns, single)
+
+
+def _key_type(
+    given: Any, indices: tuple[int, ...] | None, single: bool, selector: Any, shape: _Shape
+) -> TypeInformation:
+    if given is not None:
+        return type_of(given)
+    if indices is not None:
+        fields = [shape.types[i] for i in indices]
+        return fields[0] if single else Types.TUPLE(fields)
+    return key_type_of(selector, "get_key") or Types.ANY()
+
+
+@dataclass(frozen=True)
+class PickFields:
+    """A selector for the tuple of several fields."""
+
+    getters: tuple[Callable[[Any], Any], ...]
+
+    def __call__(self, element: Any) -> tuple[Any, ...]:
+        return tuple(getter(element) for getter in self.getters)
+
+
+@dataclass(frozen=True)
+class PickByName:
+    """A selector for one field by name, of elements whose type is not known: an attribute, or an entry of a dict."""
+
+    name: str
+
+    def __call__(self, element: Any) -> Any:
+        return element[self.name] if isinstance(element, Mapping) else getattr(element, self.name)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What is known about elements: their columns, and by what a field can be reached in the Python object.
+
+    ``known`` is False where there is no type. A type that is no record is one column, the element itself.
+    """
+
+    known: bool
+    record: bool
+    columns: tuple[str, ...]
+    types: tuple[TypeInformation, ...]
+    flavor: str
+
+    @staticmethod
+    def of(type: TypeInformation | None) -> _Shape:
+        if type is None:
+            return _Shape(False, False, (), (), "")
+        if type.fields is None:
+            return _Shape(True, False, tuple(type.column_names), (type,), "")
+        flavor = str(type.describe().get("flavor", ""))
+        return _Shape(True, True, tuple(f.name for f in type.fields), tuple(f.type for f in type.fields), flavor)
+
+    def index_of(self, field: str | int, selector: Any) -> int | None:
+        """The column of a field said by name or index; None where the type does not tell."""
+        if not self.record:
+            return None
+        if isinstance(field, str):
+            if field not in self.columns:
+                raise GraphError(
+                    f"key_by({selector!r}): the elements have no field {field!r}; they have {self._fields}"
+                )
+            return self.columns.index(field)
+        if not -len(self.columns) <= field < len(self.columns):
+            raise GraphError(f"key_by({selector!r}): there is no field {field}; the elements have {self._fields}")
+        return field % len(self.columns)
+
+    def getter(self, field: str | int, index: int | None) -> Callable[[Any], Any]:
+        """A function that takes the field out of an element."""
+        if index is None:
+            return PickByName(field) if isinstance(field, str) else operator.itemgetter(field)
+        if self.flavor in BY_INDEX:
+            return operator.itemgetter(index)
+        return operator.attrgetter(self.columns[index])
+
+    @property
+    def _fields(self) -> str:
+        return ", ".join(self.columns)
+
+
+class _Aborted(Exception):
+    """The selector does more than pick fields."""
+
+
+class _Probe:
+    """Stands for something of which nothing but its origin is known: every use of it ends the recognition."""
+
+    def _abort(self, *_: Any) -> NoReturn:
+        raise _Aborted
+
+    __getattribute__ = __getattr__ = __setattr__ = __delattr__ = _abort
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _abort
+    __hash__ = __bool__ = __repr__ = __str__ = __format__ = _abort
+    __reduce__ = __reduce_ex__ = __sizeof__ = __dir__ = _abort
+
+
+class _Field(_Probe):
+    """One field of the element. ``index`` is its column."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        object.__setattr__(self, "index", index)
+
+
+class _Element(_Probe):
+    """The element: its fields can be picked in the ways that its Python type has."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: _Shape) -> None:
+        object.__setattr__(self, "shape", shape)
+
+    def __getattribute__(self, name: str) -> Any:
+        shape = _shape_of(self)
+        if shape.flavor not in BY_NAME or name not in shape.columns:
+            raise _Aborted
+        if shape.flavor == "row" and hasattr(Row, name):  # a Row's own method hides the field
+            raise _Aborted
+        return _Field(shape.columns.index(name))
+
+    def __getitem__(self, item: Any) -> Any:
+        shape = _shape_of(self)
+        if type(item) is int and shape.flavor in BY_INDEX and -len(shape.columns) <= item < len(shape.columns):
+            return _Field(item % len(shape.columns))
+        if type(item) is str and shape.flavor in BY_ITEM_NAME and item in shape.columns:
+            return _Field(shape.columns.index(item))
+        raise _Aborted
+
+
+def _shape_of(element: _Element) -> _Shape:
+    shape: _Shape = object.__getattribute__(element, "shape")
+    return shape
+
+
+def traced(selector: Callable[[Any], Any], shape: _Shape) -> tuple[tuple[int, ...] | None, bool]:
+    """The columns that make up the key, and whether the key is the one column itself rather than a tuple.
+
+    (None, True) where the selector does anything but pick fields, or nothing is known about the elements.
+    """
+    nothing = (None, True)
+    if not shape.known or not picks_only(selector):
+        return nothing
+    element = _Element(shape)
+    try:
+        key = selector(element)
+    except Exception:  # whatever the probe led the selector to raise: it did more than pick fields
+        return nothing
+    if key is element:
+        return nothing if shape.record else ((0,), True)
+    if type(key) is _Field:
+        return (object.__getattribute__(key, "index"),), True
+    if type(key) is tuple and key and all(type(part) is _Field for part in key):
+        indices = tuple(object.__getattribute__(part, "index") for part in key)
+        return (indices, False) if len(set(indices)) == len(indices) else nothing
+    return nothing
+
+
+# Whatever could make the result depend on something else than which fields are picked, without the probe noticing:
+# what is looked up outside the function may change between now and the run.
+_FORBIDDEN_PREFIXES = (
+    "CALL", "PRECALL", "STORE_", "DELETE_", "IMPORT", "YIELD", "IS_OP", "MAKE_FUNCTION", "RAISE", "MATCH",
+    "RETURN_GENERATOR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE",
+)  # fmt: skip
+_JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
+
+
+def picks_only(selector: Any) -> bool:
+    """Whether a selector can be probed: straight code without calls, branches, names from outside or effects."""
+    if type(selector) in (operator.attrgetter, operator.itemgetter):
+        return True
+    function = selector.__func__ if isinstance(selector, types.MethodType) else selector
+    if not isinstance(function, types.FunctionType):
+        return False
+    owner = function.__code__.co_varnames[:1] if function is not selector else ()  # a method's own object may change
+    return not any(
+        i.opcode in _JUMPS
+        or (i.opname.startswith(_FORBIDDEN_PREFIXES) and not i.opname.startswith("STORE_FAST"))
+        or (i.opname.startswith("LOAD_FAST") and any(name in owner for name in _names(i.argval)))
+        for i in dis.get_instructions(function)
+    )
+
+
+def _names(argval: Any) -> tuple[Any, ...]:
+    """The variables of an instruction; some of newer Python versions load two."""
+    return argval if isinstance(argval, tuple) else (argval,)

@@ -1,0 +1,221 @@
+"""From a program to a running job: compile it, choose the engine, restore, drive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.api.results import JobClient, JobExecutionResult, JobStatus
+from forkpoint.connectors import CollectSink
+from forkpoint.driver.epochs import Steps
+from forkpoint.driver.executor import Executor
+from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.graph.compile import compile_graph
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.options import JobOptions
+from forkpoint.graph.transformations import Transformation
+from forkpoint.snapshot.storage import open_storage
+
+if TYPE_CHECKING:
+    from forkpoint.api.environment import StreamExecutionEnvironment
+    from forkpoint.api.streams import DataStream
+
+LOCAL_PARALLELISM = 2
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the surroundings of a program say about how it is run; the command line sets it.
+
+    ``options`` are laid over the program's own. ``job_name`` renames the job (a fork). ``on_driver`` is called with the
+    driver before the run begins, and gives back what to call at its end.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    job_name: str | None = None
+    restore: RestoreOptions = RestoreOptions()
+    on_driver: Callable[[JobDriver], Callable[[], None]] | None = None
+    steps: Steps | None = None
+
+
+_launch: ContextVar[Launch | None] = ContextVar("forkpoint_launch", default=None)
+
+
+@contextmanager
+def launching(launch: Launch) -> Iterator[None]:
+    """Programs that call ``execute()`` in here run as ``launch`` says."""
+    token = _launch.set(launch)
+    try:
+        yield
+    finally:
+        _launch.reset(token)
+
+
+@dataclass
+class Job:
+    """A compiled program with everything it runs with."""
+
+    name: str
+    graph: JobGraph
+    options: JobOptions
+    launch: Launch
+    temporary: str | None
+    driver: JobDriver
+
+    def run(self) -> Result:
+        ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
+        try:
+            return self.driver.run(restorer(self.driver, self.launch.restore))
+        finally:
+            if ended is not None:
+                ended()
+            if self.temporary is not None:
+                shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transformation]) -> Job:
+    """Compile the job and make its driver; nothing has run yet."""
+    launch = _launch.get() or Launch()
+    options = replace(env.options, **launch.options)
+    root = options.state_root or os.environ.get("FORKPOINT_STATE_ROOT")
+    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=root is not None)
+    temporary = None
+    if root is None:
+        if compiled.generated_uids:
+            warnings.warn(
+                "no state root is set: state lives as long as this process, and operators without a uid get a generated one "
+                f"({', '.join(compiled.generated_uids)})",
+                stacklevel=4,
+            )
+        root = temporary = tempfile.mkdtemp(prefix="forkpoint-")
+    executor, parallelism = make_executor(options)
+    name = launch.job_name or name
+    driver = JobDriver(
+        name, compiled.graph, options, open_storage(root), executor, parallelism=options.parallelism or parallelism,
+        local_dir=f"{tempfile.gettempdir()}/forkpoint-stores-{os.getuid()}/{uuid.uuid4().hex[:8]}", steps=launch.steps,
+    )  # fmt: skip
+    return Job(name, compiled.graph, options, launch, temporary, driver)
+
+
+def make_executor(options: JobOptions) -> tuple[Executor, int]:
+    """The engine's executor, and the parallelism that it would choose."""
+    engine = options.engine or os.environ.get("FORKPOINT_ENGINE") or "spark"
+    if engine == "local":
+        from forkpoint.local.executor import LocalExecutor
+
+        return LocalExecutor(), LOCAL_PARALLELISM
+    if engine == "spark":
+        from forkpoint.spark.engine import make_spark_executor
+
+        return make_spark_executor()
+    raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
+
+
+def execute(env: StreamExecutionEnvironment, name: str) -> JobExecutionResult:
+    job = prepare(env, name, env.transformations)
+    began = time.monotonic()
+    result = job.run()
+    return _result(job, result, began)
+
+
+def _result(job: Job, result: Result, began: float) -> JobExecutionResult:
+    status = JobStatus.CANCELED if result.outcome == "cancelled" else JobStatus.FINISHED
+    runtime = timedelta(seconds=time.monotonic() - began)
+    return JobExecutionResult(result.run, job.name, status, runtime, result.savepoint)
+
+
+def execute_async(env: StreamExecutionEnvironment, name: str) -> JobClient:
+    return RunningJob(prepare(env, name, env.transformations))
+
+
+class RunningJob(JobClient):
+    """A job on a thread of this process."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._began = time.monotonic()
+        self._result: Future[JobExecutionResult] = Future()
+        self._thread = threading.Thread(target=self._run, name=f"forkpoint-{job.name}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result.set_result(_result(self.job, self.job.run(), self._began))
+        except BaseException as error:
+            self._result.set_exception(error)
+
+    def get_job_id(self) -> str:
+        return self.job.driver.run_id
+
+    def get_job_status(self) -> Future[JobStatus]:
+        status: Future[JobStatus] = Future()
+        state = self.job.driver.status().state
+        if self._result.done():
+            failed = self._result.exception() is not None
+            status.set_result(JobStatus.FAILED if failed else self._result.result().status)
+        else:
+            names = {"starting": JobStatus.INITIALIZING, "restarting": JobStatus.RESTARTING}
+            status.set_result(names.get(state, JobStatus.RUNNING))
+        return status
+
+    def cancel(self) -> Future[None]:
+        self.job.driver.cancel()
+        done: Future[None] = Future()
+        self._result.add_done_callback(lambda _: done.set_result(None))
+        return done
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
+    ) -> Future[str]:
+        return self.job.driver.savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time).done
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
+        return self.job.driver.savepoint(savepoint_directory, label).done
+
+    def get_job_execution_result(self) -> Future[JobExecutionResult]:
+        return self._result
+
+
+def collect(stream: DataStream, limit: int | None, name: str) -> Iterator[Any]:
+    """Run the job and yield the stream's elements as their epochs are committed."""
+    sink = CollectSink()
+    env = stream.get_execution_environment()
+    stream.sink_to(sink).uid(f"collect-{uuid.uuid4().hex[:8]}")
+    job = prepare(env, name, env.transformations)
+    return _collected(job, sink)
+
+
+def _collected(job: Job, sink: CollectSink) -> Iterator[Any]:
+    running = RunningJob(job)
+    result = running.get_job_execution_result()
+    try:
+        while True:
+            done = result.done()
+            yield from sink.take()
+            if done:
+                result.result()
+                return
+            time.sleep(0.005)
+    finally:
+        if not result.done():
+            running.cancel()
+            try:
+                result.result()
+            except JobFailed:
+                pass
+
+

@@ -1,0 +1,49 @@
+"""Methods that say where elements go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.api.base import StreamBase
+from forkpoint.api.keys import key_by
+from forkpoint.functions import KeySelector
+from forkpoint.graph.transformations import Forward, Rebalance
+
+if TYPE_CHECKING:
+    from forkpoint.api.streams import DataStream, KeyedStream
+
+Selector = KeySelector | Callable[[Any], Any] | str | int | tuple[str | int, ...]
+
+
+class PartitionMixin(StreamBase):
+    """key_by, rebalance and its kin."""
+
+    def key_by(self, key_selector: Selector, key_type: Any = None) -> KeyedStream:
+        """Bring the elements of a key together, so that they can have state.
+
+        ``key_selector``: a callable or KeySelector, a field's name or index, or a tuple of names and indices.
+        ``key_type``: ``Types.*`` or a Python type; without it, the type of the fields that make up the key (also where
+        a callable only picks fields), else the callable's return annotation, else ``Types.ANY()``. Keys are compared
+        and stored by this type. GraphError for a field that the elements don't have.
+        """
+        from forkpoint.api.streams import KeyedStream
+
+        partitioning = key_by(key_selector, key_type, self._type)
+        return KeyedStream(self._env, self._partitioned(partitioning), self._type)
+
+    def rebalance(self) -> DataStream:
+        """Spread the elements over all subtasks, each split as a whole so that its order survives."""
+        return self._stream(self._partitioned(Rebalance()), self._type)
+
+    def rescale(self) -> DataStream:
+        """The same as ``rebalance``; Flink's distinction is about its network connections."""
+        return self.rebalance()
+
+    def shuffle(self) -> DataStream:
+        """The same as ``rebalance``: what is left to chance can't be repeated after a failure."""
+        return self.rebalance()
+
+    def forward(self) -> DataStream:
+        """Leave the elements where they are; takes back a ``rebalance`` or ``key_by`` on this stream."""
+        return self._stream(self._partitioned(Forward()), self._type)

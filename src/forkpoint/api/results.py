@@ -1,0 +1,109 @@
+"""What a running or finished job gives back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+
+class JobStatus(Enum):
+    """Where a job stands, in Flink's words."""
+
+    INITIALIZING = "INITIALIZING"
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
+    FAILING = "FAILING"
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    CANCELED = "CANCELED"
+    FINISHED = "FINISHED"
+    SUSPENDED = "SUSPENDED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job will not run on from here."""
+        return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
+
+
+@dataclass(frozen=True)
+class JobExecutionResult:
+    """How a job ended. ``savepoint``: the path of the one it was stopped with, None where there was none."""
+
+    job_id: str
+    job_name: str
+    status: JobStatus
+    net_runtime: timedelta
+    savepoint: str | None = None
+
+    def get_job_id(self) -> str:
+        """The job's id."""
+        return self.job_id
+
+    def get_net_runtime(self) -> int:
+        """How long the run took, in int milliseconds."""
+        return self.net_runtime // timedelta(milliseconds=1)
+
+
+class JobClient(ABC):
+    """A job that was started with ``execute_async``. Every future fails with JobFailed when the job does."""
+
+    @abstractmethod
+    def get_job_id(self) -> str:
+        """The job's id."""
+
+    @abstractmethod
+    def get_job_status(self) -> Future[JobStatus]:
+        """Where the job stands."""
+
+    @abstractmethod
+    def cancel(self) -> Future[None]:
+        """End the job without a savepoint; done when it has ended."""
+
+    @abstractmethod
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
+    ) -> Future[str]:
+        """End the job with a savepoint, atomically; the future has its path.
+
+        ``advance_to_end_of_event_time``: first let all timers and windows fire.
+        """
+
+    @abstractmethod
+    def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
+        """Make a savepoint while the job goes on; the future has its path."""
+
+    @abstractmethod
+    def get_job_execution_result(self) -> Future[JobExecutionResult]:
+        """How the job ends, once it has."""
+
+
+class CloseableIterator(Iterator[Any]):
+    """The elements of ``execute_and_collect``: iterate over it, within ``with`` or with ``close()`` at the end."""
+
+    def __init__(self, elements: Iterable[Any]) -> None:
+        self._elements = iter(elements)
+
+    def __next__(self) -> Any:
+        return next(self._elements)
+
+    def __enter__(self) -> CloseableIterator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the job, if it still runs. Nothing comes after this."""
+        close = getattr(self._elements, "close", None)
+        self._elements = iter(())
+        if close is not None:
+            close()

@@ -1,0 +1,154 @@
+"""The streams: what a program chains its operators on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from forkpoint.api.base import check_function, operator_name
+from forkpoint.api.ending import SinkMixin
+from forkpoint.api.naming import NamingMixin
+from forkpoint.api.partitioning import PartitionMixin
+from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.transforming import TransformMixin
+from forkpoint.errors import GraphError
+from forkpoint.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+    ReduceFunction,
+    as_keyed_process,
+    declared_states,
+)
+from forkpoint.graph.transformations import KeyBy, KeyedProcessSpec, MapWithStateSpec, ReduceSpec, RollingSpec
+from forkpoint.types import TypeInformation, Types, type_of
+
+
+class DataStream(TransformMixin, PartitionMixin, SinkMixin, NamingMixin):
+    """A stream of elements. Methods add operators to the job and return new streams; nothing runs yet."""
+
+
+class KeyedStream(DataStream):
+    """A stream whose elements are brought together by key, so that functions can keep state for each key.
+
+    Made by ``key_by``. What its operators emit is an ordinary stream again.
+    """
+
+    @property
+    def key(self) -> KeyBy:
+        """How the key is taken, and its type."""
+        partitioning = self._edges[0].partitioning
+        assert isinstance(partitioning, KeyBy)
+        return partitioning
+
+    def map(self, func: MapFunction | Callable[[Any], Any], output_type: Any = None) -> DataStream:
+        """One element out for each element in. A MapFunction may have state for the element's key."""
+        if not isinstance(func, MapFunction):
+            return super().map(func, output_type)
+        return self._with_key(func, MapFunction, "map", type_of_output(output_type, func, "map"))
+
+    def flat_map(
+        self, func: FlatMapFunction | Callable[[Any], Iterable[Any] | None], output_type: Any = None
+    ) -> DataStream:
+        """Any number of elements out for each element in. A FlatMapFunction may have state for the element's key."""
+        if not isinstance(func, FlatMapFunction):
+            return super().flat_map(func, output_type)
+        return self._with_key(
+            func, FlatMapFunction, "flat_map", type_of_output(output_type, func, "flat_map", many=True)
+        )
+
+    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
+        """The elements for which the function is true. A FilterFunction may have state for the element's key."""
+        if not isinstance(func, FilterFunction):
+            return super().filter(func)
+        return self._with_key(func, FilterFunction, "filter", self._type)
+
+    def process(self, func: KeyedProcessFunction, output_type: Any = None) -> DataStream:  # type: ignore[override]
+        """Any number of elements out, with state and timers of the key; see KeyedProcessFunction."""
+        if isinstance(func, ProcessFunction):
+            raise GraphError(
+                f"process({type(func).__name__}): on a keyed stream it takes a KeyedProcessFunction; derive from that, "
+                "or call process() ahead of key_by()"
+            )
+        if not isinstance(func, KeyedProcessFunction):
+            raise GraphError(f"process() takes a KeyedProcessFunction, not {func!r}")
+        declared_states(func)
+        found = type_of_output(output_type, func, "process_element", many=True)
+        return self._operator(KeyedProcessSpec(func), operator_name("process", func), found)
+
+    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
+        """The running reduction: each element comes out as the result over its key's elements so far.
+
+        ``func(result_so_far, element)`` returns the elements' own type, which is that of the state too.
+        """
+        check_function(func, ReduceFunction, "reduce", keyed=True)
+        if declared_states(func):
+            raise GraphError(
+                f"reduce({type(func).__name__}): the result so far is its only state; use process() for more"
+            )
+        return self._operator(ReduceSpec(func, self._state_type), operator_name("reduce", func), self._type)
+
+    def sum(self, position: int | str = 0) -> DataStream:
+        """Each element with its field (by index or name) replaced by the sum over the key's elements so far."""
+        return self._rolling("sum", position)
+
+    def min(self, position: int | str = 0) -> DataStream:
+        """Each element with its field replaced by the least so far; other fields are the key's first element's."""
+        return self._rolling("min", position)
+
+    def max(self, position: int | str = 0) -> DataStream:
+        """Each element with its field replaced by the greatest so far; other fields are the key's first element's."""
+        return self._rolling("max", position)
+
+    def min_by(self, position: int | str = 0) -> DataStream:
+        """For each element, the key's element with the least value of the field so far; of equals, the first."""
+        return self._rolling("min_by", position)
+
+    def max_by(self, position: int | str = 0) -> DataStream:
+        """For each element, the key's element with the greatest value of the field so far; of equals, the first."""
+        return self._rolling("max_by", position)
+
+    def map_with_state(
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream:
+        """``func(element, state or None) -> (output, new state or None)``, with one state for each key.
+
+        None as the new state removes it. ``state_type``: ``Types.*`` or a Python type. An annotation
+        ``-> tuple[Output, State | None]`` tells the output type where it isn't given.
+        """
+        return self._stateful("map_with_state", func, state_type, output_type, flat=False)
+
+    def flat_map_with_state(
+        self, func: Callable[[Any, Any], tuple[Iterable[Any] | None, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream:
+        """As ``map_with_state`` with many outputs: ``func(element, state) -> (iterable or None, new state)``."""
+        return self._stateful("flat_map_with_state", func, state_type, output_type, flat=True)
+
+    @property
+    def _state_type(self) -> TypeInformation:
+        return self._type or Types.ANY()
+
+    def _with_key(
+        self, func: MapFunction | FlatMapFunction | FilterFunction, kind: type[Function], operator: str,
+        output_type: TypeInformation | None,
+    ) -> DataStream:  # fmt: skip
+        check_function(func, kind, operator, keyed=True)
+        return self._operator(KeyedProcessSpec(as_keyed_process(func)), operator_name(operator, func), output_type)
+
+    def _rolling(self, kind: Literal["sum", "min", "max", "min_by", "max_by"], position: int | str) -> DataStream:
+        fields = self._type.fields if self._type is not None else None
+        if fields is not None:
+            names = [f.name for f in fields]
+            known = position in names if isinstance(position, str) else -len(names) <= position < len(names)
+            if not known:
+                raise GraphError(f"{kind}({position!r}): the elements have no such field; they have {', '.join(names)}")
+        return self._operator(RollingSpec(kind, position, self._state_type), f"{kind}({position})", self._type)
+
+    def _stateful(self, operator: str, func: Any, state_type: Any, output_type: Any, *, flat: bool) -> DataStream:
+        if not callable(func):
+            raise GraphError(f"{operator}() takes a callable func(element, state), not {func!r}")
+        found = type_of_output(output_type, func, "__call__", many=flat, with_state=True)
+        return self._operator(MapWithStateSpec(func, type_of(state_type), flat), operator_name(operator, func), found)

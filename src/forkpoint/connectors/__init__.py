@@ -1,0 +1,43 @@
+"""Sources and sinks: what they are (``base``), and those that come with forkpoint, one module for each system."""
+
+from forkpoint.connectors.base import (
+    JSON,
+    Elements,
+    Sink,
+    SinkBatch,
+    SinkContext,
+    SinkWriter,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+    SplitRange,
+)
+from forkpoint.connectors.collect_sink import CollectSink
+from forkpoint.connectors.collection import CollectionSource
+from forkpoint.connectors.counter import CounterSource
+from forkpoint.connectors.discard_sink import DiscardSink
+from forkpoint.connectors.file_sink import FileSink
+from forkpoint.connectors.file_source import FileSource
+from forkpoint.connectors.print_sink import PrintSink
+from forkpoint.connectors.staging_sink import StagingSink
+
+__all__ = [
+    "JSON",
+    "CollectSink",
+    "CollectionSource",
+    "CounterSource",
+    "DiscardSink",
+    "Elements",
+    "FileSink",
+    "FileSource",
+    "PrintSink",
+    "Sink",
+    "SinkBatch",
+    "SinkContext",
+    "SinkWriter",
+    "Source",
+    "SourceReader",
+    "SplitEnumerator",
+    "SplitRange",
+    "StagingSink",
+]

@@ -1,0 +1,187 @@
+"""What a source and a sink are. Everything that reads from or writes to the outside world implements these classes.
+
+**A source** is Flink's split model with the driver in charge of positions. In each epoch the driver asks the source's
+``SplitEnumerator`` what to read next and gets ``SplitRange`` values; tasks read them with a ``SourceReader``; the
+enumerator's ``position`` goes into the epoch's manifest and nowhere else.
+
+*At a crash*: before the manifest is written, the epoch never happened. The next start makes a new enumerator at the
+last manifest's position and plans again, perhaps with other cuts. After it is written, the ranges are never planned
+again. A task that fails inside an epoch reads the same range again and must find the same elements.
+
+**A sink** is a two-phase commit with the manifest as the commit point. A ``SinkWriter`` stages one subtask's output of
+one epoch under a name of its own and describes it in committables; these go into the manifest; then the driver calls
+``Sink.commit``, which makes the output visible.
+
+*At a crash*: before the manifest, what was staged is garbage, which ``cleanup`` removes at the next start. Between
+manifest and commit, or in the middle of a commit, the next start calls ``commit`` again with the same committables. So
+a commit must be idempotent, and must never fail because part of it was done before.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.types import TypeInformation
+
+JSON: TypeAlias = Any
+"""A value that survives a round trip through JSON: None, bool, int, float, str, list, dict with str keys."""
+
+Elements: TypeAlias = pa.RecordBatch | list[Any]
+"""A run of elements: columns named as the output type's ``column_names``, or the elements themselves."""
+
+
+@dataclass(frozen=True)
+class SplitRange:
+    """A stretch of one split, read by one task in one epoch.
+
+    A split is the unit whose elements have an order of their own: (``piece``, place in the range). Pieces of one split
+    may be read by several tasks at once; ``piece`` counts from 0 within the epoch. ``start`` and ``end`` say where the
+    range lies, in the source's own terms. ``rows`` is the number of elements, as far as it is known beforehand: a bound
+    for balancing work, not a promise. ``info`` is whatever else the reader needs.
+    """
+
+    split: str
+    piece: int
+    start: JSON
+    end: JSON
+    rows: int | None = None
+    info: JSON = None
+
+
+class SplitEnumerator(ABC):
+    """Decides, on the driver, what each epoch reads. Made by ``Source.create_enumerator``; used by one thread."""
+
+    @abstractmethod
+    def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
+        """What the next epoch reads: about ``max_rows`` elements at most; nothing if there is nothing now.
+
+        Advances ``position``. Where the source can, it cuts the work into at least ``parallelism_hint`` pieces of about
+        the same size. Does not wait for data.
+        """
+
+    @property
+    @abstractmethod
+    def position(self) -> JSON:
+        """Where the source is after all planned ranges; ``create_enumerator`` resumes exactly there.
+
+        Stored in every manifest and savepoint: keep it small, and readable by later versions of the program.
+        """
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether the source is bounded and all of it has been planned."""
+
+    def close(self) -> None:  # noqa: B027  (nothing to close is the common case)
+        """Let go of connections and files; called once, also after a failure."""
+
+
+class SourceReader(ABC):
+    """Reads ranges, in a task. One reader may be given several ranges, one after the other."""
+
+    @abstractmethod
+    def read(self, range: SplitRange) -> Iterator[Elements]:
+        """The elements of a range in their order, in runs of any length. Reading again gives the same elements."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of connections and files; called once, also after a failure."""
+
+
+class Source(ABC):
+    """A description of where elements come from. It is shipped to the tasks (by cloudpickle) and holds no
+    connections.
+    """
+
+    default_limit: ClassVar[int] = 1_000_000
+    """How many elements an epoch reads at most, unless the job says otherwise."""
+
+    def output_type(self) -> TypeInformation | None:
+        """The elements' type; None if it isn't known, in which case readers yield lists of elements."""
+        return None
+
+    @property
+    @abstractmethod
+    def bounded(self) -> bool:
+        """Whether the source ends by itself; a job ends when all its sources have."""
+
+    @abstractmethod
+    def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
+        """An enumerator at ``position`` (as some enumerator of this source gave it), or at the start for None."""
+
+    @abstractmethod
+    def create_reader(self) -> SourceReader:
+        """A reader, made in the task that reads."""
+
+
+class SinkBatch(Protocol):
+    """A run of elements as a sink gets it. ``values`` are made from columns when they are first asked for."""
+
+    @property
+    def values(self) -> list[Any]: ...
+
+    @property
+    def table(self) -> pa.RecordBatch | None:
+        """The elements as columns, if they still are; named as ``type.column_names``."""
+
+    @property
+    def timestamps(self) -> npt.NDArray[np.int64] | None:
+        """Event times in ms since 1970, if the stream has them."""
+
+    @property
+    def type(self) -> TypeInformation | None:
+        """The stream's type, if it is known."""
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """Whose output a writer stages. ``attempt`` is unique among all attempts at this epoch, of this run and others."""
+
+    uid: str
+    job: str
+    epoch: int
+    subtask: int
+    attempt: str
+
+
+class SinkWriter(ABC):
+    """Stages the output of one subtask in one epoch. Nothing it writes may be visible before ``Sink.commit``."""
+
+    @abstractmethod
+    def write(self, batch: SinkBatch) -> None:
+        """Take elements; they are in the stream's order."""
+
+    @abstractmethod
+    def prepare_commit(self) -> list[JSON]:
+        """Make everything durable and return what ``Sink.commit`` needs; called once, last. Kept in the manifest."""
+
+    def abort(self) -> None:  # noqa: B027
+        """The task has failed: let go of resources, and remove what was staged as far as possible."""
+
+
+class Sink(ABC):
+    """A description of where elements go. It is shipped to the tasks (by cloudpickle) and holds no connections."""
+
+    @abstractmethod
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        """A writer for one subtask in one epoch; made in the task."""
+
+    def commit(self, committables: list[JSON], epoch: int) -> None:  # noqa: B027
+        """Make an epoch's output visible. On the driver, after the manifest; idempotent: it may come again after a
+        crash.
+
+        ``committables`` are those of all subtasks, in the order of subtasks, of the attempts the manifest names.
+        """
+
+    def cleanup(self, uid: str, job: str, before_epoch: int | None = None) -> None:  # noqa: B027
+        """Remove what attempts staged that no manifest names: of epochs below ``before_epoch``, or of all epochs.
+
+        On the driver: at each start, once the last manifest's commit has been repeated (with None), and after epochs in
+        which tasks failed (with the next epoch). Touches only what this sink (``uid`` of ``job``) staged.
+        """

@@ -1,0 +1,110 @@
+"""A list as a source: for tests, examples and small reference data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator, SplitRange
+from forkpoint.errors import ConfigError, RestoreRefused
+from forkpoint.types import TypeInformation, type_of
+
+
+class CollectionSource(Source):
+    """The elements of a list, in order, then the end.
+
+    The elements are part of the source and travel to the tasks once, with the program; positions are indices into the
+    list. ``splits`` takes a list of lists instead, one for each split, as if they came from a topic with partitions:
+    order holds within each, and an epoch reads from those that are furthest behind first.
+    ``type`` is a ``TypeInformation`` or annotation; without it elements are passed on as they are.
+    """
+
+    def __init__(
+        self, elements: Iterable[Any] = (), type: Any = None, *, splits: Sequence[Iterable[Any]] | None = None
+    ) -> None:
+        head = list(elements)
+        if splits is not None and head:
+            raise ConfigError("CollectionSource: give either elements or splits=[[...], [...]], not both")
+        self._type = None if type is None else type_of(type)
+        self._splits: tuple[list[Any], ...] = (head,) if splits is None else tuple(list(s) for s in splits)
+
+    def output_type(self) -> TypeInformation | None:
+        return self._type
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
+        return _CollectionEnumerator([len(s) for s in self._splits], position)
+
+    def create_reader(self) -> SourceReader:
+        return _CollectionReader(self._splits)
+
+
+class _CollectionEnumerator(SplitEnumerator):
+    """Position: ``{"0": n, "1": m, …}``, the number of elements planned of each split."""
+
+    def __init__(self, sizes: list[int], position: JSON | None) -> None:
+        self._sizes = sizes
+        self._next = [0] * len(sizes)
+        for split, index in (position or {}).items():
+            # A split that has gone since is complete only if nothing of it is missed: that cannot be known, so refuse.
+            if int(split) >= len(sizes) or index > sizes[int(split)]:
+                raise RestoreRefused(
+                    f"CollectionSource: the saved position is element {index} of split {split}, but the program's "
+                    f"collection has splits of {sizes} elements. Give it at least what was read before, or give the "
+                    "source a new uid to start it from its beginning"
+                )
+            self._next[int(split)] = index
+
+    def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
+        shares = fair_shares([n - i for n, i in zip(self._sizes, self._next, strict=True)], self._next, max_rows)
+        ranges = []
+        active = sum(1 for s in shares if s)
+        for split, share in enumerate(shares):
+            start = self._next[split]
+            pieces = max(1, min(share, -(-parallelism_hint // max(active, 1))))
+            cuts = [start + share * i // pieces for i in range(pieces + 1)]
+            for piece, (a, b) in enumerate(pairwise(cuts)):
+                if b > a:
+                    ranges.append(SplitRange(str(split), piece, a, b, b - a))
+            self._next[split] = start + share
+        return ranges
+
+    @property
+    def position(self) -> JSON:
+        return {str(split): index for split, index in enumerate(self._next)}
+
+    @property
+    def finished(self) -> bool:
+        return self._next == self._sizes
+
+
+class _CollectionReader(SourceReader):
+    def __init__(self, splits: tuple[list[Any], ...]) -> None:
+        self._splits = splits
+
+    def read(self, range: SplitRange) -> Iterator[list[Any]]:
+        yield self._splits[int(range.split)][range.start : range.end]
+
+
+def fair_shares(left: list[int], done: list[int], budget: int) -> list[int]:
+    """How many elements to take from each split: ``budget`` in all, so that those furthest behind catch up first."""
+    shares = [0] * len(left)
+    order = sorted(range(len(left)), key=lambda s: done[s])
+    while budget > 0:
+        open_splits = [s for s in order if shares[s] < left[s]]
+        if not open_splits:
+            break
+        level = min(done[s] + shares[s] for s in open_splits)
+        lowest = [s for s in open_splits if done[s] + shares[s] == level]
+        # Raise the lowest to the next level, or to the end of the shortest, or as far as the budget goes.
+        above = [done[s] + shares[s] - level for s in open_splits if done[s] + shares[s] > level]
+        step = min([left[s] - shares[s] for s in lowest] + above + [max(1, budget // len(lowest))])
+        for s in lowest:
+            take = min(step, budget)
+            shares[s] += take
+            budget -= take
+    return shares

@@ -1,0 +1,82 @@
+"""A source as a user would write one: numbers from 0 up, with a position of its own.
+
+Three small classes. The *source* is a description: it travels to the tasks and holds nothing open. The *enumerator*
+lives on the driver and says what each epoch reads; after a crash a new one gets the last committed ``position`` and
+goes on from there, so each number is counted exactly once. The *reader* turns a range into elements, in a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator, SplitRange
+from forkpoint.errors import ConfigError
+from forkpoint.types import TypeInformation, Types
+
+
+class CounterSource(Source):
+    """0, 1, 2, …: up to (without) ``stop``, or for ever.
+
+    ``start`` is the first number. ``per_epoch`` limits how far an epoch counts, as a number without end would
+    otherwise fill every epoch to the job's limit.
+    """
+
+    def __init__(self, stop: int | None = None, *, start: int = 0, per_epoch: int = 10_000) -> None:
+        if per_epoch < 1:
+            raise ConfigError(f"CounterSource: per_epoch is {per_epoch}; give at least 1")
+        self._start = start
+        self._stop = stop
+        self._per_epoch = per_epoch
+
+    def output_type(self) -> TypeInformation:
+        return Types.LONG()
+
+    @property
+    def bounded(self) -> bool:
+        return self._stop is not None
+
+    def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
+        return _CounterEnumerator(self._start if position is None else position["next"], self._stop, self._per_epoch)
+
+    def create_reader(self) -> SourceReader:
+        return _CounterReader()
+
+
+class _CounterEnumerator(SplitEnumerator):
+    """Position: ``{"next": n}``, the next number to count."""
+
+    def __init__(self, first: int, stop: int | None, per_epoch: int) -> None:
+        self._next = first
+        self._stop = stop
+        self._per_epoch = per_epoch
+
+    def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
+        count = min(max_rows, self._per_epoch)
+        if self._stop is not None:
+            count = max(0, min(count, self._stop - self._next))
+        pieces = max(1, min(parallelism_hint, count))
+        cuts = [self._next + count * i // pieces for i in range(pieces + 1)]
+        self._next += count
+        return [
+            SplitRange("counter", piece, start, end, end - start)
+            for piece, (start, end) in enumerate(pairwise(cuts))
+            if end > start
+        ]
+
+    @property
+    def position(self) -> JSON:
+        return {"next": self._next}
+
+    @property
+    def finished(self) -> bool:
+        return self._stop is not None and self._next >= self._stop
+
+
+class _CounterReader(SourceReader):
+    def read(self, range: SplitRange) -> Iterator[pa.RecordBatch]:
+        numbers = np.arange(range.start, range.end, dtype=np.int64)
+        yield pa.RecordBatch.from_arrays([pa.array(numbers)], names=["value"])

@@ -1,0 +1,20 @@
+"""A sink that keeps nothing."""
+
+from __future__ import annotations
+
+from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWriter
+
+
+class DiscardSink(Sink):
+    """Takes every element and drops it, without decoding it. For benchmarks, and for jobs that live by their state."""
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        return _DiscardWriter()
+
+
+class _DiscardWriter(SinkWriter):
+    def write(self, batch: SinkBatch) -> None:
+        pass
+
+    def prepare_commit(self) -> list[JSON]:
+        return []

@@ -1,0 +1,182 @@
+"""Which files a file source finds, in which order, and which of them it has read already."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from forkpoint.errors import ConfigError, StorageError
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, order=True)
+class FileEntry:
+    """A file as it was found. The order of entries is the order in which files are read.
+
+    ``path`` is relative to the source's base directory, with ``/``, so that positions survive a move of the directory.
+    """
+
+    mtime_ns: int
+    path: str
+    size: int
+
+
+def split_glob(path: str) -> tuple[Path, str | None]:
+    """A path as the user wrote it → absolute base directory (or file), and the pattern below it if there is one.
+
+    >>> split_glob("/data/events/*/*.json")
+    (PosixPath('/data/events'), '*/*.json')
+    """
+    parts = Path(os.path.abspath(path)).parts
+    for i, part in enumerate(parts):
+        if _MAGIC.search(part):
+            return Path(*parts[:i]), "/".join(parts[i:])
+    return Path(*parts), None
+
+
+def glob_matcher(pattern: str) -> Callable[[str], bool]:
+    """``*`` and ``?`` stay within one directory, ``**`` crosses them; a pattern without ``/`` is about the file's name.
+
+    ``./*.csv`` is about files in the base directory itself.
+    """
+    pattern = pattern.removeprefix("./") if "/" in pattern else "**/" + pattern
+    out = ""
+    i = 0
+    while i < len(pattern):
+        if pattern.startswith("**/", i):
+            out, i = out + "(?:.*/)?", i + 3
+        elif pattern.startswith("**", i):
+            out, i = out + ".*", i + 2
+        elif pattern[i] == "*":
+            out, i = out + "[^/]*", i + 1
+        elif pattern[i] == "?":
+            out, i = out + "[^/]", i + 1
+        elif pattern[i] == "[" and (end := pattern.find("]", i + 2)) > 0:
+            inner = pattern[i + 1 : end].replace("\\", r"\\")
+            out, i = out + "[" + ("^" + inner[1:] if inner[0] == "!" else inner) + "]", end + 1
+        else:
+            out, i = out + re.escape(pattern[i]), i + 1
+    try:
+        regex = re.compile(out)
+    except re.error as e:
+        raise ConfigError(f"file pattern {pattern!r} is not a valid glob: {e}; use *, ?, [...] and **") from None
+    return lambda path: regex.fullmatch(path) is not None
+
+
+def is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def list_files(base: Path, matches: Callable[[str], bool] | None) -> list[FileEntry]:
+    """All visible files at or below ``base``, unordered. A hidden directory hides what is in it."""
+    if base.is_file():
+        stat = base.stat()
+        return [FileEntry(stat.st_mtime_ns, ".", stat.st_size)]
+    found: list[FileEntry] = []
+    directories = [""]
+    while directories:
+        prefix = directories.pop()
+        try:
+            with os.scandir(base / prefix) as entries:
+                for entry in entries:
+                    if is_hidden(entry.name):
+                        continue
+                    path = prefix + entry.name
+                    try:
+                        if entry.is_dir():
+                            directories.append(path + "/")
+                        elif entry.is_file() and (matches is None or matches(path)):
+                            stat = entry.stat()
+                            found.append(FileEntry(stat.st_mtime_ns, path, stat.st_size))
+                    except FileNotFoundError:  # renamed or removed while we look
+                        continue
+        except FileNotFoundError:
+            if not prefix:
+                raise StorageError(
+                    f"{base}: the directory of a file source is gone; put it back, or take the source out of the job"
+                ) from None
+    return found
+
+
+def resolve(base: Path, path: str) -> Path:
+    return base if path == "." else base / PurePosixPath(path)
+
+
+class SeenFiles:
+    """A bounded memory of the files that were read, so that none is read twice and late ones are still found.
+
+    A file counts as one by its path. Remembered are those modified after ``horizon_ns``; what was modified at or before
+    it is taken as read. The horizon rises as memory fills up (beyond ``limit`` files) and with ``max_age_ns`` behind
+    the newest file read. So a file that shows up late is read as long as it is not older than ``limit`` read files.
+    """
+
+    def __init__(self, limit: int, max_age_ns: int | None) -> None:
+        self._limit = limit
+        self._max_age_ns = max_age_ns
+        self._mtime_of: dict[int, int] = {}
+        self.horizon_ns: int | None = None
+        self.newest_ns: int | None = None
+
+    def is_new(self, entry: FileEntry) -> bool:
+        if self.horizon_ns is not None and entry.mtime_ns <= self.horizon_ns:
+            return False
+        return _hash(entry.path) not in self._mtime_of
+
+    def add(self, entry: FileEntry) -> None:
+        self._mtime_of[_hash(entry.path)] = entry.mtime_ns
+        self.newest_ns = entry.mtime_ns if self.newest_ns is None else max(self.newest_ns, entry.mtime_ns)
+
+    def forget(self, oldest_pending_ns: int | None) -> None:
+        """Raise the horizon as far as the limits ask for, never over a file that is still to be read."""
+        if self.newest_ns is None:
+            return
+        horizon = self.horizon_ns
+        if len(self._mtime_of) > self._limit:
+            mtimes = sorted(self._mtime_of.values())
+            # Files of one modification time are forgotten together, so this may have to stop before the limit.
+            horizon = mtimes[len(mtimes) - self._limit] - 1
+        if self._max_age_ns is not None:
+            horizon = max(horizon or 0, self.newest_ns - self._max_age_ns - 1)
+        if horizon is None:
+            return
+        if oldest_pending_ns is not None:
+            horizon = min(horizon, oldest_pending_ns - 1)
+        if self.horizon_ns is None or horizon > self.horizon_ns:
+            self.horizon_ns = horizon
+            self._mtime_of = {h: m for h, m in self._mtime_of.items() if m > horizon}
+
+    def to_json(self) -> dict[str, object]:
+        ordered = sorted((m, h) for h, m in self._mtime_of.items())
+        # Differences of sorted times compress well; hashes don't. About 12 characters for each file.
+        times = np.diff(np.array([m for m, _ in ordered], dtype=np.int64), prepend=0)
+        hashes = np.array([h for _, h in ordered], dtype=np.uint64)
+        packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 6)
+        return {
+            "horizon": self.horizon_ns,
+            "newest": self.newest_ns,
+            "remembered": len(ordered),
+            "hashes": base64.b64encode(packed).decode("ascii"),
+        }
+
+    def restore(self, saved: dict[str, object]) -> None:
+        raw = zlib.decompress(base64.b64decode(str(saved["hashes"])))
+        half = len(raw) // 2
+        times = np.cumsum(np.frombuffer(raw[:half], dtype="<i8"))
+        hashes = np.frombuffer(raw[half:], dtype="<u8")
+        self._mtime_of = dict(zip(hashes.tolist(), times.tolist(), strict=True))
+        self.horizon_ns = saved["horizon"]  # type: ignore[assignment]
+        self.newest_ns = saved["newest"]  # type: ignore[assignment]
+
+
+def _hash(path: str) -> int:
+    """64 bits of a path: at a million files the chance that any two are taken for one is 1 in 37 million."""
+    return int.from_bytes(blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little")

@@ -1,0 +1,244 @@
+"""What each epoch reads of a directory: the enumerator of the file source.
+
+Files are read in order of (modification time, path), each from its start to its end, over several epochs if it is long.
+Planning has two steps: take portions of files until the epoch has enough records, then cut them into pieces of about
+the same number of records. Neither looks into records; line ends and Parquet footers are enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
+from forkpoint.connectors.file_formats import FileFormat
+from forkpoint.connectors.file_index import FileIndex, FileVanished, shrunk, vanished
+from forkpoint.connectors.file_listing import FileEntry, SeenFiles, list_files, resolve
+from forkpoint.errors import RestoreRefused
+
+SPLIT = "files"
+MAX_PIECE_ROWS = 128 * 1024
+MAX_PIECE_BYTES = 64 << 20
+MAX_FILES_PER_EPOCH = 10_000
+
+# A listing is used again while it is younger than this many times what it cost, so that a large directory with a
+# backlog is not walked in every epoch.
+_LISTING_PATIENCE = 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The file that is being read: everything before ``at`` has been planned. ``line`` is the number of the next line
+    or row; ``header`` the names of columns where the file has them."""
+
+    mtime_ns: int
+    path: str
+    size: int
+    at: int
+    line: int
+    header: list[str] | None
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What an epoch reads of one file."""
+
+    file: Progress
+    end: int
+    rows: int
+    index: FileIndex
+
+
+class FileEnumerator(SplitEnumerator):
+    """Position::
+
+        {"version": 1, "files": 12, "last": [mtime_ns, path], "current": Progress | None,
+         "until": [mtime_ns, path] | None, "seen": {…}}
+
+    ``files`` counts those begun. ``until`` is the last file of a bounded source (``[]``: there was none), fixed at its
+    first start, and so None for an unbounded one. ``seen`` is a ``SeenFiles``.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        matches: Callable[[str], bool] | None,
+        file_format: FileFormat,
+        *,
+        bounded: bool,
+        seen: SeenFiles,
+        position: JSON | None,
+    ) -> None:
+        self._base = base
+        self._matches = matches
+        self._format = file_format
+        self._bounded = bounded
+        self._seen = seen
+        self._pending: deque[FileEntry] = deque()
+        self._listed_at = float("-inf")
+        self._listing_cost = 0.0
+        self._files = 0
+        self._last: list[Any] | None = None
+        self._current: Progress | None = None
+        self._until: list[Any] | None = None
+        if position is not None:
+            self._restore(position)
+        if bounded:
+            self._list()
+            if self._until is None:
+                self._until = [self._pending[-1].mtime_ns, self._pending[-1].path] if self._pending else []
+
+    def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
+        if not self._bounded:
+            self._list_if_due()
+        portions = self._take(max_rows)
+        self._seen.forget(self._pending[0].mtime_ns if self._pending else None)
+        return _ranges(portions, parallelism_hint, self._format)
+
+    @property
+    def position(self) -> JSON:
+        return {
+            "version": 1,
+            "files": self._files,
+            "last": self._last,
+            "current": None if self._current is None else asdict(self._current),
+            "until": self._until,
+            "seen": self._seen.to_json(),
+        }
+
+    @property
+    def finished(self) -> bool:
+        return self._bounded and self._current is None and not self._pending
+
+    def _restore(self, position: JSON) -> None:
+        if position.get("version") != 1:
+            raise RestoreRefused(
+                f"file source {self._base}: the saved position has version {position.get('version')!r}, this program "
+                "reads version 1; use the forkpoint release that wrote it, or give the source a new uid to start afresh"
+            )
+        self._files = position["files"]
+        self._last = position["last"]
+        self._until = position["until"] if self._bounded else None
+        self._seen.restore(position["seen"])
+        if position["current"] is not None:
+            self._current = Progress(**position["current"])
+
+    def _list_if_due(self) -> None:
+        if not self._pending or time.monotonic() - self._listed_at > self._listing_cost * _LISTING_PATIENCE:
+            self._list()
+
+    def _list(self) -> None:
+        started = time.monotonic()
+        found = sorted(e for e in list_files(self._base, self._matches) if self._seen.is_new(e))
+        if self._until is not None:
+            # What was there at the first start lies at or before `until`; what came later and sorts after it is not
+            # ours.
+            found = [e for e in found if [e.mtime_ns, e.path] <= self._until]
+        self._pending = deque(found)
+        self._listed_at = time.monotonic()
+        self._listing_cost = self._listed_at - started
+
+    def _take(self, budget: int) -> list[Portion]:
+        portions: list[Portion] = []
+        begun = 0
+        while budget > 0:
+            if self._current is None:
+                if not self._pending or begun == MAX_FILES_PER_EPOCH:
+                    break
+                begun += 1
+                if not self._begin(self._pending.popleft()):
+                    continue
+            portion = self._take_from_current(budget)
+            if portion is not None:
+                portions.append(portion)
+                budget -= portion.rows
+        return portions
+
+    def _begin(self, entry: FileEntry) -> bool:
+        path = resolve(self._base, entry.path)
+        try:
+            size = path.stat().st_size
+            start = self._format.start(path, size)
+        except (FileNotFoundError, FileVanished):  # nothing of it was read: as if it had never been there
+            return False
+        self._seen.add(entry)
+        self._files += 1
+        self._last = [entry.mtime_ns, entry.path]
+        self._current = Progress(entry.mtime_ns, entry.path, size, start.at, start.line, start.header)
+        return True
+
+    def _take_from_current(self, budget: int) -> Portion | None:
+        file = self._current
+        assert file is not None
+        path = resolve(self._base, file.path)
+        self._check_size(path, file)
+        index = self._format.index(path, file.at, file.size)
+        end, rows = index.take(budget)
+        if end >= index.end:
+            self._current = None
+        else:
+            self._current = Progress(file.mtime_ns, file.path, file.size, end, file.line + rows, file.header)
+        return Portion(file, end, rows, index) if rows else None
+
+    def _check_size(self, path: Path, file: Progress) -> None:
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            raise vanished(path) from None
+        if size < file.size or (self._format.unit == "row" and size != file.size):
+            raise shrunk(path, file.size, size)
+
+
+def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFormat) -> list[SplitRange]:
+    """Cut portions into pieces of about the same number of records, in order."""
+    total = sum(p.rows for p in portions)
+    size = sum(p.end - p.file.at for p in portions) if file_format.unit == "line" else 0
+    pieces = max(-(-total // MAX_PIECE_ROWS), -(-size // MAX_PIECE_BYTES), 1)
+    hint = max(1, parallelism_hint)
+    pieces = min(-(-pieces // hint) * hint, max(total, 1))  # a multiple of the hint, so that all tasks get as much
+    ranges: list[SplitRange] = []
+    segments: list[dict[str, Any]] = []
+    rows = done = 0
+    cut = 1
+
+    def flush() -> None:
+        nonlocal segments, rows
+        if segments:
+            first, last = segments[0], segments[-1]
+            start, end = [first["mtime_ns"], first["path"], first["at"]], [last["mtime_ns"], last["path"], last["end"]]
+            ranges.append(SplitRange(SPLIT, len(ranges), start, end, rows, {"files": segments}))
+            segments, rows = [], 0
+
+    for portion in portions:
+        row = 0
+        while row < portion.rows:
+            while (target := total * cut // pieces) <= done:  # a file that cannot be cut may reach over several
+                cut += 1
+            count = (
+                portion.rows - row if file_format.whole(portion.file.path) else min(portion.rows - row, target - done)
+            )
+            segments.append(_segment(portion, row, row + count))
+            row, rows, done = row + count, rows + count, done + count
+            if done >= target:
+                flush()
+    flush()
+    return ranges
+
+
+def _segment(portion: Portion, row: int, stop: int) -> dict[str, Any]:
+    file = portion.file
+    segment = {
+        "path": file.path,
+        "mtime_ns": file.mtime_ns,
+        "size": file.size,
+        "at": portion.index.place(row),
+        "end": portion.index.place(stop),
+        "line": file.line + row,
+    }
+    if file.header is not None:
+        segment["header"] = file.header
+    return segment

@@ -1,0 +1,348 @@
+"""From what a file's format has (objects, text, Arrow's own values) to the elements of a type, checked one by one.
+
+JSON and CSV have fewer types than Python: times are ISO 8601 text, bytes base64, durations ISO 8601 (``PT1H30M``),
+Decimals and UUIDs text (or a number), sets and tuples arrays, Enums their value or name. CSV has text only, so numbers
+and booleans are read from text too, and lists or objects from JSON in a field.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+
+from forkpoint.connectors.base import Elements
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types import Field, TypeInformation
+
+_MISSING = object()
+_ENCODED = {"any", "union", "enum", "uuid", "big_int", "big_dec"}
+
+
+class RecordConverter:
+    """Converts records to columns of a type; without a type they stay what they are."""
+
+    def __init__(self, type: TypeInformation | None, *, from_text: bool = False) -> None:
+        self._type = type
+        self._from_text = from_text
+
+    def convert(self, raws: list[Any]) -> tuple[Elements, list[tuple[int, str]]]:
+        """The elements that could be converted, and for each other one its place and what is wrong with it."""
+        if self._type is None:
+            return raws, []
+        try:
+            return self._batch(self._type, raws), []
+        except (TypeNotSupported, _Unreadable):
+            problems = self._problems(self._type, raws, 0)
+        bad = {i for i, _ in problems}
+        return self._batch(self._type, [raw for i, raw in enumerate(raws) if i not in bad]), problems
+
+    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Columns as the type has them, if Arrow can do that without loss and they hold no null where none may be."""
+        type = self._type
+        if type is None:
+            return None
+        columns = []
+        for field in type.fields if type.fields is not None else (Field("value", type),):
+            if field.name not in batch.schema.names:
+                return None
+            column = batch.column(field.name)
+            if not _castable(column.type, field.type):
+                return None
+            try:
+                column = column if column.type == field.type.arrow_type else column.cast(field.type.arrow_type)
+            except pa.ArrowException:
+                return None
+            if column.null_count and not field.type.nullable:
+                return None
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
+
+    def _batch(self, type: TypeInformation, raws: list[Any]) -> pa.RecordBatch:
+        fields = type.fields
+        columns = [type.to_arrow(self._values(type, raws))] if fields is None else self._columns(fields, raws)
+        return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
+
+    def _problems(self, type: TypeInformation, raws: list[Any], at: int) -> list[tuple[int, str]]:
+        try:
+            self._batch(type, raws)
+        except (TypeNotSupported, _Unreadable) as e:
+            if len(raws) == 1:
+                return [(at, str(e))]
+            half = len(raws) // 2
+            return self._problems(type, raws[:half], at) + self._problems(type, raws[half:], at + half)
+        return []
+
+    def _columns(self, fields: tuple[Field, ...], raws: list[Any]) -> list[pa.Array]:
+        columns = []
+        for place, field in enumerate(fields):
+            found = [_pick(raw, field.name, place, len(fields)) for raw in raws]
+            given = [raw for raw in found if raw is not _MISSING]
+            try:
+                values = self._values(field.type, given)
+                if len(given) < len(found):
+                    rest = iter(values)
+                    values = [_default(field) if raw is _MISSING else next(rest) for raw in found]
+                columns.append(field.type.to_arrow(values))
+            except (TypeNotSupported, _Unreadable) as e:
+                raise _Unreadable(f"{field.name}: {e}") from None
+        return columns
+
+    def _values(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
+        """Elements of a type, all at once, so that records inside of records are made from columns too."""
+        kind = type.kind
+        if self._from_text and kind in _NESTED:
+            return RecordConverter(type)._values(type, list(map(_from_json_text, raws)))
+        if kind == "optional":
+            return self._optional(type.children[0], raws)
+        if type.fields is not None:
+            return type.from_columns(self._columns(type.fields, raws))
+        if kind in _SEQUENCES:
+            lists = list(map(_as_list, raws))
+            elements = iter(self._values(type.children[0], list(chain.from_iterable(lists))))
+            build = _SEQUENCES[kind]
+            return [build([next(elements) for _ in one]) for one in lists]
+        if kind == "map":
+            return self._maps(type, raws)
+        if kind == "union":
+            return [self._member(type, raw) for raw in raws]
+        if kind == "enum":
+            return [_enum(type, raw, self._from_text) for raw in raws]
+        convert = (_FROM_TEXT if self._from_text else {}).get(kind) or _SCALARS.get(kind)
+        return raws if convert is None else list(map(convert, raws))
+
+    def _optional(self, of: TypeInformation, raws: list[Any]) -> list[Any]:
+        # An empty CSV value is None, but for a str, where it is the empty str.
+        if self._from_text and of.kind not in ("string", "char"):
+            raws = [None if raw == "" else raw for raw in raws]
+        values = iter(self._values(of, [raw for raw in raws if raw is not None]))
+        return [None if raw is None else next(values) for raw in raws]
+
+    def _maps(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
+        key_type, value_type = type.children
+        pairs = [_as_pairs(raw) for raw in raws]
+        # JSON's keys are text, whatever they stand for.
+        keys_from = RecordConverter(key_type, from_text=True)
+        keys = [k for one in pairs for k, _ in one]
+        text = all(isinstance(k, str) for k in keys)
+        key_values = iter((keys_from if text else self)._values(key_type, keys))
+        values = iter(self._values(value_type, [v for one in pairs for _, v in one]))
+        return [{next(key_values): next(values) for _ in one} for one in pairs]
+
+    def _member(self, type: TypeInformation, raw: Any) -> Any:
+        for member in type.children:
+            try:
+                values = self._values(member, [raw])
+                member.to_arrow(values)
+                return values[0]
+            except (TypeNotSupported, _Unreadable):
+                continue
+        raise _Unreadable(f"{shorten(repr(raw))} is of none of the types of {type!r}")
+
+
+class _Unreadable(Exception):
+    """A value is not what the type asks for."""
+
+
+def shorten(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def _pick(raw: Any, name: str, place: int, count: int) -> Any:
+    if isinstance(raw, dict):
+        return raw.get(name, _MISSING)
+    if isinstance(raw, list | tuple):
+        if len(raw) > count:
+            raise _Unreadable(f"an array of {len(raw)} values for {count} fields")
+        return raw[place] if place < len(raw) else _MISSING
+    raise _Unreadable(f"expected an object, got {shorten(repr(raw), 80)}")
+
+
+def _default(field: Field) -> Any:
+    if field.has_default:
+        return field.make_default()
+    if field.type.nullable:
+        return None
+    raise _Unreadable("missing, and the field has no default")
+
+
+def _castable(found: pa.DataType, type: TypeInformation) -> bool:
+    """Whether a cast of Arrow means the same as a conversion of values would."""
+    kinds = {type.kind, *(c.kind for c in type.children)} if type.kind == "optional" else {type.kind}
+    if found == type.arrow_type:
+        return True
+    if kinds & _ENCODED or pa.types.is_nested(type.arrow_type):
+        return False
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    family = _family(type.arrow_type)
+    return family == _family(found) or (family == "float" and _family(found) == "int")
+
+
+def _family(type: pa.DataType) -> str:
+    is_ = pa.types
+    for name, checks in (
+        ("int", (is_.is_integer,)),
+        ("float", (is_.is_floating,)),
+        ("text", (is_.is_string, is_.is_large_string, is_.is_string_view)),
+        ("bytes", (is_.is_binary, is_.is_large_binary, is_.is_fixed_size_binary, is_.is_binary_view)),
+        ("timestamp", (is_.is_timestamp,)),
+    ):
+        if any(check(type) for check in checks):
+            return name
+    return str(type)
+
+
+def _expect(*classes: type) -> Callable[[Any], Any]:
+    names = " or ".join(c.__name__ for c in classes)
+
+    def convert(raw: Any) -> Any:
+        if type(raw) in classes:
+            return raw
+        raise _Unreadable(f"expected {names}, got {shorten(repr(raw), 80)}")
+
+    return convert
+
+
+def _via(cls: Any, *given: type) -> Callable[[Any], Any]:
+    """What msgspec reads from text, or a value of the class (as Arrow makes it)."""
+
+    def convert(raw: Any) -> Any:
+        if type(raw) in given:
+            return raw
+        if isinstance(raw, str):
+            try:
+                return msgspec.convert(raw, cls)
+            except msgspec.ValidationError as e:
+                raise _Unreadable(f"{e}: {shorten(raw, 80)!r}") from None
+        raise _Unreadable(f"expected {given[0].__name__} as text, got {shorten(repr(raw), 80)}")
+
+    return convert
+
+
+def _datetime(raw: Any) -> datetime:
+    if isinstance(raw, datetime) and type(raw) is not datetime:  # pandas' Timestamp: Arrow's form of nanoseconds
+        if getattr(raw, "nanosecond", 0):
+            raise _Unreadable(f"{raw} has nanoseconds, which a datetime has no place for")
+        return datetime.combine(raw.date(), raw.timetz())
+    return _datetime_via(raw)  # type: ignore[no-any-return]
+
+
+def _float(raw: Any) -> float:
+    if type(raw) in (float, int, Decimal):
+        return float(raw)
+    raise _Unreadable(f"expected float, got {shorten(repr(raw), 80)}")
+
+
+def _decimal(raw: Any) -> Decimal:
+    if type(raw) in (str, int, Decimal):
+        try:
+            return Decimal(raw)
+        except InvalidOperation:
+            pass
+    raise _Unreadable(f"expected Decimal as text or number, got {shorten(repr(raw), 80)}")
+
+
+def _bytes(raw: Any) -> bytes:
+    if isinstance(raw, bytes):
+        return raw
+    try:
+        return base64.b64decode(raw, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise _Unreadable(f"expected bytes as base64, got {shorten(repr(raw), 80)}") from None
+
+
+def _enum(type: TypeInformation, raw: Any, from_text: bool) -> Any:
+    if from_text and type.arrow_type == pa.int64():
+        raw = _from_text(int)(raw)
+    try:
+        return type.decode(msgspec.msgpack.encode(raw))
+    except (msgspec.MsgspecError, TypeError, ValueError, KeyError):
+        raise _Unreadable(f"{shorten(repr(raw), 80)} is not of {type!r}") from None
+
+
+def _from_text(cls: Callable[[str], Any]) -> Callable[[Any], Any]:
+    def convert(raw: Any) -> Any:
+        try:
+            if isinstance(raw, str) and "_" not in raw:
+                return cls(raw.strip())
+        except ValueError:
+            pass
+        raise _Unreadable(f"expected {cls.__name__}, got {shorten(repr(raw), 80)}")
+
+    return convert
+
+
+def bool_of(text: str) -> bool:
+    value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
+    if value is None:
+        raise ValueError(text)
+    return value
+
+
+def _from_json_text(raw: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError as e:
+        raise _Unreadable(f"expected JSON, got {shorten(raw, 80)!r} ({e})") from None
+
+
+def _as_list(raw: Any) -> list[Any]:
+    if isinstance(raw, list | tuple):
+        return list(raw)
+    raise _Unreadable(f"expected an array, got {shorten(repr(raw), 80)}")
+
+
+def _as_pairs(raw: Any) -> list[tuple[Any, Any]]:
+    if isinstance(raw, dict):
+        return list(raw.items())
+    try:
+        return [(k, v) for k, v in raw]
+    except (TypeError, ValueError):
+        raise _Unreadable(f"expected an object or an array of pairs, got {shorten(repr(raw), 80)}") from None
+
+
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "tuple_of": tuple,
+    "set": set,
+    "frozenset": frozenset,
+}
+_NESTED = {*_SEQUENCES, "map", "record"}
+_int = _expect(int)
+_datetime_via = _via(datetime, datetime)
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "boolean": _expect(bool),
+    "byte": _int,
+    "short": _int,
+    "int": _int,
+    "long": _int,
+    "big_int": _int,
+    "float": _float,
+    "double": _float,
+    "big_dec": _decimal,
+    "string": _expect(str),
+    "char": _expect(str),
+    "bytes": _bytes,
+    "uuid": _via(UUID, UUID),
+    "date": _via(date, date),
+    "time": _via(time, time),
+    "timestamp": _datetime,
+    "instant": _datetime,
+    "duration": _via(timedelta, timedelta),
+    "null": _expect(type(None)),
+}
+_FROM_TEXT: dict[str, Callable[[Any], Any]] = {
+    "boolean": _from_text(bool_of),
+    "float": _from_text(float),
+    "double": _from_text(float),
+    **dict.fromkeys(("byte", "short", "int", "long", "big_int"), _from_text(int)),
+}

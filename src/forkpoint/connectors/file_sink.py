@@ -1,0 +1,160 @@
+"""Files as a sink: each result is in a visible file exactly once.
+
+A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.<owner>.inprogress``, in the
+directory where it will belong. Once the epoch's manifest names it, the commit renames it to
+``part-<epoch>-<subtask>.<ext>``.
+``owner`` stands for (job, uid of the sink), so that several jobs can write below one directory and clean up only their
+own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
+from forkpoint.connectors.file_writing import BucketedWriter, sync_directory
+from forkpoint.errors import ConfigError, StorageError
+from forkpoint.types import TypeInformation, type_of
+
+Format = Literal["parquet", "json", "csv", "text"]
+Bucket = Callable[[Any], str] | Sequence[str] | None
+
+_STAGED = re.compile(r"\..*-(\d{12})-\d+-[^/]*\.([0-9a-f]{8})\.inprogress")
+
+
+@dataclass(frozen=True)
+class FileSink(Sink):
+    """Writes one file for each epoch, subtask and bucket, made with ``FileSink.parquet``, ``json``, ``csv`` or
+    ``text``.
+
+    ``path``: a directory of the local file system (or one that is mounted everywhere); made when needed.
+    ``type``: the elements' type, from which columns are made; without it the stream's own type, or else one inferred
+    from the first elements of each writer.
+    ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or
+    names of fields, which makes ``room=3/kind=motion/`` (the fields stay in the file as well).
+    ``prefix``: how file names begin. Two jobs that write into one directory each need their own.
+
+    At a crash: staged files that no manifest names are hidden, and removed at the next start. A commit that was cut
+    short is completed at the next start.
+
+    Raises ``ConfigError`` in the task if a file of this epoch is there already: epochs of a job have numbers that only
+    grow, so it belongs to somebody else. ``StorageError`` at a commit if a staged file has gone.
+    """
+
+    path: Path
+    format: Format
+    type: TypeInformation | None = None
+    bucket: Bucket = None
+    prefix: str = "part"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parquet(
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bucket: Bucket = None,
+        prefix: str = "part",
+        compression: str = "zstd",
+    ) -> Self:
+        """Parquet files. Elements that are columns already are written without becoming Python objects."""
+        return cls._make(path, "parquet", type, bucket, prefix, compression=compression)
+
+    @classmethod
+    def json(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:
+        """JSON lines. Records become objects; times ISO 8601, bytes base64, Decimal and UUID strings, NaN null."""
+        return cls._make(path, "json", type, bucket, prefix)
+
+    @classmethod
+    def csv(
+        cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part", delimiter: str = ","
+    ) -> Self:
+        """CSV with a line of column names. Records of plain fields only."""
+        return cls._make(path, "csv", type, bucket, prefix, delimiter=delimiter)
+
+    @classmethod
+    def text(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:
+        """``str(element)`` on a line of its own."""
+        return cls._make(path, "text", type, bucket, prefix)
+
+    @classmethod
+    def _make(cls, path: str | Path, kind: Format, type: Any, bucket: Bucket, prefix: str, **options: Any) -> Self:
+        if "://" in str(path):
+            raise ConfigError(
+                f"FileSink: {path} is a URL; give a directory of the local file system, or use a DataFrameSink "
+                "for object stores"
+            )
+        if not prefix or "/" in prefix or prefix.startswith((".", "_")):
+            raise ConfigError(f"FileSink: prefix {prefix!r} makes hidden files or directories; begin with a letter")
+        if isinstance(bucket, str):
+            bucket = (bucket,)
+        # Tasks may have another working directory.
+        where = Path(os.path.abspath(path))
+        return cls(where, kind, None if type is None else type_of(type), bucket, prefix, options)
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        owner = _owner(context.uid, context.job)
+        stem = f"{self.prefix}-{context.epoch:012d}-{context.subtask}"
+        return BucketedWriter(
+            self.path,
+            staged_name=f".{stem}-{context.attempt}.{owner}.inprogress",
+            final_name=f"{stem}.{self._extension}",
+            kind=self.format,
+            type=self.type,
+            bucket=self.bucket,
+            options=self.options,
+        )
+
+    def commit(self, committables: list[JSON], epoch: int) -> None:
+        directories = set()
+        for committable in committables:
+            staged, final = Path(committable["staged"]), Path(committable["final"])
+            if _publish(staged, final, epoch):
+                directories.add(final.parent)
+        for directory in directories:
+            sync_directory(directory)
+
+    def cleanup(self, uid: str, job: str, before_epoch: int | None = None) -> None:
+        owner = _owner(uid, job)
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                match = _STAGED.fullmatch(name)
+                if match and match[2] == owner and (before_epoch is None or int(match[1]) < before_epoch):
+                    Path(directory, name).unlink(missing_ok=True)
+
+    @property
+    def _extension(self) -> str:
+        return {"parquet": "parquet", "json": "jsonl", "csv": "csv", "text": "txt"}[self.format]
+
+
+def _publish(staged: Path, final: Path, epoch: int) -> bool:
+    """Rename; False if that was done before. Renaming comes last, so that a crash leaves one of the two names."""
+    if final.exists():
+        if not staged.exists():
+            return False
+        raise StorageError(
+            f"{final} is already there, and {staged.name} of epoch {epoch} was to become it. Another job or another "
+            "history of this job writes here: move its files away and start again, and give each job its own directory "
+            "or prefix="
+        )
+    try:
+        staged.rename(final)
+    except FileNotFoundError:
+        if final.exists():  # another driver committed the same epoch in this moment
+            return False
+        raise StorageError(
+            f"epoch {epoch} is committed, but neither {staged} nor {final} is there: somebody removed the file. "
+            "Put either back, or go back to an earlier checkpoint or savepoint to compute it again"
+        ) from None
+    return True
+
+
+def _owner(uid: str, job: str) -> str:
+    return format(zlib.crc32(f"{job}\n{uid}".encode()), "08x")

@@ -1,0 +1,357 @@
+"""How a file sink's task stages its output: one hidden file for each bucket, in one of four formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
+from forkpoint.errors import ConfigError, TypeNotSupported, UserFunctionError
+from forkpoint.types import Row, TypeInformation, infer_type
+
+ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 64 << 20
+NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
+
+_json = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
+
+
+class BucketedWriter(SinkWriter):
+    """Stages one file for each bucket that gets an element; no elements, no files."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        staged_name: str,
+        final_name: str,
+        kind: str,
+        type: TypeInformation | None,
+        bucket: Callable[[Any], str] | Sequence[str] | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._root = root
+        self._staged_name = staged_name
+        self._final_name = final_name
+        self._kind = kind
+        self._type = type
+        self._bucket = bucket
+        self._options = options
+        self._open: dict[str, _StagedFile] = {}
+
+    def write(self, batch: SinkBatch) -> None:
+        # JSON and text need the elements in any case; only columns go on as columns.
+        if self._kind in ("json", "text"):
+            self._write_values(batch)
+        else:
+            self._write_table(batch)
+
+    def _write_values(self, batch: SinkBatch) -> None:
+        values = batch.values
+        for name, places in self._group(values, None, None).items():
+            part = values if places is None else [values[i] for i in places]
+            if part:
+                self._file(name, None).write_values(part, self._type or batch.type)
+
+    def _write_table(self, batch: SinkBatch) -> None:
+        type = self._type or batch.type
+        if type is None:
+            if not batch.values:
+                return
+            type = self._type = infer_type(batch.values)
+        table = to_table(batch, type, self._root)
+        values = batch.values if callable(self._bucket) else None
+        for name, places in self._group(values, table, type).items():
+            part = table if places is None else table.take(pa.array(places))
+            if part.num_rows:
+                self._file(name, part.schema).write_table(part)
+
+    def _group(
+        self, values: list[Any] | None, table: pa.RecordBatch | None, type: TypeInformation | None
+    ) -> dict[str, list[int] | None]:
+        """Bucket → places of its elements, in order; None stands for all."""
+        if self._bucket is None:
+            return {"": None}
+        names = (
+            [_bucket_of(self._bucket, v) for v in values or []]
+            if callable(self._bucket)
+            else _hive_names(self._bucket, values, table, type)
+        )
+        groups: dict[str, list[int] | None] = {}
+        places: dict[str, list[int]] = {}
+        for i, name in enumerate(names):
+            places.setdefault(name, []).append(i)
+        if len(places) == 1:
+            return dict.fromkeys(places)
+        groups.update(places)
+        return groups
+
+    def _file(self, bucket: str, schema: pa.Schema | None) -> _StagedFile:
+        file = self._open.get(bucket)
+        if file is None:
+            directory = self._root / bucket
+            final = directory / self._final_name
+            if final.exists():
+                raise ConfigError(
+                    f"FileSink: {final} is already there, though its epoch has not been committed. Another job or "
+                    "another history of this job wrote it: move its files away, or give this job its own directory or prefix="
+                )
+            make_directory(directory)
+            file = self._open[bucket] = _KINDS[self._kind](directory / self._staged_name, final, schema, self._options)
+        return file
+
+    def prepare_commit(self) -> list[JSON]:
+        for file in self._open.values():
+            file.finish()
+        for directory in {file.staged.parent for file in self._open.values()}:
+            sync_directory(directory)
+        return [{"staged": str(file.staged), "final": str(file.final)} for file in self._open.values()]
+
+    def abort(self) -> None:
+        for file in self._open.values():
+            file.discard()
+
+
+class _StagedFile(ABC):
+    """A hidden file in the making."""
+
+    def __init__(self, staged: Path, final: Path, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        self.staged = staged
+        self.final = final
+        # A leftover of the same name gets unlinked, not cut: whoever still writes to it must not write into this one.
+        staged.unlink(missing_ok=True)
+        self._file: BinaryIO = staged.open("xb")
+        self._begin(schema, options)
+
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:  # noqa: B027
+        """Set up what the format needs before the first element."""
+
+    def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
+        raise TypeError(f"{self.__class__.__name__} takes columns")
+
+    def write_table(self, table: pa.RecordBatch) -> None:
+        raise TypeError(f"{self.__class__.__name__} takes elements")
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Write what is still held back."""
+
+    def finish(self) -> None:
+        self._end()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def discard(self) -> None:
+        self._file.close()
+        self.staged.unlink(missing_ok=True)
+
+
+class _JsonFile(_StagedFile):
+    def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
+        names = _flat_fields(type)
+        if names is not None and isinstance(values[0], tuple) and hasattr(values[0], "_fields"):
+            self._file.write(_json.encode_lines([dict(zip(names, v, strict=True)) for v in values]))
+        else:
+            self._file.write(_json.encode_lines(list(map(to_jsonable, values))))
+
+    def _end(self) -> None:
+        pass
+
+
+class _TextFile(_StagedFile):
+    def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
+        self._file.write("".join([f"{v}\n" for v in values]).encode("utf-8", "surrogatepass"))
+
+    def _end(self) -> None:
+        pass
+
+
+class _ParquetFile(_StagedFile):
+    """Collects batches until they fill a row group."""
+
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        self._writer = pq.ParquetWriter(self._file, schema, compression=options["compression"])
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write_table(self, table: pa.RecordBatch) -> None:
+        self._held.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=max(self._rows, 1))
+        self._held = []
+        self._rows = self._bytes = 0
+
+    def _end(self) -> None:
+        self._flush()
+        self._writer.close()
+
+
+class _CsvFile(_StagedFile):
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        nested = [f.name for f in schema or () if pa.types.is_nested(f.type) or pa.types.is_binary(f.type)]
+        if nested:
+            self.discard()
+            raise ConfigError(
+                f"FileSink.csv: {', '.join(nested)} of {self.final.parent} cannot be a column of CSV text; "
+                "map the elements to records of plain fields, or write json or parquet"
+            )
+        self._writer = pacsv.CSVWriter(
+            self._file, schema, write_options=pacsv.WriteOptions(delimiter=options["delimiter"])
+        )
+
+    def write_table(self, table: pa.RecordBatch) -> None:
+        self._writer.write_batch(table)
+
+    def _end(self) -> None:
+        self._writer.close()
+
+
+_KINDS: dict[str, type[_StagedFile]] = {
+    "parquet": _ParquetFile,
+    "json": _JsonFile,
+    "csv": _CsvFile,
+    "text": _TextFile,
+}
+
+
+def to_table(batch: SinkBatch, type: TypeInformation, where: Path) -> pa.RecordBatch:
+    """The batch as columns of the type: those it has if it has them, else made from its elements."""
+    table = batch.table
+    schema = type.arrow_schema
+    if table is not None and table.schema.names == schema.names:
+        if table.schema.types == schema.types:
+            return table
+        return pa.RecordBatch.from_arrays(
+            [c.cast(t) for c, t in zip(table.columns, schema.types, strict=True)], schema=schema
+        )
+    values = batch.values
+    try:
+        return pa.RecordBatch.from_arrays(type.to_columns(values), schema=schema)
+    except (TypeError, ValueError, AttributeError, IndexError, pa.ArrowException) as e:
+        raise TypeNotSupported(
+            f"FileSink: elements such as {_short(values[0])} don't fit columns {', '.join(schema.names)} of {where}: "
+            f"{e}. Give the sink type=, or map the elements to one record type"
+        ) from e
+
+
+def to_jsonable(value: Any) -> Any:
+    """Records, however deep, as objects with their fields' names; everything else as msgspec has it."""
+    if isinstance(value, str | int | float | bytes | None):
+        return value
+    if isinstance(value, dict):
+        return {k: to_jsonable(v) for k, v in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {k: to_jsonable(v) for k, v in zip(value._fields, value, strict=True)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(map(to_jsonable, value))
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: to_jsonable(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Row):
+        return to_jsonable(list(value) if value.field_names is None else value.as_dict())
+    if isinstance(value, Enum) and not isinstance(value.value, str | int):
+        return value.name  # as the type has it
+    return value
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory and its parents, durably."""
+    missing = []
+    while not directory.is_dir():
+        missing.append(directory)
+        directory = directory.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+        sync_directory(new.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _flat_fields(type: TypeInformation | None) -> list[str] | None:
+    """Field names of a record without records in it."""
+    if type is None or type.fields is None:
+        return None
+    if any(pa.types.is_nested(t) or pa.types.is_binary(t) for t in type.arrow_schema.types):
+        return None
+    return type.column_names
+
+
+def _bucket_of(bucket: Callable[[Any], str], element: Any) -> str:
+    try:
+        name = bucket(element)
+    except Exception as e:
+        raise UserFunctionError(f"FileSink: the bucket function failed on {_short(element)}: {e!r}") from e
+    parts = name.split("/") if isinstance(name, str) else [".."]
+    if name != "" and any(p == "" or p.startswith((".", "_")) or "\0" in p for p in parts):
+        raise UserFunctionError(
+            f"FileSink: the bucket function returned {name!r} for {_short(element)}; it must return a relative path "
+            "whose parts are not empty and don't begin with '.' or '_' (hidden), such as '2026-01-31' or "
+            "'room-3/motion'"
+        )
+    return name
+
+
+def _hive_names(
+    fields: Sequence[str], values: list[Any] | None, table: pa.RecordBatch | None, type: TypeInformation | None
+) -> list[str]:
+    """``a=1/b=x`` for each element, from columns (each distinct value once) or from elements."""
+    parts: list[list[str]] = []
+    for field in fields:
+        if table is not None and type is not None:
+            if field not in table.schema.names:
+                known = ", ".join(table.schema.names)
+                raise ConfigError(f"FileSink: no field {field!r} to bucket by; there are {known}")
+            at = table.schema.names.index(field)
+            kind = type.fields[at].type if type.fields is not None else type
+            encoded = table.column(at).dictionary_encode(null_encoding="encode")
+            names = [_hive_name(field, v) for v in kind.from_arrow(encoded.dictionary)]
+            parts.append([names[i] for i in encoded.indices.to_pylist()])
+        else:
+            parts.append([_hive_name(field, _field_of(v, field)) for v in values or []])
+    return ["/".join(names) for names in zip(*parts, strict=True)]
+
+
+def _hive_name(field: str, value: Any) -> str:
+    return f"{field}={NULL_BUCKET if value is None else quote(str(value), safe=' ,+@()')}"
+
+
+def _field_of(value: Any, field: str) -> Any:
+    try:
+        if isinstance(value, dict):
+            return value[field]
+        if type(value) is tuple and field[:1] == "f":
+            return value[int(field[1:])]
+        return getattr(value, field)
+    except (KeyError, AttributeError, ValueError, IndexError):
+        raise ConfigError(f"FileSink: no field {field!r} to bucket by in {_short(value)}") from None
+
+
+def _short(value: Any, limit: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"

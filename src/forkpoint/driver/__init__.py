@@ -1,0 +1,1 @@
+"""The epoch protocol: plan, run, commit. Knows no engine; an executor runs the tasks."""

@@ -1,0 +1,240 @@
+"""From commit rows to a manifest. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forkpoint import errors
+from forkpoint.errors import ForkpointError, RestoreRefused
+from forkpoint.graph.job import JobGraph, Operator
+from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, TimestampsSpec
+from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitProgress, SplitStart
+from forkpoint.runtime.time import MIN_MS, Splits, join_pieces, operator_window
+from forkpoint.snapshot.manifest import (
+    ChangesRef,
+    Manifest,
+    OperatorInfo,
+    SnapshotRef,
+    SourcePosition,
+    SplitState,
+    StateInfo,
+)
+from forkpoint.state import key_group_range
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where the sources are after the epoch, by uid: native positions, and those of DataFrame sources as they came."""
+
+    native: Mapping[str, Any]
+    frames: Mapping[str, SourcePosition]
+    finished: frozenset[str]
+
+
+def raise_failure(rows: Iterable[CommitRow]) -> None:
+    """Raise the first failure that a task reported, as the error it was."""
+    for row in sorted(rows, key=lambda r: (r.stage, r.subtask)):
+        if row.failure is not None:
+            kind = getattr(errors, row.failure.kind, ForkpointError)
+            raise kind(row.failure.message)
+
+
+def split_starts(graph: JobGraph, manifest: Manifest, now_ms: int) -> dict[str, dict[str, SplitStart]]:
+    """Each watermark origin's splits at the start of an epoch, and which of them are idle."""
+    starts: dict[str, dict[str, SplitStart]] = {}
+    for operator in _origins(graph):
+        position = manifest.sources.get(operator.uid)
+        if position is not None:
+            idle_after = _idleness_ms(operator)
+            starts[str(operator.id)] = {
+                split: SplitStart(s.watermark_ms, idle_after is not None and now_ms - s.last_active_ms >= idle_after)
+                for split, s in position.splits.items()
+            }
+    return starts
+
+
+def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None:
+    """When the next split that isn't idle yet will be, without further elements."""
+    times = [
+        s.last_active_ms + after
+        for operator in _origins(graph)
+        if (after := _idleness_ms(operator)) is not None and operator.uid in manifest.sources
+        for s in manifest.sources[operator.uid].splits.values()
+        if s.last_active_ms + after > manifest.processing_time_ms
+    ]
+    return min(times, default=None)
+
+
+def build_manifest(
+    before: Manifest, graph: JobGraph, context: EpochContext, rows: Sequence[CommitRow], positions: Positions,
+    *, run: str, created_ms: int, kind: str, drained: bool,
+) -> Manifest:  # fmt: skip
+    """The manifest of one epoch."""
+    joined = joined_splits(graph, context, rows)
+    counts = _counts(rows)
+    sources = dict(before.sources)
+    for operator in _origins(graph):
+        splits = joined[operator.id]
+        known = before.sources.get(operator.uid)
+        states = {
+            split: _split_state(known, split, end, counts.get((operator.id, split), 0), context.processing_time_ms)
+            for split, end in splits.ends.items()
+        }
+        sources[operator.uid] = _position(operator, known, positions, states)
+    return before.model_copy(
+        update={
+            "run": run,
+            "generation": context.generation,
+            "epoch": context.epoch,
+            "kind": kind,
+            "created_ms": created_ms,
+            "processing_time_ms": context.processing_time_ms,
+            "sources": sources,
+            "watermarks": {**before.watermarks, **_watermarks(graph, context, joined)},
+            "states": merge_states(before.states, rows),
+            "operators": operator_infos(graph),
+            "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
+            "snapshots": _snapshots(before, rows),
+            "sinks": _committables(rows),
+            "drained": drained,
+        }
+    )
+
+
+def operator_infos(graph: JobGraph) -> list[OperatorInfo]:
+    return [OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=o.stage) for o in graph.operators]
+
+
+def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitRow]) -> dict[int, Splits]:
+    progress: dict[int, list[SplitProgress]] = {}
+    for row in rows:
+        for p in row.progress:
+            progress.setdefault(p.origin, []).append(p)
+    return {o.id: join_pieces(context.splits.get(str(o.id), {}), progress.get(o.id, ())) for o in _origins(graph)}
+
+
+def _watermarks(graph: JobGraph, context: EpochContext, joined: Mapping[int, Splits]) -> dict[str, int]:
+    return {
+        o.uid: operator_window([joined[i] for i in o.origins], context.watermarks.get(o.uid, MIN_MS), context.drain).end
+        for o in graph.operators
+        if o.stage > 0
+    }
+
+
+def _origins(graph: JobGraph) -> list[Operator]:
+    return [o for o in graph.operators if isinstance(o.spec, SourceSpec | DataFrameSpec | TimestampsSpec)]
+
+
+def _idleness_ms(operator: Operator) -> int | None:
+    assert isinstance(operator.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
+    return operator.spec.strategy.idleness_ms
+
+
+def _counts(rows: Iterable[CommitRow]) -> dict[tuple[int, str], int]:
+    counts: dict[tuple[int, str], int] = {}
+    for row in rows:
+        for p in row.progress:
+            counts[p.origin, p.split] = counts.get((p.origin, p.split), 0) + p.count
+    return counts
+
+
+def _split_state(known: SourcePosition | None, split: str, watermark_ms: int, count: int, now_ms: int) -> SplitState:
+    old = None if known is None else known.splits.get(split)
+    return SplitState(
+        watermark_ms=watermark_ms,
+        last_active_ms=now_ms if count or old is None else old.last_active_ms,
+        count=count + (0 if old is None else old.count),
+    )
+
+
+def _position(
+    operator: Operator, known: SourcePosition | None, positions: Positions, splits: dict[str, SplitState]
+) -> SourcePosition:
+    finished = operator.uid in positions.finished
+    if isinstance(operator.spec, SourceSpec):
+        return SourcePosition(
+            kind="native", position=positions.native.get(operator.uid), splits=splits, finished=finished
+        )
+    if isinstance(operator.spec, TimestampsSpec):
+        return SourcePosition(kind="watermarks", splits=splits)
+    latest = positions.frames.get(operator.uid, known)
+    if latest is None:
+        return SourcePosition(kind="spark", splits=splits)
+    return latest.model_copy(update={"splits": splits})
+
+
+def merge_states(known: Iterable[StateInfo], rows: Iterable[CommitRow]) -> list[StateInfo]:
+    """The states known so far and those that tasks opened; one number for two states, or a new type, is refused."""
+    states = {s.sid: s for s in known}
+    for row in rows:
+        for record in row.states:
+            state = StateInfo(**record)
+            old = states.setdefault(state.sid, state)
+            if (old.uid, old.name) != (state.uid, state.name):
+                raise RestoreRefused(
+                    f"state {state.name!r} of operator {state.uid!r} gets the same number as state {old.name!r} of operator "
+                    f"{old.uid!r}; rename one of the states"
+                )
+            if old.ttl_ms != state.ttl_ms:
+                states[state.sid] = state
+    return [states[sid] for sid in sorted(states)]
+
+
+def _changes_ref(row: CommitRow, manifest: Manifest) -> ChangesRef:
+    assert row.changes is not None
+    start, stop = key_group_range(row.subtask, manifest.parallelism, manifest.max_parallelism)
+    inline = row.changes.inline
+    return ChangesRef(
+        stage=row.stage, subtask=row.subtask, attempt=row.attempt, kg_start=start, kg_stop=stop, path=row.changes.path,
+        inline=None if inline is None else base64.b64encode(inline).decode(), entries=row.changes.entries,
+        bytes=row.changes.size, checksum=row.changes.checksum,
+    )  # fmt: skip
+
+
+def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRef]:
+    """The snapshots that state begins from: a new one takes the place of the older ones, as far as it covers them."""
+    refs = list(manifest.snapshots)
+    for row in rows:
+        if row.snapshot is None:
+            continue
+        start, stop = key_group_range(row.subtask, manifest.parallelism, manifest.max_parallelism)
+        new = SnapshotRef(
+            subtask=row.subtask, attempt=row.attempt, epoch=row.snapshot.epoch, kg_start=start, kg_stop=stop,
+            path=row.snapshot.path, entries=row.snapshot.entries, bytes=row.snapshot.size, checksum=row.snapshot.checksum,
+        )  # fmt: skip
+        refs = [part for ref in refs for part in _outside(ref, start, stop)]
+        refs.append(new)
+    return refs
+
+
+def _outside(ref: SnapshotRef, start: int, stop: int) -> list[SnapshotRef]:
+    if ref.kg_stop <= start or stop <= ref.kg_start:
+        return [ref] if ref.kg_start < ref.kg_stop else []
+    parts = [(ref.kg_start, min(ref.kg_stop, start)), (max(ref.kg_start, stop), ref.kg_stop)]
+    return [ref.model_copy(update={"kg_start": a, "kg_stop": b}) for a, b in parts if a < b]
+
+
+def _committables(rows: Iterable[CommitRow]) -> dict[str, list[Any]]:
+    sinks: dict[str, list[Any]] = {}
+    for row in sorted(rows, key=lambda r: (r.stage, r.subtask)):
+        for uid, committables in row.committables.items():
+            sinks.setdefault(uid, []).extend(committables)
+    return sinks
+
+
+def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
+    """Which subtasks should write a snapshot: the changes since the last one are many epochs, or outweigh it.
+
+    ``history`` has for each subtask the epochs and bytes of changes since its last snapshot.
+    """
+    sizes: dict[int, int] = {}
+    for ref in manifest.snapshots:
+        sizes[ref.subtask] = sizes.get(ref.subtask, 0) + ref.bytes
+    return [
+        subtask
+        for subtask, (epochs, size) in sorted(history.items())
+        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes.get(subtask, 0), 64 * 2**20))
+    ]

@@ -1,0 +1,49 @@
+"""What the driver asks of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from forkpoint.graph.job import JobGraph
+from forkpoint.runtime.epoch import EpochContext, JobSpec
+from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.types import TypeInformation
+
+OnBatch = Callable[[Any, Mapping[str, SourcePosition]], None]
+"""Called with an engine's own batch of DataFrame sources and where those sources are after it."""
+
+
+class Streams(Protocol):
+    """Running DataFrame sources."""
+
+    def stop(self) -> None:
+        """No further batch begins after this."""
+
+    def failure(self) -> BaseException | None:
+        """What ended the streams by itself, if anything did."""
+
+
+class Executor(Protocol):
+    """Runs the tasks of epochs. One run at a time; ``run_tasks`` may be called while an epoch runs."""
+
+    def start(self, spec: JobSpec) -> None:
+        """Make the job known to the workers."""
+
+    def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
+        """Run one epoch as one job and return the commit rows' blobs, those of stage 0 included."""
+
+    def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        """Call ``fn`` with each argument, in parallel where the engine can; results in the arguments' order."""
+
+    def start_streams(self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch) -> Streams:
+        """Start the DataFrame sources at these positions."""
+
+    def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> Any:
+        """A DataFrame over Parquet files that sinks of this epoch staged."""
+
+    def interrupt(self) -> None:
+        """Make a running epoch fail soon: its time is up, or the job is being cancelled."""
+
+    def close(self) -> None:
+        """End what ``start`` began."""

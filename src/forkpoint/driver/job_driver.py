@@ -1,0 +1,311 @@
+"""A job's driver: starts or restores a run, runs its epochs, answers requests, restarts after failures."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from forkpoint.connectors import StagingSink
+from forkpoint.driver.epochs import EpochRunner, NoSteps, Steps, clean_sinks, publish, wall_clock_ms
+from forkpoint.driver.executor import Executor, Streams
+from forkpoint.driver.garbage import collect_garbage
+from forkpoint.driver.history import History
+from forkpoint.driver.records import RunRecords
+from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
+from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.driver.savepoints import Savepoints
+from forkpoint.driver.start import Restored, commit_start, start_manifest
+from forkpoint.errors import JobFailed, StaleGeneration
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.options import JobOptions
+from forkpoint.graph.transformations import SinkSpec
+from forkpoint.runtime.epoch import JobSpec
+from forkpoint.snapshot.manifest import Manifest, SourcePosition
+from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.storage import Storage
+
+log = logging.getLogger("forkpoint")
+
+Outcome = Literal["finished", "stopped", "cancelled", "failed"]
+GC_EVERY_EPOCHS = 20
+IDLE_WAIT_MS = 200
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. ``savepoint``: the directory of the one it was stopped with."""
+
+    run: str
+    outcome: Outcome
+    epoch: int
+    savepoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run stands; what ``list`` and the control port show."""
+
+    job: str
+    run: str
+    state: Literal["starting", "running", "restarting", "ended"]
+    epoch: int
+    started_ms: int
+    restarts: int
+    records: Mapping[str, int]
+    watermarks: Mapping[str, int]
+    savepoint_progress: tuple[int, int] | None
+    failure: str | None
+
+
+class JobDriver:
+    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
+
+    def __init__(
+        self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
+        parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
+    ) -> None:  # fmt: skip
+        self.job = job
+        self.run_id = uuid.uuid4().hex[:12]
+        self.graph = graph
+        self.options = options
+        self._storage = storage
+        self.executor = executor
+        self.parallelism = parallelism
+        self._local_dir = local_dir
+        self._now_ms = now_ms
+        self._steps = steps or NoSteps()
+        self.history = History(storage, JobPaths(job))
+        self._inbox = Inbox()
+        self._lock = threading.RLock()  # held while an epoch runs
+        self._closing = False
+        self._runner: EpochRunner | None = None
+        self._failures = Failures()
+        self._restarts = 0
+        self._state: Literal["starting", "running", "restarting", "ended"] = "starting"
+        self._failure: str | None = None
+        self._started_ms = now_ms()
+        self._records = RunRecords(storage, job, self.run_id)
+        self._savepoints = Savepoints(self.history, executor, options.savepoint_directory)
+        self._rng = random.Random()  # noqa: S311
+
+    # -- asked from other threads
+
+    def savepoint(
+        self, directory: str | None = None, label: str | None = None, note: str | None = None,
+        *, stop: bool = False, drain: bool = False,
+    ) -> SavepointRequest:  # fmt: skip
+        """Ask for a savepoint of the next committed epoch; with ``stop``, no epoch is committed after it."""
+        request = SavepointRequest(directory, label, note, stop, drain)
+        self._put(request)
+        return request
+
+    def cancel(self) -> CancelRequest:
+        """Ask the job to end without a savepoint; a running epoch is given up."""
+        request = CancelRequest()
+        self._put(request)
+        self.executor.interrupt()
+        return request
+
+    def _put(self, request: SavepointRequest | CancelRequest) -> None:
+        if self._closing:
+            request.done.set_exception(JobFailed(f"job {self.job!r} has ended; there is nothing left to ask of it"))
+        else:
+            self._inbox.put(request)
+
+    def status(self) -> Status:
+        runner = self._runner
+        manifest = runner.manifest if runner is not None else None
+        return Status(
+            self.job, self.run_id, self._state, manifest.epoch if manifest is not None else 0, self._started_ms,
+            self._restarts, dict(runner.progress.records) if runner is not None else {},
+            dict(manifest.watermarks) if manifest is not None else {}, self._savepoints.progress, self._failure,
+        )  # fmt: skip
+
+    # -- the run
+
+    def run(self, restored: Callable[[int], Restored]) -> Result:
+        """Run the job to its end. ``restored`` is given the run's first epoch and brings state into this job's storage.
+
+        Raises the error that ended the job once its restart strategy has given up.
+        """
+        try:
+            manifest = self._start(restored)
+            result = self._until_done(manifest)
+        except BaseException as error:
+            self._state = "ended"
+            self._failure = str(error)
+            outcome = "superseded" if isinstance(error, StaleGeneration) else "failed"
+            self._records.end(outcome, str(error), self._now_ms())
+            self._end(error)
+            raise
+        self._state = "ended"
+        self._records.end(result.outcome, None, self._now_ms())
+        self._end(JobFailed(f"job {self.job!r} has ended"))
+        return result
+
+    def _end(self, error: BaseException) -> None:
+        self._closing = True
+        self._inbox.fail_all(error)
+        self._savepoints.close()
+        self.executor.close()
+
+    def _start(self, restored: Callable[[int], Restored]) -> Manifest:
+        newest = self.history.newest()
+        epoch = newest.epoch + 1 if newest is not None else 1
+        base = restored(epoch)
+        epoch = max(epoch, base.epoch + 1)
+        manifest = start_manifest(
+            self.job, self.run_id, self.graph, base, epoch=epoch,
+            generation=newest.generation + 1 if newest is not None else 1,
+            parallelism=self.parallelism, now_ms=self._now_ms(),
+        )  # fmt: skip
+        commit_start(self.history, manifest)
+        self._records.start(manifest, self.options, self._started_ms)
+        self._repeat_publishing(newest)
+        return manifest
+
+    def _repeat_publishing(self, newest: Manifest | None) -> None:
+        """Output that the last run committed but perhaps did not make visible; then what it staged in vain."""
+        if newest is not None:
+            publish(self.graph, newest)
+        clean_sinks(self.graph, self.job, None)
+
+    def _until_done(self, manifest: Manifest) -> Result:
+        while True:
+            try:
+                return self._attempt(manifest)
+            except Exception as error:
+                delay_ms, self._failures = next_delay_ms(
+                    self.options.restart_strategy, self._failures, error, self._now_ms(), self._rng
+                )
+                if delay_ms is None or self._inbox.cancelled:
+                    if self._inbox.cancelled and not isinstance(error, StaleGeneration):
+                        return self._cancelled(manifest.epoch)
+                    raise
+                self._state, self._failure = "restarting", str(error)
+                self._restarts += 1
+                log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
+                self._inbox.wait(delay_ms / 1000)
+                newest = self.history.newest()
+                assert newest is not None
+                if newest.run != self.run_id:
+                    raise StaleGeneration(f"job {self.job!r}: run {newest.run!r} has taken over") from error
+                manifest = newest
+                self._repeat_publishing(newest)
+
+    def _attempt(self, manifest: Manifest) -> Result:
+        """Run from a committed epoch until the job ends or fails."""
+        self.executor.start(self._spec(manifest))
+        runner = EpochRunner(
+            run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
+            timeout_ms=self.options.checkpoint.timeout_ms, now_ms=self._now_ms, steps=self._steps,
+        )  # fmt: skip
+        self._runner = runner
+        self._state = "running"
+        streams: Streams | None = None
+        try:
+            if self.graph.frame_sources:
+                spark = {uid: p for uid, p in manifest.sources.items() if p.kind == "spark"}
+                streams = self.executor.start_streams(self.graph, spark, self._on_batch)
+            return self._loop(runner, streams)
+        finally:
+            if streams is not None:
+                streams.stop()
+            runner.close()
+
+    def _spec(self, manifest: Manifest) -> JobSpec:
+        options = self.options
+        return JobSpec(
+            run=f"{self.run_id}-{self._restarts}",
+            job=self.job,
+            graph=self.graph.shipped(lambda s: SinkSpec(StagingSink(self._storage.url, self.job, s.type))),
+            storage_url=self._storage.url,
+            parallelism=self.parallelism,
+            max_parallelism=self.graph.max_parallelism,
+            store=options.state_backend,
+            local_dir=f"{self._local_dir}/{self.run_id}-{self._restarts}",
+            parameters=dict(options.parameters),
+            known_states={s.sid: (s.uid, s.name, s.kind, s.value_type, s.key_type) for s in manifest.states},
+        )
+
+    def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:
+        interval_ms = self.options.checkpoint.interval_ms or 0
+        while True:
+            began_ms = self._now_ms()
+            with self._lock:
+                result = self._answer(runner)
+                if result is not None:
+                    return result
+                worked = runner.step()
+                if runner.ended:
+                    self._savepoints.finish(self._inbox, runner.manifest)
+                    return Result(self.run_id, "finished", runner.manifest.epoch)
+            if worked and runner.manifest.epoch % GC_EVERY_EPOCHS == 0:
+                self._collect_garbage()
+            if streams is not None and (failure := streams.failure()) is not None:
+                raise failure
+            self._rest(runner, worked, began_ms, interval_ms)
+
+    def _rest(self, runner: EpochRunner, worked: bool, began_ms: int, interval_ms: int) -> None:
+        """Wait until the next epoch may begin, or there may be something to do."""
+        now_ms = self._now_ms()
+        wait_ms = began_ms + interval_ms - now_ms if worked else max(interval_ms, IDLE_WAIT_MS)
+        due = runner.due_ms()
+        if due is not None and not worked:
+            wait_ms = min(wait_ms, max(0, due - now_ms))
+        wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
+        self._inbox.wait(wait_ms / 1000)
+
+    def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
+        """A batch of DataFrame sources, on the streams' own thread."""
+        with self._lock:
+            runner = self._runner
+            if self._closing or runner is None or self._state != "running":
+                raise JobFailed(f"job {self.job!r} is ending; this batch is read again by the next run")
+            runner.step(frame=frame, frames=positions)
+        self._inbox.wake()
+
+    # -- requests
+
+    def _answer(self, runner: EpochRunner) -> Result | None:
+        """Answer what was asked; a result if the job is to end."""
+        while (request := self._inbox.take()) is not None:
+            if isinstance(request, CancelRequest):
+                request.done.set_result(None)
+                return self._cancelled(runner.manifest.epoch)
+            if not request.stop:
+                self._savepoints.begin(request, runner.manifest)
+                continue
+            if request.drain:
+                runner.step(drain=True)
+            self._closing = True  # nothing is committed from here on
+            try:
+                path = self._savepoints.make(request, runner.manifest)
+            except Exception as error:
+                self._closing = False
+                request.done.set_exception(error)
+                continue
+            request.done.set_result(path)
+            return Result(self.run_id, "stopped", runner.manifest.epoch, path)
+        return None
+
+    def _cancelled(self, epoch: int) -> Result:
+        while (request := self._inbox.take()) is not None:
+            if isinstance(request, CancelRequest):
+                request.done.set_result(None)
+            else:
+                request.done.set_exception(JobFailed(f"job {self.job!r} was cancelled before its savepoint was made"))
+        return Result(self.run_id, "cancelled", epoch)
+
+    def _collect_garbage(self) -> None:
+        try:
+            collect_garbage(self.history, self.options.checkpoint.num_retained, self._savepoints.pinned())
+        except Exception:
+            log.exception("job %r: cleaning up old checkpoints failed; it will be tried again", self.job)
+
+

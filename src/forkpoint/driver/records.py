@@ -1,0 +1,57 @@
+"""job.json and run.json: what people and tools see of a job's history. The manifests alone decide what is committed."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Any, Literal
+
+from forkpoint.errors import NotFound
+from forkpoint.graph.options import JobOptions
+from forkpoint.snapshot.manifest import JOB, RUN, Job, Manifest, Run
+from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.storage import Storage
+
+
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in ("forkpoint", "pyspark", "pyarrow")} | {"python": platform.python_version()}
+
+
+class RunRecords:
+    """The records of one run."""
+
+    def __init__(self, storage: Storage, job: str, run: str) -> None:
+        self._storage = storage
+        self._paths = JobPaths(job)
+        self._job = job
+        self._run_id = run
+        self._run: Run | None = None
+
+    def start(self, manifest: Manifest, options: JobOptions, started_ms: int) -> None:
+        try:
+            created_ms = JOB.load(self._storage, self._paths.job_file).created_ms
+        except NotFound:
+            created_ms = started_ms
+        job = Job(job=self._job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
+        self._storage.put(self._paths.job_file, JOB.dump(job))
+        self._run = Run(
+            job=self._job, run=self._run_id, generation=manifest.generation, parent=manifest.parent, started_ms=started_ms,
+            code_version=options.parameters.get("code_version"), versions=versions(),
+            options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
+        )  # fmt: skip
+        self._put()
+
+    def end(
+        self, outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"], reason: str | None, ended_ms: int
+    ) -> None:
+        if self._run is not None:
+            self._run = self._run.model_copy(update={"outcome": outcome, "reason": reason, "ended_ms": ended_ms})
+            self._put()
+
+    def _put(self) -> None:
+        assert self._run is not None
+        self._storage.put(self._paths.run_file(self._run_id), RUN.dump(self._run))
+
+
+def _shown(options: JobOptions) -> dict[str, Any]:
+    return {"engine": options.engine, "state_backend": options.state_backend, "interval_ms": options.checkpoint.interval_ms}

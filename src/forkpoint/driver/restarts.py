@@ -1,0 +1,45 @@
+"""Whether and when a failed run starts again. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from forkpoint.errors import ConfigError, GraphError, RestoreRefused, StaleGeneration
+from forkpoint.graph.options import RestartStrategy
+
+FATAL = (StaleGeneration, RestoreRefused, GraphError, ConfigError)
+"""Errors that a restart cannot cure."""
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What happened so far: times of failures (ms) and the last delay."""
+
+    times_ms: tuple[int, ...] = ()
+    delay_ms: int = 0
+
+
+def next_delay_ms(
+    strategy: RestartStrategy, failures: Failures, error: BaseException, now_ms: int, rng: random.Random
+) -> tuple[int | None, Failures]:
+    """The delay before the next attempt, None to give up; and the failures including this one."""
+    if isinstance(error, FATAL) or not isinstance(error, Exception) or strategy.kind == "none":
+        return None, failures
+    times = (*failures.times_ms, now_ms)
+    match strategy.kind:
+        case "failure-rate":
+            times = tuple(t for t in times if now_ms - t < strategy.interval_ms)
+            limit = strategy.attempts or 0
+            return (None if len(times) > limit else strategy.delay_ms), Failures(times)
+        case "fixed-delay":
+            given_up = strategy.attempts is not None and len(times) > strategy.attempts
+            return (None if given_up else strategy.delay_ms), Failures(times)
+    if failures.times_ms and now_ms - failures.times_ms[-1] >= strategy.reset_after_ms:
+        failures, times = Failures(), (now_ms,)
+    if strategy.attempts is not None and len(times) > strategy.attempts:
+        return None, Failures(times)
+    grown = strategy.delay_ms if not failures.delay_ms else int(failures.delay_ms * strategy.multiplier)
+    delay = min(grown, strategy.max_delay_ms)
+    jittered = int(delay * (1 + rng.uniform(-strategy.jitter, strategy.jitter)))
+    return jittered, replace(Failures(times), delay_ms=delay)

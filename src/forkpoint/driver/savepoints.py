@@ -1,0 +1,98 @@
+"""Savepoints of a running job: pinned to a committed epoch, exported in the background while epochs go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from forkpoint.driver.executor import Executor
+from forkpoint.driver.history import History
+from forkpoint.driver.requests import Inbox, SavepointRequest
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.snapshot.manifest import Manifest
+from forkpoint.snapshot.storage import Storage, open_storage
+
+
+class Savepoints:
+    """The savepoints that one run makes."""
+
+    def __init__(self, history: History, executor: Executor, directory: str | None) -> None:
+        self._history = history
+        self._executor = executor
+        self._directory = directory
+        self._pinned: dict[str, int] = {}
+        self._threads: list[threading.Thread] = []
+        self.progress: tuple[int, int] | None = None
+
+    def pinned(self) -> set[int]:
+        """Epochs whose files a savepoint in the making still reads."""
+        return set(self._pinned.values())
+
+    def begin(self, request: SavepointRequest, manifest: Manifest) -> None:
+        """Make a savepoint of this committed epoch on a thread of its own; the request's future gets its path."""
+        savepoint_id = new_savepoint_id()
+        self._pinned[savepoint_id] = manifest.epoch
+
+        def work() -> None:
+            try:
+                request.done.set_result(self._export(request, manifest, savepoint_id))
+            except Exception as error:
+                request.done.set_exception(error)
+            finally:
+                self._pinned.pop(savepoint_id, None)
+
+        thread = threading.Thread(target=work, name=f"forkpoint-savepoint-{savepoint_id}", daemon=True)
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+
+    def make(self, request: SavepointRequest, manifest: Manifest) -> str:
+        """Make a savepoint of this committed epoch and return its path."""
+        return self._export(request, manifest, new_savepoint_id())
+
+    def finish(self, inbox: Inbox, manifest: Manifest) -> None:
+        """The job has come to its end: what was asked meanwhile is answered with its last state."""
+        while (request := inbox.take()) is not None:
+            if isinstance(request, SavepointRequest):
+                try:
+                    request.done.set_result(self.make(request, manifest))
+                except Exception as error:
+                    request.done.set_exception(error)
+            else:
+                request.done.set_result(None)
+
+    def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str) -> str:
+        target = self._target(request.directory, savepoint_id)
+        self.progress = (0, 1)
+        try:
+            export_savepoint(
+                storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
+                run_tasks=lambda fn, args: self._executor.run_tasks(fn, args, f"savepoint {savepoint_id}"),
+                label=request.label, note=request.note, progress=self._report,
+            )  # fmt: skip
+        finally:
+            self.progress = None
+        return target.url
+
+    def _report(self, done: int, total: int) -> None:
+        self.progress = (done, total)
+
+    def _target(self, directory: str | None, savepoint_id: str) -> Storage:
+        base = directory or self._directory
+        if base is None:
+            root = self._history.storage.url.rstrip("/")
+            return open_storage(f"{root}/{self._history.paths.savepoint(savepoint_id)}")
+        if "://" not in base:
+            base = str(Path(base).absolute())
+        return open_storage(f"{base.rstrip('/')}/{savepoint_id}")
+
+    def close(self) -> None:
+        """Wait for the savepoints in the making."""
+        for thread in self._threads:
+            thread.join()
+
+
+def new_savepoint_id() -> str:
+    """Sorts by time of making; unique."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"

@@ -1,0 +1,89 @@
+"""Every start is a restore: from nothing, from the job's newest checkpoint, or from a savepoint. Ends in a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from forkpoint.driver.commit import operator_infos
+from forkpoint.errors import StaleGeneration
+from forkpoint.driver.history import History
+from forkpoint.graph.job import JobGraph
+from forkpoint.savepoint.restore import OpenedSavepoint
+from forkpoint.snapshot.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a run starts from, already in this job's own storage."""
+
+    parent: Parent
+    sources: Mapping[str, SourcePosition] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    states: tuple[StateInfo, ...] = ()
+    snapshots: tuple[SnapshotRef, ...] = ()
+    processing_time_ms: int = 0
+    epoch: int = 0  # the saved epoch; epochs only grow along a history
+
+
+def start_manifest(
+    job: str, run: str, graph: JobGraph, restored: Restored, *, epoch: int, generation: int, parallelism: int, now_ms: int
+) -> Manifest:
+    """The first manifest of a run. Committing it fences every older run of the job."""
+    return Manifest(
+        job=job,
+        run=run,
+        generation=generation,
+        epoch=epoch,
+        kind="start",
+        created_ms=now_ms,
+        processing_time_ms=max(now_ms, restored.processing_time_ms),
+        parallelism=parallelism,
+        max_parallelism=graph.max_parallelism,
+        sources=dict(restored.sources),
+        watermarks=dict(restored.watermarks),
+        states=list(restored.states),
+        operators=operator_infos(graph),
+        snapshots=list(restored.snapshots),
+        parent=restored.parent,
+    )
+
+
+def from_checkpoint(manifest: Manifest) -> Restored:
+    """Go on from a checkpoint of the same job: its files stay where they are."""
+    return Restored(
+        Parent(kind="checkpoint", job=manifest.job, epoch=manifest.epoch, run=manifest.run),
+        manifest.sources, manifest.watermarks, tuple(manifest.states), tuple(manifest.snapshots), manifest.processing_time_ms,
+        manifest.epoch,
+    )  # fmt: skip
+
+
+def checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bool:
+    """Whether a checkpoint's files serve the new run as they are; otherwise it goes through a savepoint."""
+    if manifest.max_parallelism != graph.max_parallelism:
+        return False
+    operator_state = any(s.kind in ("operator-list", "operator-union", "broadcast") for s in manifest.states)
+    if operator_state and manifest.parallelism != parallelism:
+        return False
+    return {s.uid for s in manifest.states} <= set(graph.by_uid)
+
+
+def commit_start(history: History, manifest: Manifest) -> Manifest:
+    """Commit a run's first manifest."""
+    try:
+        history.commit(manifest)
+    except StaleGeneration as error:
+        raise StaleGeneration(f"{error}. Another run of job {manifest.job!r} started at the same moment") from None
+    return manifest
+
+
+def refuse_drained(opened: OpenedSavepoint) -> str | None:
+    """A warning where a savepoint was taken with drain: its timers and windows have all fired."""
+    if opened.savepoint.drained:
+        return (
+            f"savepoint {opened.savepoint.id} was drained: all its timers and windows fired before their time; "
+            "going on from it gives other results than going on from one that was not"
+        )
+    return None
+
+

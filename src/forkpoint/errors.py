@@ -1,0 +1,82 @@
+"""Every error that forkpoint raises on purpose.
+
+    ForkpointError
+    ├── ConfigError               an option has a value that cannot be used
+    ├── GraphError                the job cannot be built as written
+    │   └── TypeNotSupported      a type or value has no durable encoding
+    ├── StorageError              checkpoint storage failed or refused
+    │   ├── AlreadyExists         create-if-absent found the name taken
+    │   └── NotFound              no file at the path that was read
+    ├── SavepointNotFound         no savepoint at the given place
+    ├── SavepointCorrupt          a file is damaged, cut short, foreign or of a newer format
+    ├── RestoreRefused            the program and the saved state do not fit together
+    ├── StaleGeneration           a newer run of the same job has taken over
+    ├── RecordParseError          a record of a source could not be parsed
+    ├── UserFunctionError         a user's function raised
+    ├── JobNotFound               no such job under the state root
+    └── JobFailed                 the job ended with an error after its restarts
+
+Messages name the uid or file, the offending value, and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class ForkpointError(Exception):
+    """Base of all errors raised on purpose; the command line prints it without a traceback."""
+
+
+class ConfigError(ForkpointError):
+    """An option has a value that cannot be used."""
+
+
+class GraphError(ForkpointError):
+    """The job cannot be built as written."""
+
+
+class TypeNotSupported(GraphError):
+    """A type or value has no durable encoding."""
+
+
+class StorageError(ForkpointError):
+    """Checkpoint storage failed or refused."""
+
+
+class AlreadyExists(StorageError):
+    """Create-if-absent found the name taken."""
+
+
+class NotFound(StorageError):
+    """No file at the path that was read."""
+
+
+class SavepointNotFound(ForkpointError):
+    """No savepoint at the given place."""
+
+
+class SavepointCorrupt(ForkpointError):
+    """A file is damaged, cut short, foreign, or of a newer format."""
+
+
+class RestoreRefused(ForkpointError):
+    """The program and the saved state do not fit together."""
+
+
+class StaleGeneration(ForkpointError):
+    """A newer run of the same job has taken over; this one must not commit."""
+
+
+class RecordParseError(ForkpointError):
+    """A record of a source could not be parsed."""
+
+
+class UserFunctionError(ForkpointError):
+    """A user's function raised; the message names uid, key and element and carries the user's own traceback."""
+
+
+class JobNotFound(ForkpointError):
+    """No such job under the state root."""
+
+
+class JobFailed(ForkpointError):
+    """The job ended with an error after its restart strategy gave up."""

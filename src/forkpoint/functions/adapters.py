@@ -1,0 +1,70 @@
+"""MapFunction, FlatMapFunction and FilterFunction on keyed streams: run as process functions, they may have state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from forkpoint.functions.base import FilterFunction, FlatMapFunction, MapFunction
+from forkpoint.functions.checkpointed import (
+    CheckpointedFunction,
+    CheckpointListener,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from forkpoint.functions.context import RuntimeContext
+from forkpoint.functions.descriptors import StateDescriptor, declared_states
+from forkpoint.functions.process import KeyedProcessFunction
+
+
+class KeyedAdapter(KeyedProcessFunction, CheckpointListener):
+    """Stands in for a user's function: shows its declared states, and passes all calls on to it."""
+
+    def __init__(self, function: MapFunction | FlatMapFunction | FilterFunction) -> None:
+        self.function = function
+
+    def declare_states(self) -> dict[str, StateDescriptor]:
+        """The user's function's; the runtime puts the handles here, and ``open`` takes them there."""
+        return declared_states(self.function)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        mine = vars(self)
+        vars(self.function).update({attribute: mine[attribute] for attribute in self.declare_states()})
+        self.function.open(runtime_context)
+
+    def close(self) -> None:
+        self.function.close()
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        match self.function:
+            case MapFunction():
+                return (self.function.map(value),)
+            case FlatMapFunction():
+                return self.function.flat_map(value)
+            case _:
+                return (value,) if self.function.filter(value) else None
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if isinstance(self.function, CheckpointListener):
+            self.function.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        if isinstance(self.function, CheckpointListener):
+            self.function.notify_checkpoint_aborted(checkpoint_id)
+
+
+class CheckpointedKeyedAdapter(KeyedAdapter, CheckpointedFunction):
+    """The same for a function that has operator state too."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        assert isinstance(self.function, CheckpointedFunction)
+        self.function.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        assert isinstance(self.function, CheckpointedFunction)
+        self.function.snapshot_state(context)
+
+
+def as_keyed_process(function: MapFunction | FlatMapFunction | FilterFunction) -> KeyedProcessFunction:
+    """A KeyedProcessFunction that does what the function does."""
+    return (CheckpointedKeyedAdapter if isinstance(function, CheckpointedFunction) else KeyedAdapter)(function)

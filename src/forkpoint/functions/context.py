@@ -1,0 +1,76 @@
+"""What a function can ask the runtime for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+
+if TYPE_CHECKING:
+    from forkpoint.functions.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+
+
+class RuntimeContext(ABC):
+    """Given to ``open()``. State belongs to keyed streams: elsewhere the ``get_*_state`` methods raise GraphError.
+
+    Two descriptors of one name within an operator raise GraphError unless they are the same kind of state.
+    """
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
+        """The handle of a value state."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
+        """The handle of a list state."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
+        """The handle of a map state."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
+        """The handle of a reducing state."""
+
+    @abstractmethod
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor[IN, Any, OUT]
+    ) -> AggregatingState[IN, OUT]:
+        """The handle of an aggregating state."""
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """The operator's name."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """The operator's parallelism."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """The job's maximum parallelism, which is its number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """Which subtask this is, counted from 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """How often this subtask was tried before, 0 for the first attempt."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """A job parameter (``env.get_config().set_global_job_parameters``), or the default."""

@@ -1,0 +1,236 @@
+"""Descriptors: a state's name, type and time to live, known before anything runs.
+
+A descriptor may be declared as a class attribute of a function. While the job runs, the live handle stands in its
+place on the instance, which is why a descriptor has the handle's methods too: ``self.armed.value()`` means the same to
+a reader, to a type checker and to the runtime. Without a running job these methods raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Generic, NoReturn, TypeVar, overload
+
+from forkpoint.errors import GraphError
+from forkpoint.functions.base import AggregateFunction, ReduceFunction
+from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from forkpoint.functions.ttl import StateTtlConfig
+from forkpoint.types import TypeInformation, type_of
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+Self = TypeVar("Self", bound="StateDescriptor")
+
+
+class StateDescriptor:
+    """What all descriptors have in common.
+
+    ``name``: unique within an operator. ``value_type``: the type of one stored value (list element, map value,
+    accumulator). ``ttl``: time to live, None for ever.
+
+    Types are ``Types.*`` or Python types; one without a durable encoding raises TypeNotSupported here and now.
+    """
+
+    def __init__(self, name: str, value_type: Any) -> None:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"the name of a state must be a non-empty string, not {name!r}")
+        self.name = name
+        self.value_type: TypeInformation = type_of(value_type)
+        self.ttl: StateTtlConfig | None = None
+
+    def enable_time_to_live(self: Self, ttl_config: StateTtlConfig | timedelta) -> Self:
+        """Let entries expire. A timedelta alone means: since the last write, by processing time.
+
+        Returns the descriptor, so that it can be said where a class attribute is declared.
+        """
+        if isinstance(ttl_config, timedelta):
+            ttl_config = StateTtlConfig.new_builder(ttl_config).build()
+        self.ttl = ttl_config if ttl_config.is_enabled() else None
+        return self
+
+    def get_name(self) -> str:
+        """The state's name."""
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def _unbound(self) -> NoReturn:
+        raise GraphError(
+            f"state {self.name!r} was used outside a running job. A descriptor only declares state; read and write it "
+            "in process_element, on_timer or open of a function on a keyed stream, or try it in a test harness"
+        )
+
+
+class ValueStateDescriptor(StateDescriptor, ValueState[T]):
+    """Declares one value a key. ``default_value`` is what ``value()`` returns where there is none; don't change it."""
+
+    @overload
+    def __init__(self, name: str, type_info: type[T], default_value: T | None = None) -> None: ...
+    @overload
+    def __init__(self: ValueStateDescriptor[Any], name: str, type_info: Any, default_value: Any = None) -> None: ...
+    def __init__(self, name: str, type_info: Any, default_value: Any = None) -> None:
+        super().__init__(name, type_info)
+        self.default_value = default_value
+
+    def value(self) -> T | None:
+        self._unbound()
+
+    def update(self, value: T | None) -> None:
+        self._unbound()
+
+    def clear(self) -> None:
+        self._unbound()
+
+
+class ListStateDescriptor(StateDescriptor, ListState[T]):
+    """Declares a list a key; for operator state, a list a subtask."""
+
+    @overload
+    def __init__(self, name: str, elem_type_info: type[T]) -> None: ...
+    @overload
+    def __init__(self: ListStateDescriptor[Any], name: str, elem_type_info: Any) -> None: ...
+    def __init__(self, name: str, elem_type_info: Any) -> None:
+        super().__init__(name, elem_type_info)
+
+    def get(self) -> Iterable[T]:
+        self._unbound()
+
+    def add(self, value: T) -> None:
+        self._unbound()
+
+    def add_all(self, values: Iterable[T]) -> None:
+        self._unbound()
+
+    def update(self, values: Iterable[T]) -> None:
+        self._unbound()
+
+    def clear(self) -> None:
+        self._unbound()
+
+
+class MapStateDescriptor(StateDescriptor, MapState[K, V]):
+    """Declares a dictionary a key. ``key_type`` and ``value_type`` are those of one entry."""
+
+    @overload
+    def __init__(self, name: str, key_type_info: type[K], value_type_info: type[V]) -> None: ...
+    @overload
+    def __init__(self: MapStateDescriptor[Any, Any], name: str, key_type_info: Any, value_type_info: Any) -> None: ...
+    def __init__(self, name: str, key_type_info: Any, value_type_info: Any) -> None:
+        super().__init__(name, value_type_info)
+        self.key_type: TypeInformation = type_of(key_type_info)
+
+    def get(self, key: K) -> V | None:
+        self._unbound()
+
+    def put(self, key: K, value: V) -> None:
+        self._unbound()
+
+    def put_all(self, entries: Mapping[K, V]) -> None:
+        self._unbound()
+
+    def remove(self, key: K) -> None:
+        self._unbound()
+
+    def contains(self, key: K) -> bool:
+        self._unbound()
+
+    def items(self) -> Iterable[tuple[K, V]]:
+        self._unbound()
+
+    def keys(self) -> Iterable[K]:
+        self._unbound()
+
+    def values(self) -> Iterable[V]:
+        self._unbound()
+
+    def is_empty(self) -> bool:
+        self._unbound()
+
+    def clear(self) -> None:
+        self._unbound()
+
+
+class ReducingStateDescriptor(StateDescriptor, ReducingState[T]):
+    """Declares state that reduces what is added. ``reduce_function``: a ReduceFunction or ``f(a, b)``."""
+
+    @overload
+    def __init__(
+        self, name: str, reduce_function: ReduceFunction | Callable[[T, T], T], type_info: type[T]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ReducingStateDescriptor[Any], name: str, reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        type_info: Any,
+    ) -> None: ...  # fmt: skip
+    def __init__(self, name: str, reduce_function: Any, type_info: Any) -> None:
+        super().__init__(name, type_info)
+        reduce = reduce_function.reduce if isinstance(reduce_function, ReduceFunction) else reduce_function
+        if not callable(reduce):
+            raise GraphError(f"state {name!r}: {reduce_function!r} is neither a ReduceFunction nor a callable f(a, b)")
+        self.reduce: Callable[[T, T], T] = reduce
+
+    def get(self) -> T | None:
+        self._unbound()
+
+    def add(self, value: T) -> None:
+        self._unbound()
+
+    def clear(self) -> None:
+        self._unbound()
+
+
+class AggregatingStateDescriptor(StateDescriptor, AggregatingState[IN, OUT], Generic[IN, ACC, OUT]):
+    """Declares an accumulator fed through an AggregateFunction. ``state_type_info``: the accumulator's type."""
+
+    @overload
+    def __init__(
+        self: AggregatingStateDescriptor[Any, ACC, Any], name: str, agg_function: AggregateFunction,
+        state_type_info: type[ACC],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: AggregatingStateDescriptor[Any, Any, Any], name: str, agg_function: AggregateFunction,
+        state_type_info: Any,
+    ) -> None: ...  # fmt: skip
+    def __init__(self, name: str, agg_function: AggregateFunction, state_type_info: Any) -> None:
+        super().__init__(name, state_type_info)
+        if not isinstance(agg_function, AggregateFunction):
+            raise GraphError(f"state {name!r}: {agg_function!r} is not an AggregateFunction")
+        self.aggregate: AggregateFunction = agg_function
+
+    def get(self) -> OUT | None:
+        self._unbound()
+
+    def add(self, value: IN) -> None:
+        self._unbound()
+
+    def clear(self) -> None:
+        self._unbound()
+
+
+def declared_states(fn: Any) -> dict[str, StateDescriptor]:
+    """The state descriptors declared on a function's class: attribute name → descriptor, base classes first.
+
+    An attribute that a subclass sets to something else declares nothing. Two descriptors of one name: GraphError.
+    """
+    if hasattr(type(fn), "declare_states"):  # a function that stands in for another
+        return dict(fn.declare_states())
+    cls = fn if isinstance(fn, type) else type(fn)
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        found.update(vars(base))
+    states = {attribute: d for attribute, d in found.items() if isinstance(d, StateDescriptor)}
+    by_name: dict[str, str] = {}
+    for attribute, descriptor in states.items():
+        other = by_name.setdefault(descriptor.name, attribute)
+        if other != attribute:
+            raise GraphError(
+                f"{cls.__qualname__} declares two states named {descriptor.name!r} ({other} and {attribute}); "
+                "give each its own name"
+            )
+    return states

@@ -1,0 +1,102 @@
+"""Spans of time at the surface: timedelta, and PyFlink's ``Duration`` and ``Time`` as ways to write one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from forkpoint.errors import ConfigError
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Duration(timedelta):
+    """A timedelta with PyFlink's constructors; wherever one is accepted, a plain timedelta is too.
+
+    Resolution is a microsecond, and whatever takes a duration rounds it down to whole milliseconds.
+    """
+
+    @classmethod
+    def of_days(cls, days: float) -> Duration:
+        """A duration of that many days of 24 hours."""
+        return cls(days=days)
+
+    @classmethod
+    def of_hours(cls, hours: float) -> Duration:
+        """A duration of that many hours."""
+        return cls(hours=hours)
+
+    @classmethod
+    def of_minutes(cls, minutes: float) -> Duration:
+        """A duration of that many minutes."""
+        return cls(minutes=minutes)
+
+    @classmethod
+    def of_seconds(cls, seconds: float, nano_adjustment: int = 0) -> Duration:
+        """A duration of that many seconds plus ``nano_adjustment`` nanoseconds."""
+        return cls(seconds=seconds, microseconds=nano_adjustment / 1000)
+
+    @classmethod
+    def of_millis(cls, millis: float) -> Duration:
+        """A duration of that many milliseconds."""
+        return cls(milliseconds=millis)
+
+    @classmethod
+    def of_nanos(cls, nanos: int) -> Duration:
+        """A duration of that many nanoseconds, rounded to microseconds."""
+        return cls(microseconds=nanos / 1000)
+
+    def to_millis(self) -> int:
+        """Whole milliseconds, rounded down."""
+        return self // _MILLISECOND
+
+    def to_milliseconds(self) -> int:
+        """``to_millis`` under the name that PyFlink's ``Time`` has for it."""
+        return self.to_millis()
+
+
+class Time:
+    """PyFlink's ``Time``: other names for making a :class:`Duration`.
+
+    Not a timedelta itself, because ``Time.seconds(5)`` and the attribute ``timedelta.seconds`` exclude each other.
+    """
+
+    @staticmethod
+    def days(days: float) -> Duration:
+        """A duration of that many days of 24 hours."""
+        return Duration(days=days)
+
+    @staticmethod
+    def hours(hours: float) -> Duration:
+        """A duration of that many hours."""
+        return Duration(hours=hours)
+
+    @staticmethod
+    def minutes(minutes: float) -> Duration:
+        """A duration of that many minutes."""
+        return Duration(minutes=minutes)
+
+    @staticmethod
+    def seconds(seconds: float) -> Duration:
+        """A duration of that many seconds."""
+        return Duration(seconds=seconds)
+
+    @staticmethod
+    def milliseconds(milliseconds: float) -> Duration:
+        """A duration of that many milliseconds."""
+        return Duration(milliseconds=milliseconds)
+
+
+def to_ms(value: timedelta | int, what: str, minimum_ms: int = 0) -> int:
+    """Whole milliseconds of a timedelta; an int is milliseconds already, as in PyFlink.
+
+    ``what`` names the option in the message of the ConfigError that a wrong type or a value below ``minimum_ms`` gets.
+    """
+    if isinstance(value, timedelta):
+        ms = value // _MILLISECOND
+    elif isinstance(value, int) and not isinstance(value, bool):
+        ms = value
+    else:
+        raise ConfigError(f"{what} is {value!r} ({type(value).__name__}); give a timedelta, or an int of milliseconds")
+    if ms < minimum_ms:
+        raise ConfigError(f"{what} is {ms} ms; it must be at least {minimum_ms} ms")
+    return ms

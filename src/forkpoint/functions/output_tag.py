@@ -1,0 +1,29 @@
+"""Side outputs are named by tags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from forkpoint.errors import GraphError
+from forkpoint.types import TypeInformation, type_of
+
+
+@dataclass(frozen=True)
+class OutputTag:
+    """The name of a side output, with the type of its elements.
+
+    A process function emits to it with ``yield tag, value``; ``stream.get_side_output(tag)`` reads it. Tags are equal
+    when their ids are, so the one that emits and the one that reads need not be the same object.
+
+    ``type_info``: ``Types.*`` or a Python type; None leaves the elements untyped. An empty id is a GraphError.
+    """
+
+    tag_id: str
+    type_info: TypeInformation | None = field(default=None, compare=False)
+
+    def __init__(self, tag_id: str, type_info: Any = None) -> None:
+        if not isinstance(tag_id, str) or not tag_id:
+            raise GraphError(f"the id of an OutputTag must be a non-empty string, not {tag_id!r}")
+        object.__setattr__(self, "tag_id", tag_id)
+        object.__setattr__(self, "type_info", None if type_info is None else type_of(type_info))

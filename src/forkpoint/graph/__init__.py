@@ -1,0 +1,1 @@
+"""The logical job graph: transformations, uids, validation, stages. Pure."""

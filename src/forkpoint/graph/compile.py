@@ -1,0 +1,177 @@
+"""From transformations to a job graph: order, uids, watermark origins, stages. Pure; refuses what cannot run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from forkpoint.errors import GraphError
+from forkpoint.functions import CheckpointedFunction
+from forkpoint.graph.job import InEdge, JobGraph, Operator
+from forkpoint.graph.transformations import (
+    DataFrameSpec,
+    Edge,
+    EpochSinkSpec,
+    FilterSpec,
+    FlatMapSpec,
+    Forward,
+    KeyBy,
+    KeyedProcessSpec,
+    MapSpec,
+    MapWithStateSpec,
+    OperatorSpec,
+    ProcessSpec,
+    Rebalance,
+    ReduceSpec,
+    RollingSpec,
+    SinkSpec,
+    SourceSpec,
+    TimestampsSpec,
+    Transformation,
+)
+from forkpoint.types import TypeInformation
+
+KEYED_SPECS = (KeyedProcessSpec, ReduceSpec, RollingSpec, MapWithStateSpec)
+_KINDS: dict[type, str] = {
+    SourceSpec: "source",
+    DataFrameSpec: "source",
+    MapSpec: "map",
+    FlatMapSpec: "flat_map",
+    FilterSpec: "filter",
+    ProcessSpec: "process",
+    TimestampsSpec: "timestamps",
+    KeyedProcessSpec: "keyed_process",
+    ReduceSpec: "reduce",
+    RollingSpec: "rolling",
+    MapWithStateSpec: "map_with_state",
+    SinkSpec: "sink",
+    EpochSinkSpec: "epoch_sink",
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    graph: JobGraph
+    generated_uids: tuple[str, ...]
+
+
+def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, require_uids: bool) -> Compiled:
+    """The job graph of everything upstream of the given transformations.
+
+    With ``require_uids`` every source, sink and stateful operator must have a uid; a GraphError lists those without,
+    each with a suggestion. Otherwise the suggestions are used.
+    """
+    order = _topological(sinks)
+    if not order:
+        raise GraphError("the job has no operators; add a source and a sink before execute()")
+    ids = {t: i for i, t in enumerate(order)}
+    uids = _uids(order, require_uids=require_uids)
+    stages: dict[Transformation, int] = {}
+    origins: dict[Transformation, frozenset[int]] = {}
+    operators: list[Operator] = []
+    edge_id = 0
+    for t in order:
+        edges = tuple(_effective(t, e) for e in t.inputs)
+        stage = max((stages[e.upstream] + (not isinstance(e.partitioning, Forward)) for e in edges), default=0)
+        stages[t] = stage
+        if isinstance(t.spec, TimestampsSpec) and stage > 0:
+            raise GraphError(
+                f"operator {uids[t]!r}: timestamps and watermarks are assigned behind a key_by or rebalance; a split's own "
+                "order is lost there. Assign them before the exchange"
+            )
+        origins[t] = (
+            frozenset({ids[t]}) if isinstance(t.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
+            else frozenset().union(*(origins[e.upstream] for e in edges))
+        )  # fmt: skip
+        inputs = []
+        for e in edges:
+            inputs.append(
+                InEdge(
+                    edge_id, ids[e.upstream], None if e.tag is None else e.tag.tag_id, e.partitioning, e.ordinal,
+                    stages[e.upstream] < stage, _edge_type(e),
+                )
+            )  # fmt: skip
+            edge_id += 1
+        operators.append(
+            Operator(
+                ids[t], uids[t], t.uid is None, t.name, _KINDS[type(t.spec)], t.spec, stage, tuple(inputs),
+                t.output_type, is_stateful(t.spec), origins[t], None,
+            )
+        )  # fmt: skip
+    consumers: dict[int, list[tuple[int, InEdge]]] = {}
+    for operator in operators:
+        for edge in operator.inputs:
+            consumers.setdefault(edge.upstream, []).append((operator.id, edge))
+    graph = JobGraph(
+        tuple(operators), max(stages.values()), max_parallelism, {k: tuple(v) for k, v in consumers.items()}
+    )
+    return Compiled(graph, tuple(uids[t] for t in order if t.uid is None and needs_uid(t.spec)))
+
+
+def is_stateful(spec: OperatorSpec) -> bool:
+    """Whether the operator has managed state."""
+    return isinstance(spec, KEYED_SPECS) or isinstance(getattr(spec, "fn", None), CheckpointedFunction)
+
+
+def needs_uid(spec: OperatorSpec) -> bool:
+    return is_stateful(spec) or isinstance(spec, SourceSpec | DataFrameSpec | SinkSpec | EpochSinkSpec)
+
+
+def _effective(t: Transformation, edge: Edge) -> Edge:
+    """The edge as it will run: an operator with state of its own needs a lasting subtask, so its input is exchanged."""
+    if isinstance(t.spec, KEYED_SPECS) and not isinstance(edge.partitioning, KeyBy):
+        raise GraphError(f"operator {t.uid or t.name!r} keeps state by key, but its input has no key; call key_by() first")
+    if isinstance(edge.partitioning, Forward) and is_stateful(t.spec):
+        return Edge(edge.upstream, edge.tag, Rebalance("split"), edge.ordinal)
+    return edge
+
+
+def _edge_type(edge: Edge) -> TypeInformation | None:
+    return edge.upstream.output_type if edge.tag is None else None
+
+
+def _topological(roots: Iterable[Transformation]) -> list[Transformation]:
+    order: list[Transformation] = []
+    seen: set[Transformation] = set()
+    stack: list[tuple[Transformation, bool]] = [(t, False) for t in reversed(list(roots))]
+    while stack:
+        t, done = stack.pop()
+        if done:
+            order.append(t)
+        elif t not in seen:
+            seen.add(t)
+            stack.append((t, True))
+            stack.extend((e.upstream, False) for e in reversed(t.inputs))
+    return order
+
+
+def _uids(order: list[Transformation], *, require_uids: bool) -> dict[Transformation, str]:
+    uids: dict[Transformation, str] = {}
+    taken: dict[str, Transformation] = {}
+    for t in order:
+        if t.uid is not None:
+            if t.uid in taken:
+                raise GraphError(
+                    f"uid {t.uid!r} is given to two operators ({taken[t.uid].name!r} and {t.name!r}); a uid names one operator"
+                )
+            taken[t.uid] = t
+            uids[t] = t.uid
+    missing: list[tuple[Transformation, str]] = []
+    for t in order:
+        if t.uid is None:
+            base = re.sub(r"[^a-z0-9]+", "-", t.name.lower()).strip("-") or _KINDS[type(t.spec)]
+            name, n = base, 2
+            while name in taken:
+                name, n = f"{base}-{n}", n + 1
+            taken[name] = t
+            uids[t] = name
+            if needs_uid(t.spec):
+                missing.append((t, name))
+    if require_uids and missing:
+        rows = "\n".join(f"  {_KINDS[type(t.spec)]:<15} {t.name!r}: .uid({name!r})" for t, name in missing)
+        raise GraphError(
+            "the job's state can outlive this run, so every source, sink and stateful operator needs a uid that stays the "
+            f"same in later versions. These have none:\n{rows}"
+        )
+    return uids

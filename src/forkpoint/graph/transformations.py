@@ -1,0 +1,160 @@
+"""What a program builds: transformations linked by edges, still without uids checked or stages cut.
+
+The stream façade creates these; ``graph.compile`` turns them into a frozen ``JobGraph``. A transformation is the only
+mutable thing here, because ``uid()``, ``name()`` and ``set_parallelism()`` are said after it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from forkpoint.functions import OutputTag, WatermarkStrategy
+from forkpoint.types import TypeInformation
+
+if TYPE_CHECKING:
+    from forkpoint.connectors.base import Sink, Source
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Elements stay where they are."""
+
+
+@dataclass(frozen=True)
+class KeyBy:
+    """Elements go to the subtask that owns their key's key group.
+
+    ``selector`` takes an element and returns its key. ``columns`` names the fields that make up the key where the
+    selector does nothing but pick fields, so that the key can be taken from columns without touching elements;
+    ``single`` tells whether the key is the field itself or a tuple of the fields.
+    """
+
+    selector: Callable[[Any], Any]
+    key_type: TypeInformation | None
+    columns: tuple[str, ...] | None = None
+    single: bool = True
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """Elements are spread over the subtasks: one by one, or each split as a whole, so that its order survives."""
+
+    by: Literal["element", "split"] = "element"
+
+
+Partitioning = Forward | KeyBy | Rebalance
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    source: Source
+    strategy: WatermarkStrategy
+
+
+@dataclass(frozen=True, eq=False)
+class DataFrameSpec:
+    """A Spark DataFrame as a source; the frame itself stays on the driver (it is dropped when the graph is shipped)."""
+
+    frame: Any
+    strategy: WatermarkStrategy
+    timestamp_column: str | None
+    split_column: str | None
+    max_rows: int | None
+
+
+@dataclass(frozen=True)
+class MapSpec:
+    fn: Any
+
+
+@dataclass(frozen=True)
+class FlatMapSpec:
+    fn: Any
+
+
+@dataclass(frozen=True)
+class FilterSpec:
+    fn: Any
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """A ProcessFunction on a stream without keys."""
+
+    fn: Any
+
+
+@dataclass(frozen=True)
+class TimestampsSpec:
+    strategy: WatermarkStrategy
+
+
+@dataclass(frozen=True)
+class KeyedProcessSpec:
+    fn: Any
+
+
+@dataclass(frozen=True)
+class ReduceSpec:
+    fn: Any
+    value_type: TypeInformation
+
+
+@dataclass(frozen=True)
+class RollingSpec:
+    """A running aggregate of one field: every element comes out with the field replaced (or the extreme element)."""
+
+    kind: Literal["sum", "min", "max", "min_by", "max_by"]
+    field: int | str
+    value_type: TypeInformation
+
+
+@dataclass(frozen=True)
+class MapWithStateSpec:
+    """``fn(element, state | None) -> (out, state | None)``; with ``flat`` the first is an iterable of outputs."""
+
+    fn: Callable[[Any, Any], tuple[Any, Any]]
+    state_type: TypeInformation
+    flat: bool
+
+
+@dataclass(frozen=True)
+class SinkSpec:
+    sink: Sink
+
+
+@dataclass(frozen=True)
+class EpochSinkSpec:
+    """``fn(df, epoch)`` gets each epoch's elements as a Spark DataFrame, on the driver, before the manifest."""
+
+    fn: Callable[[Any, int], None]
+    type: TypeInformation
+
+
+OperatorSpec = (
+    SourceSpec | DataFrameSpec | MapSpec | FlatMapSpec | FilterSpec | ProcessSpec | TimestampsSpec
+    | KeyedProcessSpec | ReduceSpec | RollingSpec | MapWithStateSpec | SinkSpec | EpochSinkSpec
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """One input of a transformation: whose output (or side output), and how its elements travel."""
+
+    upstream: Transformation
+    tag: OutputTag | None = None
+    partitioning: Partitioning = field(default_factory=Forward)
+    ordinal: int = 0  # 0 for the only or first input, 1 for the second input of a connected operator
+
+
+@dataclass(eq=False)
+class Transformation:
+    spec: OperatorSpec
+    name: str
+    inputs: tuple[Edge, ...]
+    output_type: TypeInformation | None
+    uid: str | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None

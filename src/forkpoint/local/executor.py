@@ -1,0 +1,67 @@
+"""Runs the tasks of an epoch one after the other, in this process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from forkpoint.driver.executor import OnBatch, Streams
+from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.graph.job import JobGraph
+from forkpoint.runtime.epoch import EpochContext, JobSpec
+from forkpoint.runtime.task import run_source_task, run_subtask
+from forkpoint.runtime.wire import COMMIT, ChunkRow
+from forkpoint.runtime.worker import drop_worker
+from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.types import TypeInformation
+
+
+class LocalExecutor:
+    """The executor of the local engine; the rows between stages are the same bytes as on Spark."""
+
+    def __init__(self) -> None:
+        self._spec: JobSpec | None = None
+        self._interrupted = False
+
+    def start(self, spec: JobSpec) -> None:
+        self.close()
+        # What workers get is what survives being shipped; a program that works here works on a cluster.
+        self._spec = cloudpickle.loads(cloudpickle.dumps(spec))
+        self._interrupted = False
+
+    def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
+        spec = self._spec
+        assert spec is not None
+        rows = [row for task, plan in enumerate(source_tasks) for row in run_source_task(spec, ctx, task, plan)]
+        for stage in range(1, spec.graph.stages + 1):
+            inboxes: list[list[ChunkRow]] = [[] for _ in range(spec.parallelism)]
+            for row in rows:
+                inboxes[row[0]].append(row)
+            rows = []
+            for subtask, inbox in enumerate(inboxes):
+                if self._interrupted:
+                    raise JobFailed(f"epoch {ctx.epoch} was interrupted")
+                rows.extend(run_subtask(spec, ctx, stage, subtask, inbox))
+        return [blob for _, edge, _, blob in rows if edge == COMMIT]
+
+    def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        return [fn(arg) for arg in args]
+
+    def start_streams(self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch) -> Streams:
+        uids = ", ".join(repr(o.uid) for o in graph.frame_sources)
+        raise ConfigError(f"sources {uids} read Spark DataFrames, which need the Spark engine; run with --engine spark")
+
+    def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> Any:
+        raise ConfigError("a sink that takes Spark DataFrames needs the Spark engine; run with --engine spark")
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+
+    def close(self) -> None:
+        if self._spec is not None:
+            drop_worker(self._spec.run)
+            shutil.rmtree(self._spec.local_dir, ignore_errors=True)
+            self._spec = None

@@ -1,0 +1,1 @@
+"""A subtask at work: operators, keyed context, timers, watermarks, chunks. Knows nothing of Spark."""

@@ -1,0 +1,137 @@
+"""What travels between the driver and its tasks in each epoch, apart from elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from forkpoint.graph.job import JobGraph
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """All that stays the same in a run; shipped to every worker once.
+
+    ``local_dir`` is where workers keep their stores: a cache, private to this run.
+    """
+
+    run: str
+    job: str
+    graph: JobGraph
+    storage_url: str
+    parallelism: int
+    max_parallelism: int
+    store: str
+    local_dir: str
+    parameters: dict[str, str]
+    known_states: Mapping[int, tuple[str, str, str, Any, Any]]
+    inline_changes_bytes: int = 20_000
+
+
+class SplitStart(msgspec.Struct, frozen=True):
+    """A split at the start of an epoch: its watermark so far, and whether the driver counts it as idle."""
+
+    watermark_ms: int
+    idle: bool = False
+
+
+class EpochContext(msgspec.Struct, frozen=True):
+    """One attempt at one epoch, the same for all its tasks.
+
+    ``committed`` is the epoch that the state starts from. ``previous`` names, by ``"stage-subtask"``, the attempt that
+    the committed manifest accepted, so that a worker that still holds its changes need not read them back.
+    ``splits`` is keyed by watermark origin (operator id as text), then split. ``watermarks`` holds each operator's
+    watermark by uid. ``drain`` ends the epoch with the final watermark.
+    """
+
+    generation: int
+    epoch: int
+    committed: int
+    processing_time_ms: int
+    drain: bool
+    previous: dict[str, str]
+    splits: dict[str, dict[str, SplitStart]]
+    watermarks: dict[str, int]
+    snapshot_subtasks: list[int]
+
+
+class SplitProgress(msgspec.Struct, frozen=True):
+    """What one piece of a split brought: sent to every subtask and to the driver.
+
+    ``origin`` is the operator that made the watermark; pieces of a split are in the split's order.
+    """
+
+    origin: int
+    split: str
+    piece: int
+    watermark_ms: int
+    count: int
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Where one stage's subtask left this epoch's changes: a file, or inline where they are few."""
+
+    path: str | None
+    inline: bytes | None
+    entries: int
+    size: int
+    checksum: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A whole copy of a subtask's state as of the committed epoch before this one."""
+
+    path: str
+    epoch: int
+    entries: int
+    size: int
+    checksum: str
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A user's function or a source failed: reported as a result, so that the message arrives undamaged."""
+
+    kind: str
+    message: str
+    details: str = ""
+
+
+class CommitRow(msgspec.Struct, frozen=True):
+    """What one task tells the driver at its end; all of them together become the manifest."""
+
+    stage: int
+    subtask: int
+    attempt: str
+    changes: Changes | None = None
+    snapshot: Snapshot | None = None
+    states: list[dict[str, Any]] = []  # noqa: RUF012  (msgspec copies defaults)
+    committables: dict[str, list[Any]] = {}  # noqa: RUF012
+    progress: list[SplitProgress] = []  # noqa: RUF012
+    records_in: dict[str, int] = {}  # noqa: RUF012
+    records_out: dict[str, int] = {}  # noqa: RUF012
+    next_processing_timer_ms: int | None = None
+    failure: Failure | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(CommitRow)
+_progress_decoder = msgspec.msgpack.Decoder(list[SplitProgress])
+
+
+def encode_commit(row: CommitRow) -> bytes:
+    return _encoder.encode(row)
+
+
+def decode_commit(blob: bytes) -> CommitRow:
+    return _decoder.decode(blob)
+
+
+def encode_progress(rows: list[SplitProgress]) -> bytes:
+    return _encoder.encode(rows)
+
+
+def decode_progress(blob: bytes) -> list[SplitProgress]:
+    return _progress_decoder.decode(blob)

@@ -1,0 +1,133 @@
+"""Keys of whole batches: routing to subtasks and grouping by key, over columns where the key is a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.errors import GraphError
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.runtime.batch import Batch
+from forkpoint.state import hash_column, key_group, key_hash, subtask_of
+from forkpoint.types import TypeInformation
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Elements grouped by key: those of ``keys[i]`` are at ``order[starts[i]:starts[i + 1]]``, in the batch's order."""
+
+    keys: list[Any]
+    order: Ints
+    starts: Ints
+
+
+def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
+    """The key as a column, where elements are columns and the key is one of them."""
+    if batch.table is None or key.columns is None or not key.single:
+        return None
+    column = batch.table.column(batch.table.schema.get_field_index(key.columns[0]))
+    if column.null_count:
+        raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
+    return column
+
+
+def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
+    """The keys as Python objects, one an element."""
+    if batch.keys is not None:
+        return batch.keys
+    if batch.table is not None and key.columns is not None and not batch.has_values:
+        schema = batch.table.schema
+        types = {f.name: f.type for f in batch.type.fields or ()} if batch.type is not None else {}
+        columns = [
+            types[name].from_arrow(batch.table.column(schema.get_field_index(name)))
+            for name in key.columns if name in types
+        ]  # fmt: skip
+        if len(columns) == len(key.columns):
+            return columns[0] if key.single else list(zip(*columns, strict=True))
+    return list(map(key.selector, batch.values))
+
+
+def hash_keys(keys: list[Any], type: TypeInformation) -> npt.NDArray[np.uint32]:
+    """``key_hash`` of each key, computed once for each distinct key."""
+    if pa.types.is_integer(type.arrow_type):
+        return hash_column(pa.array(keys, pa.int64()), type)
+    memo: dict[Any, int] = {}
+    hashes = []
+    for k in keys:
+        identity = (k.__class__, k)
+        h = memo.get(identity)
+        if h is None:
+            h = memo[identity] = key_hash(k, type)
+        hashes.append(h)
+    return np.array(hashes, dtype=np.uint32)
+
+
+def key_groups(batch: Batch, key: KeyBy, max_parallelism: int) -> npt.NDArray[Any]:
+    """The key group of each element. Keys that had to be computed stay with the batch."""
+    assert key.key_type is not None
+    column = key_column(batch, key)
+    if column is not None:
+        return np.asarray(key_group(hash_column(column, key.key_type), max_parallelism))
+    batch.keys = python_keys(batch, key)
+    return np.asarray(key_group(hash_keys(batch.keys, key.key_type), max_parallelism))
+
+
+def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tuple[int, Batch]]:
+    """Cut a batch by target subtask, keeping the order within each."""
+    if not batch.size:
+        return []
+    if parallelism == 1:
+        return [(0, batch)]
+    small = targets.astype(np.uint8 if parallelism <= 256 else np.uint16)  # numpy sorts these by radix
+    order = np.argsort(small, kind="stable")
+    ends = np.cumsum(np.bincount(small, minlength=parallelism))
+    cut = batch.take(order)
+    start, parts = 0, []
+    for target, end in enumerate(ends.tolist()):
+        if end > start:
+            parts.append((target, cut.slice(start, end)))
+        start = end
+    return parts
+
+
+def subtasks(groups: npt.NDArray[Any], parallelism: int, max_parallelism: int) -> npt.NDArray[Any]:
+    return np.asarray(subtask_of(groups, parallelism, max_parallelism))
+
+
+def group_by_key(batch: Batch, key: KeyBy) -> Groups:
+    """Group a batch that is in order; each key's elements stay in order."""
+    column = key_column(batch, key)
+    if column is None:
+        keys = python_keys(batch, key)
+        index: dict[Any, int] = {}
+        first: list[Any] = []
+        codes = np.empty(len(keys), dtype=np.int64)
+        for i, k in enumerate(keys):
+            identity = (k.__class__, k)
+            code = index.get(identity)
+            if code is None:
+                code = index[identity] = len(first)
+                first.append(k)
+            codes[i] = code
+        return _by_code(codes, first)
+    if pa.types.is_integer(column.type):
+        numbers = column.to_numpy(zero_copy_only=False)
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else np.empty(0, int)
+        return Groups(ordered[starts].tolist(), order, np.append(starts, len(ordered)))
+    encoded = column.dictionary_encode()
+    assert key.key_type is not None
+    return _by_code(encoded.indices.to_numpy(), key.key_type.from_arrow(encoded.dictionary))
+
+
+def _by_code(codes: npt.NDArray[Any], keys: list[Any]) -> Groups:
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(keys)))
+    return Groups(keys, order, np.append(starts, len(codes)))

@@ -1,0 +1,187 @@
+"""Keyed state of one operator on one subtask: handles bound to the current key, with a write-back cache for the epoch.
+
+All keys of an epoch are known before the first element is processed, so each state reads them with one call. Changed
+entries are encoded once, at the end of the epoch, and leave as changes for the changelog; the store itself is advanced
+only when the epoch has been committed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from forkpoint.errors import GraphError
+from forkpoint.functions import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from forkpoint.runtime.grouping import hash_keys
+from forkpoint.state import MAX_SID, Store, key_group, prefix_stop, state_key
+from forkpoint.types import TypeInformation
+
+
+def state_id(uid: str, name: str) -> int:
+    """A state's number in store keys. The manifest records whose it is; two states with one number are refused there."""
+    return zlib.crc32(f"{uid}\0{name}".encode()) % MAX_SID
+
+
+@dataclass
+class ChangeLog:
+    """The changes of one operator in one epoch, in the order made: later ones win."""
+
+    keys: list[bytes] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+
+
+class Handle(Protocol):
+    """One state of the operator, bound to a key at a time by ``enter`` and ``leave``."""
+
+    sid: int
+
+    @abstractmethod
+    def begin(self) -> None:
+        """A new epoch's keys are known: read what will be needed."""
+
+    @abstractmethod
+    def enter(self, index: int) -> None:
+        """The key at this index is the current one."""
+
+    @abstractmethod
+    def leave(self, index: int) -> None:
+        """The current key is done for now."""
+
+    @abstractmethod
+    def collect(self, log: ChangeLog) -> None:
+        """Hand over what changed since ``begin``."""
+
+
+@dataclass(frozen=True)
+class StateRecord:
+    """A state as the manifest records it; types as their JSON descriptions."""
+
+    sid: int
+    uid: str
+    name: str
+    kind: str
+    key_type: dict[str, Any] | None
+    value_type: dict[str, Any] | None
+    namespace_type: dict[str, Any] | None
+    ttl_ms: int | None
+    fingerprint: str | None = None
+
+
+class KeyedBackend:
+    """All keyed states of one operator on one subtask."""
+
+    def __init__(self, uid: str, key_type: TypeInformation, max_parallelism: int, store: Store) -> None:
+        self.uid = uid
+        self.key_type = key_type
+        self.max_parallelism = max_parallelism
+        self.store = store
+        self.handles: list[Handle] = []
+        self.records: list[StateRecord] = []
+        self.by_name: dict[str, tuple[StateDescriptor, Handle]] = {}
+        self.keys: Sequence[Any] = ()
+        self.key_bytes: list[bytes] = []
+        self.key_groups: list[int] = []
+        self.current: int | None = None
+        self.current_key: Any = None
+        self.processing_time_ms = 0
+        self.watermark: Callable[[], int] = lambda: 0
+
+    # -- declaring states
+
+    def sid(self, name: str) -> int:
+        return state_id(self.uid, name)
+
+    def record(self, kind: str, name: str, value: TypeInformation | None, namespace: TypeInformation | None = None,
+               ttl_ms: int | None = None, fingerprint: str | None = None) -> None:  # fmt: skip
+        self.records.append(
+            StateRecord(
+                self.sid(name), self.uid, name, kind, self.key_type.describe(),
+                None if value is None else value.describe(), None if namespace is None else namespace.describe(),
+                ttl_ms, fingerprint,
+            )
+        )  # fmt: skip
+
+    def get(self, descriptor: StateDescriptor) -> Any:
+        """The live handle of a described state; the same one each time it is asked for."""
+        known = self.by_name.get(descriptor.name)
+        if known is not None:
+            if type(known[0]) is not type(descriptor):
+                raise GraphError(
+                    f"operator {self.uid!r}: state {descriptor.name!r} was declared as {type(known[0]).__name__} and is "
+                    f"asked for as {type(descriptor).__name__}; give the two states different names"
+                )
+            return known[1]
+        handle = make_handle(self, descriptor)
+        self.by_name[descriptor.name] = (descriptor, handle)
+        self.add(handle)
+        return handle
+
+    def add(self, handle: Handle) -> None:
+        self.handles.append(handle)
+        if self.current is not None:  # asked for while an element is being processed
+            handle.begin()
+            handle.enter(self.current)
+
+    # -- an epoch
+
+    def begin(self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int]) -> None:
+        self.keys = keys
+        self.processing_time_ms = processing_time_ms
+        self.watermark = watermark
+        self.key_bytes = list(map(self.key_type.encode, keys))
+        self.key_groups = key_group(hash_keys(keys, self.key_type), self.max_parallelism).tolist()
+        for handle in self.handles:
+            handle.begin()
+
+    def prefixes(self, sid: int) -> list[bytes]:
+        return [state_key(kg, sid, key) for kg, key in zip(self.key_groups, self.key_bytes, strict=True)]
+
+    def enter(self, index: int) -> None:
+        self.current = index
+        self.current_key = self.keys[index]
+        for handle in self.handles:
+            handle.enter(index)
+
+    def leave(self) -> None:
+        assert self.current is not None
+        for handle in self.handles:
+            handle.leave(self.current)
+        self.current = None
+
+    def collect(self) -> ChangeLog:
+        log = ChangeLog()
+        for handle in self.handles:
+            handle.collect(log)
+        self.keys, self.key_bytes, self.key_groups = (), [], []
+        return log
+
+    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        return list(self.store.scan(prefix, prefix_stop(prefix)))
+
+
+def make_handle(backend: KeyedBackend, descriptor: StateDescriptor) -> Handle:
+    from forkpoint.runtime.collection_handles import ListHandle, MapHandle
+    from forkpoint.runtime.value_handles import value_handle
+
+    ttl = descriptor.ttl
+    kind = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
+    namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
+    backend.record(kind, descriptor.name, descriptor.value_type, namespace, None if ttl is None else ttl.ttl_ms)
+    match descriptor:
+        case ListStateDescriptor():
+            return ListHandle(backend, descriptor)
+        case MapStateDescriptor():
+            return MapHandle(backend, descriptor)
+        case ValueStateDescriptor() | ReducingStateDescriptor() | AggregatingStateDescriptor():
+            return value_handle(backend, descriptor)
+    raise GraphError(f"operator {backend.uid!r}: {descriptor!r} is no state descriptor")

@@ -1,0 +1,1 @@
+"""What each kind of operator does with an epoch's elements."""

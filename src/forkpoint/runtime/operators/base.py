@@ -1,0 +1,136 @@
+"""The frame in which operators run: one instance for an operator on a subtask, whole batches in and out."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Protocol
+
+from forkpoint.errors import ForkpointError, UserFunctionError
+from forkpoint.functions import OutputTag, RuntimeContext
+from forkpoint.graph.job import Operator
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.time import Window
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The epoch as an operator sees it."""
+
+    id: int
+    window: Window
+    processing_time_ms: int
+
+
+@dataclass
+class Outputs:
+    main: Batch
+    sides: dict[str, Batch] = field(default_factory=dict)
+
+
+class OperatorInstance(Protocol):
+    """One operator on one subtask. ``run`` is called once an epoch with a batch for each input ordinal."""
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs: ...
+
+    def close(self) -> None: ...
+
+
+class StatefulInstance(OperatorInstance, Protocol):
+    """An operator whose state is managed: it hands over its changes after ``run``."""
+
+    def changes(self) -> ChangeLog: ...
+
+    def states(self) -> list[StateRecord]: ...
+
+    def next_processing_timer_ms(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """Who runs: what a function can ask its runtime context."""
+
+    operator: Operator
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    parameters: dict[str, str]
+
+
+class Context(RuntimeContext):
+    """The runtime context of a function; keyed states only where the stream is keyed."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend | None) -> None:
+        self._info = info
+        self._backend = backend
+
+    def _state(self, descriptor: Any) -> Any:
+        if self._backend is None:
+            raise UserFunctionError(
+                f"operator {self._info.operator.uid!r}: state {descriptor.name!r} is keyed state, but the stream has no keys; "
+                "call key_by() first, or use CheckpointedFunction for operator state"
+            )
+        return self._backend.get(descriptor)
+
+    get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _state
+
+    def get_task_name(self) -> str:
+        return self._info.operator.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._info.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self._info.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._info.subtask
+
+    def get_attempt_number(self) -> int:
+        return 0
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        return self._info.parameters.get(key, default_value)
+
+
+def split_sides(batch: Batch) -> Outputs:
+    """Part ``(tag, value)`` pairs from the elements of the main output."""
+    values = batch.values
+    if tuple not in set(map(type, values)):
+        return Outputs(batch)
+    tagged = [v[0].tag_id if type(v) is tuple and len(v) == 2 and isinstance(v[0], OutputTag) else None for v in values]
+    names = dict.fromkeys(t for t in tagged if t is not None)
+    if not names:
+        return Outputs(batch)
+    import numpy as np
+
+    codes = np.array([-1 if t is None else list(names).index(t) for t in tagged])
+    sides = {}
+    for code, name in enumerate(names):
+        side = batch.take(np.flatnonzero(codes == code))
+        sides[name] = side.with_values([v[1] for v in side.values], None)
+    return Outputs(batch.take(np.flatnonzero(codes == -1)), sides)
+
+
+def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:
+    """The error of a user's function: which operator, key and element, and the user's own traceback."""
+    if isinstance(error, ForkpointError):
+        return error
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/forkpoint/runtime/" not in f.filename]
+    trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
+    where = f"key {shorten(key)}, " if keyed else ""
+    return UserFunctionError(
+        f"operator {uid!r}: the function raised {type(error).__name__}: {error} ({where}element {shorten(value)})\n{trace}".rstrip()
+    )
+
+
+def shorten(value: Any, length: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def is_generator(fn: Any) -> bool:
+    code = getattr(fn, "__code__", None) or getattr(getattr(fn, "__func__", None), "__code__", None)
+    return isinstance(code, CodeType) and bool(code.co_flags & 0x20)

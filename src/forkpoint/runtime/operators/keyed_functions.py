@@ -1,0 +1,150 @@
+"""Keyed operators around one plain function and one value for each key: map_with_state, reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from forkpoint.functions import ReduceFunction, ValueStateDescriptor
+from forkpoint.graph.transformations import MapWithStateSpec
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.grouping import group_by_key
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.keyed_process import BLOCK_ROWS
+from forkpoint.types import TypeInformation
+
+STATE_NAME = "state"
+
+
+class _OneValue:
+    """Runs ``_run_key`` over the elements of each key, with the key's value before and after."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
+        assert info.operator.key is not None
+        self._uid = info.operator.uid
+        self._type = info.operator.output_type
+        self._key = info.operator.key
+        self._backend = backend
+        self._state = backend.get(ValueStateDescriptor(STATE_NAME, type))
+
+    def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
+        raise AssertionError("each operator has its own")
+
+    def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
+        """One output an element."""
+        return Batch(
+            batch.size, batch.positions[order], batch.splits[order], batch.sequence[order],
+            values=out, type=self._type, ordered=False,
+            timestamps=None if batch.timestamps is None else batch.timestamps[order],
+        )  # fmt: skip
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        groups = group_by_key(batch, self._key)
+        backend, state, run_key = self._backend, self._state, self._run_key
+        backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
+        out: list[Any] = []
+        starts, count = groups.starts.tolist(), len(groups.keys)
+        key, k = 0, 0
+        try:
+            while key < count:
+                stop = key + 1
+                limit = starts[key] + BLOCK_ROWS
+                while stop < count and starts[stop + 1] <= limit:
+                    stop += 1
+                base = starts[key]
+                values = batch.objects(groups.order[base : starts[stop]])
+                for k in range(key, stop):
+                    state.enter(k)
+                    state.update(run_key(values, starts[k] - base, starts[k + 1] - base, state.value(), out))
+                    state.leave(k)
+                key = stop
+        except Exception as error:
+            done = self._done(out)
+            value = batch.objects(groups.order[done : done + 1])[0]
+            raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
+        return Outputs(self._finish(batch, groups.order, out))
+
+    def _done(self, out: list[Any]) -> int:
+        """How many elements have been processed in full."""
+        return len(out)
+
+    def changes(self) -> ChangeLog:
+        return self._backend.collect()
+
+    def states(self) -> list[StateRecord]:
+        return self._backend.records
+
+    def next_processing_timer_ms(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class MapWithState(_OneValue):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
+        super().__init__(info, backend, spec.state_type)
+        self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
+
+    def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
+        fn, append = self._fn, out.append
+        for value in values[start:stop]:
+            result, state = fn(value, state)
+            append(result)
+        return state
+
+
+class FlatMapWithState(_OneValue):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
+        super().__init__(info, backend, spec.state_type)
+        self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
+        self._counts: list[int] = []
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        self._counts = []
+        return super().run(inputs, epoch)
+
+    def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
+        fn, extend, count = self._fn, out.extend, self._counts.append
+        for value in values[start:stop]:
+            results, state = fn(value, state)
+            before = len(out)
+            if results is not None:
+                extend(results)
+            count(len(out) - before)
+        return state
+
+    def _done(self, out: list[Any]) -> int:
+        return len(self._counts)
+
+    def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
+        each = super()._finish(batch, order, [])
+        return each.expand(out, np.array(self._counts, dtype=np.int64), self._type)
+
+
+class Reduce(_OneValue):
+    """The running reduction; every element comes out as the value so far."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, value_type: TypeInformation, fn: Any) -> None:
+        super().__init__(info, backend, value_type)
+        if isinstance(fn, ReduceFunction):
+            fn.open(Context(info, backend))
+            self._reduce: Callable[[Any, Any], Any] = fn.reduce
+        else:
+            self._reduce = fn
+
+    def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
+        mine = values[start:stop]
+        out.extend(accumulate(mine, self._reduce) if state is None else _after(state, mine, self._reduce))
+        return out[-1]
+
+
+def _after(state: Any, values: list[Any], reduce: Callable[[Any, Any], Any]) -> Any:
+    running = accumulate(values, reduce, initial=state)
+    next(running)
+    return running

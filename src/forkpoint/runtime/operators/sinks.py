@@ -1,0 +1,42 @@
+"""Sinks inside a stage: a writer for each epoch, whose committables go to the driver with the commit row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forkpoint.connectors import Sink, SinkContext, SinkWriter
+from forkpoint.errors import ForkpointError
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.operators.base import TaskInfo, user_error
+
+BLOCK_ROWS = 65_536
+
+
+class SinkInstance:
+    """Writes one subtask's elements of an epoch; at stage 0 in as many batches as the task reads."""
+
+    def __init__(self, info: TaskInfo, sink: Sink, job: str, epoch: int, attempt: str) -> None:
+        self._uid = info.operator.uid
+        self._context = SinkContext(info.operator.uid, job, epoch, info.subtask, attempt)
+        self._sink = sink
+        self._writer: SinkWriter | None = None
+
+    def write(self, batch: Batch) -> None:
+        if not batch.size:
+            return
+        try:
+            if self._writer is None:
+                self._writer = self._sink.create_writer(self._context)
+            for block in batch.in_order().blocks(BLOCK_ROWS):
+                self._writer.write(block)
+        except ForkpointError:
+            raise
+        except Exception as error:
+            raise user_error(self._uid, error, f"a batch of {batch.size} elements") from error
+
+    def prepare_commit(self) -> list[Any]:
+        return [] if self._writer is None else self._writer.prepare_commit()
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()

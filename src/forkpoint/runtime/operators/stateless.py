@@ -1,0 +1,125 @@
+"""map, flat_map, filter, process: no state, so they run wherever their input is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction
+from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
+from forkpoint.runtime.timers import to_flink_ms
+
+
+class _Stateless:
+    def __init__(self, info: TaskInfo, fn: Any, rich: type[Function], method: str) -> None:
+        self._uid = info.operator.uid
+        self._type = info.operator.output_type
+        self._owner = fn if isinstance(fn, rich) else None
+        self._fn: Callable[..., Any] = getattr(fn, method) if self._owner is not None else fn
+        if self._owner is not None:
+            self._owner.open(Context(info, None))
+
+    def close(self) -> None:
+        if self._owner is not None:
+            self._owner.close()
+
+
+class Map(_Stateless):
+    def __init__(self, info: TaskInfo, fn: Any) -> None:
+        super().__init__(info, fn, MapFunction, "map")
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        out: list[Any] = []
+        try:
+            out.extend(map(self._fn, batch.values))
+        except Exception as error:
+            raise user_error(self._uid, error, batch.values[len(out)]) from error
+        return Outputs(batch.with_values(out, self._type))
+
+
+class FlatMap(_Stateless):
+    def __init__(self, info: TaskInfo, fn: Any) -> None:
+        super().__init__(info, fn, FlatMapFunction, "flat_map")
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        out: list[Any] = []
+        counts: list[int] = []
+        try:
+            for value in batch.values:
+                before = len(out)
+                results = self._fn(value)
+                if results is not None:
+                    out.extend(results)
+                counts.append(len(out) - before)
+        except Exception as error:
+            raise user_error(self._uid, error, batch.values[len(counts)]) from error
+        return Outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+
+
+class Filter(_Stateless):
+    def __init__(self, info: TaskInfo, fn: Any) -> None:
+        super().__init__(info, fn, FilterFunction, "filter")
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        kept: list[bool] = []
+        try:
+            kept.extend(map(bool, map(self._fn, batch.values)))
+        except Exception as error:
+            raise user_error(self._uid, error, batch.values[len(kept)]) from error
+        return Outputs(batch.take(np.flatnonzero(np.array(kept, dtype=bool))))
+
+
+class ElementContext(ProcessFunction.Context):
+    """What ``process_element`` of a function without keys sees."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.epoch: Epoch | None = None
+        self.timestamps: Longs | None = None
+        self.positions: Longs | None = None
+
+    def timestamp(self) -> int | None:
+        if self.timestamps is None or self.timestamps[self.index] == NO_TIMESTAMP_MS:
+            return None
+        return int(self.timestamps[self.index])
+
+    def timer_service(self) -> ElementContext:
+        return self
+
+    def current_processing_time(self) -> int:
+        assert self.epoch is not None
+        return self.epoch.processing_time_ms
+
+    def current_watermark(self) -> int:
+        assert self.epoch is not None
+        assert self.positions is not None
+        return to_flink_ms(int(self.epoch.window.at(self.positions[self.index : self.index + 1])[0]))
+
+
+class Process(_Stateless):
+    def __init__(self, info: TaskInfo, fn: ProcessFunction) -> None:
+        super().__init__(info, fn, ProcessFunction, "process_element")
+        self._context = ElementContext()
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch, context = inputs[0], self._context
+        context.epoch, context.timestamps, context.positions = epoch, batch.timestamps, batch.positions
+        out: list[Any] = []
+        counts: list[int] = []
+        try:
+            for i, value in enumerate(batch.values):
+                context.index = i
+                before = len(out)
+                results = self._fn(value, context)
+                if results is not None:
+                    out.extend(results)
+                counts.append(len(out) - before)
+        except Exception as error:
+            raise user_error(self._uid, error, batch.values[len(counts)]) from error
+        return split_sides(batch.expand(out, np.array(counts, dtype=np.int64), self._type))

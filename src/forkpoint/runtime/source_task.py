@@ -1,0 +1,178 @@
+"""Stage 0: read, stamp, run the stateless chain, cut by target. Batch by batch; nothing waits for the whole epoch."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.connectors import SplitRange
+from forkpoint.errors import ForkpointError
+from forkpoint.graph.job import InEdge, Operator
+from forkpoint.graph.transformations import DataFrameSpec, KeyBy, Rebalance, SinkSpec, SourceSpec, TimestampsSpec
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.commit import new_attempt, to_commit_blob
+from forkpoint.runtime.epoch import EpochContext, JobSpec, SplitProgress
+from forkpoint.runtime.grouping import key_groups, route, subtasks
+from forkpoint.runtime.operators.base import Epoch, TaskInfo, user_error
+from forkpoint.runtime.operators.sinks import SinkInstance
+from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
+from forkpoint.runtime.timestamps import PieceClock
+from forkpoint.runtime.wire import COMMIT, ChunkRow, Piece, encode_chunk, progress_rows
+from forkpoint.runtime.worker import worker_for
+
+_PIECE_SHIFT = 40  # rows of one piece in one epoch: up to 2**40
+
+
+@dataclass
+class SourceTask:
+    """One task of stage 0 in one epoch."""
+
+    spec: JobSpec
+    context: EpochContext
+    task: int
+    attempt: str = field(default_factory=new_attempt)
+    rows: list[ChunkRow] = field(default_factory=list)
+    clocks: dict[tuple[int, str, int], PieceClock] = field(default_factory=dict)
+    sequence: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    sinks: dict[int, SinkInstance] = field(default_factory=dict)
+    records: dict[str, int] = field(default_factory=dict)
+
+    def feed(self, operator: Operator, split: str, piece: int, elements: pa.RecordBatch | list[Any]) -> None:
+        """Take a run of a source's elements, in their order."""
+        place = (operator.id, split, piece)
+        start = self.sequence.get(place, piece << _PIECE_SHIFT)
+        size = elements.num_rows if isinstance(elements, pa.RecordBatch) else len(elements)
+        self.sequence[place] = start + size
+        self.records[operator.uid] = self.records.get(operator.uid, 0) + size
+        zeros = np.zeros(size, dtype=np.int64)
+        columns = isinstance(elements, pa.RecordBatch)
+        batch = Batch(
+            size, zeros, zeros, np.arange(start, start + size),
+            table=elements if columns else None, values=None if columns else elements, type=operator.output_type,
+        )  # fmt: skip
+        self._emit(operator, self._stamped(operator, batch, split, piece), Piece(operator.id, split, piece))
+
+    def _stamped(self, operator: Operator, batch: Batch, split: str, piece: int) -> Batch:
+        return self.clock(operator, split, piece).stamp(batch)
+
+    def clock(self, operator: Operator, split: str, piece: int) -> PieceClock:
+        place = (operator.id, split, piece)
+        clock = self.clocks.get(place)
+        if clock is None:
+            assert isinstance(operator.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
+            clock = PieceClock(operator.uid, operator.spec.strategy, operator.timestamp_column)
+            self.clocks[place] = clock
+        return clock
+
+    def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
+        for consumer_id, edge in self.spec.graph.consumers.get(operator.id, ()):
+            if edge.tag == tag and batch.size:
+                if edge.crosses:
+                    self._send(edge, batch, piece)
+                else:
+                    self._run(self.spec.graph.by_id[consumer_id], batch, piece)
+
+    def _run(self, operator: Operator, batch: Batch, piece: Piece) -> None:
+        info = TaskInfo(operator, self.task, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
+        if isinstance(operator.spec, SinkSpec):
+            sink = self.sinks.get(operator.id)
+            if sink is None:
+                sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context.epoch, self.attempt)
+                self.sinks[operator.id] = sink
+            sink.write(batch)
+            return
+        if isinstance(operator.spec, TimestampsSpec):
+            stamped = self._stamped(operator, batch, piece.split, piece.piece)
+            self._emit(operator, stamped, Piece(operator.id, piece.split, piece.piece))
+            return
+        instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
+        epoch = Epoch(self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms)
+        outputs = instance.run([batch], epoch)
+        self._emit(operator, outputs.main, piece)
+        for tag, side in outputs.sides.items():
+            self._emit(operator, side, piece, tag)
+
+    def _send(self, edge: InEdge, batch: Batch, piece: Piece) -> None:
+        parallelism = self.spec.parallelism
+        match edge.partitioning:
+            case KeyBy() as key:
+                groups = key_groups(batch, key, self.spec.max_parallelism)
+                parts = route(batch, subtasks(groups, parallelism, self.spec.max_parallelism), parallelism)
+            case Rebalance(by="element"):
+                parts = route(batch, batch.sequence % parallelism, parallelism)
+            case _:
+                parts = [(crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism, batch)]
+        for target, part in parts:
+            self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), encode_chunk(part, piece)))
+        batch.keys = None  # the next edge may have another key
+
+    def finish(self) -> list[ChunkRow]:
+        """The chunk rows, the progress of the splits, and the commit row."""
+        progress = [
+            SplitProgress(origin, split, piece, clock.watermark_ms, clock.count)
+            for (origin, split, piece), clock in self.clocks.items()
+        ]
+        committables = {
+            self.spec.graph.by_id[i].uid: done for i, sink in self.sinks.items() if (done := sink.prepare_commit())
+        }
+        commit = to_commit_blob(
+            0, self.task, self.attempt, progress=progress, committables=committables, records_in=self.records
+        )
+        targets = range(self.spec.parallelism) if self.spec.graph.stages else ()
+        return [*self.rows, *progress_rows(progress, targets), (self.task % self.spec.parallelism, COMMIT, 0, commit)]
+
+    def abort(self) -> None:
+        for sink in self.sinks.values():
+            sink.abort()
+
+
+def read_ranges(task: SourceTask, plan: bytes) -> None:
+    """Read the ranges of native sources that the driver planned for this task."""
+    readers: dict[int, Any] = {}
+    ranges: list[tuple[int, SplitRange]] = pickle.loads(plan)  # noqa: S301  (made by this run's driver)
+    try:
+        for operator_id, range_ in ranges:
+            operator = task.spec.graph.by_id[operator_id]
+            assert isinstance(operator.spec, SourceSpec)
+            reader = readers.get(operator_id)
+            if reader is None:
+                reader = readers[operator_id] = operator.spec.source.create_reader()
+            task.clock(operator, range_.split, range_.piece)  # an empty piece makes progress too
+            elements = reader.read(range_)
+            while True:
+                try:
+                    run = next(elements, None)
+                except ForkpointError:
+                    raise
+                except Exception as error:
+                    raise user_error(operator.uid, error, range_) from error
+                if run is None:
+                    break
+                task.feed(operator, range_.split, range_.piece, run)
+    finally:
+        for reader in readers.values():
+            reader.close()
+
+
+def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
+    """Take one partition of a Spark DataFrame's rows; its number is the piece."""
+    assert isinstance(operator.spec, DataFrameSpec)
+    column = operator.spec.split_column
+    for batch in batches:
+        if column is None:
+            task.feed(operator, "0", task.task, batch)
+            continue
+        splits = batch.column(batch.schema.get_field_index(column)).dictionary_encode()
+        codes = splits.indices.to_numpy(zero_copy_only=False)
+        for code, value in enumerate(splits.dictionary.to_pylist()):
+            task.feed(operator, str(value), task.task, batch.take(pa.array(np.flatnonzero(codes == code))))
+
+
+def rows_of(task: SourceTask) -> Iterator[ChunkRow]:
+    yield from task.finish()

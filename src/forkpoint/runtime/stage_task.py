@@ -1,0 +1,206 @@
+"""Stages 1 and later: one subtask over a whole epoch, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from forkpoint.graph.job import InEdge, Operator
+from forkpoint.graph.transformations import KeyBy, Rebalance, SinkSpec
+from forkpoint.runtime.batch import Batch, concat, empty_batch
+from forkpoint.runtime.commit import new_attempt, to_commit_blob
+from forkpoint.runtime.epoch import Changes as ChangesPart
+from forkpoint.runtime.epoch import EpochContext, JobSpec, Snapshot
+from forkpoint.runtime.grouping import key_groups, route, subtasks
+from forkpoint.runtime.operators.base import Epoch, TaskInfo
+from forkpoint.runtime.operators.sinks import SinkInstance
+from forkpoint.runtime.subtask_state import SubtaskState
+from forkpoint.runtime.time import MIN_MS, Splits, join_pieces, operator_window
+from forkpoint.runtime.wire import COMMIT, ChunkRow, Inbox, Piece, encode_chunk, unpack
+from forkpoint.runtime.worker import Worker, worker_for
+from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
+
+_CHUNK_ROWS = 131_072
+_SPLIT_SHIFT = 32
+
+
+@dataclass
+class StageTask:
+    """One attempt of one subtask at one stage of an epoch."""
+
+    spec: JobSpec
+    context: EpochContext
+    stage: int
+    subtask: int
+    attempt: str = field(default_factory=new_attempt)
+    rows: list[ChunkRow] = field(default_factory=list)
+    passing: list[ChunkRow] = field(default_factory=list)
+    sinks: dict[str, SinkInstance] = field(default_factory=dict)
+
+    def run(self, rows: Iterable[ChunkRow]) -> None:
+        worker = worker_for(self.spec)
+        graph = self.spec.graph
+        state = worker.state(self.subtask)
+        state.catch_up(self.context)
+        operators = graph.stage(self.stage)
+        inbox = unpack(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
+        self.passing = inbox.passing
+        origins = self._origins(inbox)
+        waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
+        self._deliver(inbox, operators, origins, waiting)
+        self._parts: dict[str, Any] = {"states": [], "records_in": {}, "records_out": {}, "committables": {}}
+        log = Changes([], [])
+        timer: int | None = None
+        for operator in operators:
+            inputs = self._inputs(operator, waiting.pop(operator.id))
+            self._parts["records_in"][operator.uid] = sum(b.size for b in inputs)
+            if isinstance(operator.spec, SinkSpec):
+                self._sink(operator, inputs[0])
+                continue
+            window = operator_window(
+                [origins[o] for o in operator.origins if o in origins],
+                self.context.watermarks.get(operator.uid, MIN_MS), self.context.drain,
+            )  # fmt: skip
+            instance: Any = worker.instance(operator, self.subtask, self.context, self.attempt)
+            outputs = instance.run(inputs, Epoch(self.context.epoch, window, self.context.processing_time_ms))
+            self._parts["records_out"][operator.uid] = outputs.main.size
+            if operator.stateful:
+                changes = instance.changes()
+                log.keys.extend(changes.keys)
+                log.values.extend(changes.values)
+                self._parts["states"].extend(vars(record) for record in instance.states())
+                timers = [t for t in (timer, instance.next_processing_timer_ms()) if t is not None]
+                timer = min(timers, default=None)
+            self._forward(operator, outputs.main, None, waiting)
+            for tag, side in outputs.sides.items():
+                self._forward(operator, side, tag, waiting)
+        self._parts["next_processing_timer_ms"] = timer
+        self._parts["changes"] = self._write_changes(worker, state, log)
+        if self.stage == 1 and self.subtask in self.context.snapshot_subtasks:
+            self._parts["snapshot"] = self._write_snapshot(worker, state)
+
+    # -- in
+
+    def _origins(self, inbox: Inbox) -> dict[int, Splits]:
+        """Each watermark origin's splits over this epoch."""
+        progress: dict[int, list[Any]] = {}
+        for p in inbox.progress:
+            progress.setdefault(p.origin, []).append(p)
+        ids = {o for operator in self.spec.graph.operators for o in operator.origins}
+        return {o: join_pieces(self.context.splits.get(str(o), {}), progress.get(o, ())) for o in ids}
+
+    def _deliver(
+        self, inbox: Inbox, operators: tuple[Operator, ...], origins: dict[int, Splits], waiting: dict[int, dict[int, list[Batch]]]
+    ) -> None:
+        ranks = {o: rank for rank, o in enumerate(sorted(origins))}
+        for operator in operators:
+            for edge in operator.inputs:
+                for piece, batch in inbox.chunks.pop(edge.id, ()):
+                    if piece is not None:
+                        self._complete(batch, piece, origins[piece.origin], ranks[piece.origin])
+                    waiting[operator.id].setdefault(edge.ordinal, []).append(batch)
+
+    def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
+        """Complete the running watermark of a piece with what its split had before, and number the split."""
+        before = splits.pieces[piece.split, piece.piece]
+        batch.positions = np.maximum(batch.positions, 2 * before + 1)
+        batch.splits = np.full(batch.size, (rank << _SPLIT_SHIFT) + splits.order[piece.split])
+
+    def _inputs(self, operator: Operator, batches: dict[int, list[Batch]]) -> list[Batch]:
+        ordinals = range(max(e.ordinal for e in operator.inputs) + 1)
+        inputs = []
+        for ordinal in ordinals:
+            type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
+            batch = concat(batches.get(ordinal, []), type_) if batches.get(ordinal) else empty_batch(type_)
+            inputs.append(batch.in_order() if operator.stateful else batch)
+        return inputs
+
+    # -- out
+
+    def _forward(
+        self, operator: Operator, batch: Batch, tag: str | None, waiting: dict[int, dict[int, list[Batch]]]
+    ) -> None:
+        if not batch.size:
+            return
+        for consumer, edge in self.spec.graph.consumers.get(operator.id, ()):
+            if edge.tag != tag:
+                continue
+            if edge.crosses:
+                self._send(edge, batch)
+            else:
+                waiting[consumer].setdefault(edge.ordinal, []).append(batch)
+
+    def _send(self, edge: InEdge, batch: Batch) -> None:
+        parallelism = self.spec.parallelism
+        match edge.partitioning:
+            case KeyBy() as key:
+                groups = key_groups(batch, key, self.spec.max_parallelism)
+                targets = subtasks(groups, parallelism, self.spec.max_parallelism)
+            case Rebalance(by="element"):
+                targets = batch.sequence % parallelism
+            case _:
+                targets = batch.splits % parallelism
+        for target, part in route(batch, targets, parallelism):
+            for block in part.blocks(_CHUNK_ROWS):
+                self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), encode_chunk(block, None)))
+        batch.keys = None
+
+    def _sink(self, operator: Operator, batch: Batch) -> None:
+        info = TaskInfo(operator, self.subtask, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
+        assert isinstance(operator.spec, SinkSpec)
+        sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context.epoch, self.attempt)
+        self.sinks[operator.uid] = sink
+        sink.write(batch)
+
+    # -- state
+
+    def _write_changes(self, worker: Worker, state: SubtaskState, log: Changes) -> ChangesPart | None:
+        state.keep(self.context.epoch, self.stage, self.attempt, log)
+        if not log.keys:
+            return None
+        data = write_changes(log)
+        checksum = checksum_of(data)
+        if len(data) <= self.spec.inline_changes_bytes:
+            return ChangesPart(None, data, len(log), len(data), checksum)
+        path = worker.paths.changelog(self.context.epoch, self.stage, self.subtask, self.attempt)
+        worker.storage.put(path, data)
+        return ChangesPart(path, None, len(log), len(data), checksum)
+
+    def _write_snapshot(self, worker: Worker, state: SubtaskState) -> Snapshot:
+        """The state as committed before this epoch; the store has just caught up with it."""
+        entries = 0
+
+        def counted() -> Iterable[tuple[bytes, bytes]]:
+            nonlocal entries
+            for entry in state.store.scan(*range_for(0, OPERATOR_KG + 1)):
+                entries += 1
+                yield entry
+
+        data = write_snapshot(counted())
+        path = worker.paths.snapshot(self.context.committed, self.subtask, self.attempt)
+        worker.storage.put(path, data)
+        return Snapshot(path, self.context.committed, entries, len(data), checksum_of(data))
+
+    # -- end
+
+    def finish(self) -> list[ChunkRow]:
+        for uid, sink in self.sinks.items():
+            done = sink.prepare_commit()
+            if done:
+                self._parts["committables"][uid] = done
+        commit = to_commit_blob(self.stage, self.subtask, self.attempt, **self._parts)
+        passing = [(self.subtask, *row[1:]) for row in self.passing]
+        return [*self.rows, *passing, (self.subtask, COMMIT, 0, commit)]
+
+    def abort(self) -> None:
+        for sink in self.sinks.values():
+            sink.abort()
+
+
+def checksum_of(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()

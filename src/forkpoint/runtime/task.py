@@ -1,0 +1,72 @@
+"""The three entry points of an engine: a task that reads, a task over a DataFrame's partition, a subtask of a later stage.
+
+Each takes rows and gives rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver whole;
+any other exception is a fault of the engine and is left to it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from forkpoint.errors import ForkpointError
+from forkpoint.runtime.commit import failure_blob
+from forkpoint.runtime.epoch import EpochContext, JobSpec
+from forkpoint.runtime.source_task import SourceTask, read_frame, read_ranges
+from forkpoint.runtime.stage_task import StageTask
+from forkpoint.runtime.wire import COMMIT, ChunkRow
+
+
+def run_source_task(spec: JobSpec, ctx: EpochContext, task: int, plan: bytes) -> Iterator[ChunkRow]:
+    """Stage 0 of native sources: ``plan`` is the pickled list of (operator id, SplitRange) for this task."""
+    work = SourceTask(spec, ctx, task)
+    return _guarded(work, 0, task, spec, lambda: read_ranges(work, plan))
+
+
+def run_frame_task(
+    spec: JobSpec, ctx: EpochContext, operator: int, task: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[ChunkRow]:
+    """Stage 0 of a DataFrame source: one partition's rows, as columns of the source's type."""
+    work = SourceTask(spec, ctx, task)
+    return _guarded(work, 0, task, spec, lambda: read_frame(work, spec.graph.by_id[operator], batches))
+
+
+def run_subtask(
+    spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows: Iterable[ChunkRow]
+) -> Iterator[ChunkRow]:
+    """One subtask of stage 1 or later: all rows that were sent to it, in any order."""
+    work = StageTask(spec, ctx, stage, subtask)
+    return _guarded(work, stage, subtask, spec, lambda: work.run(rows))
+
+
+def _guarded(
+    work: SourceTask | StageTask, stage: int, subtask: int, spec: JobSpec, do: Callable[[], None]
+) -> Iterator[ChunkRow]:
+    with _without_gc():
+        try:
+            do()
+            rows = work.finish()
+        except ForkpointError as error:
+            work.abort()
+            rows = [(subtask % spec.parallelism, COMMIT, 0, failure_blob(stage, subtask, work.attempt, error))]
+            if isinstance(work, StageTask):
+                rows.extend(work.passing)
+        except BaseException:
+            work.abort()
+            raise
+    yield from rows
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """Millions of short-lived tuples make the cyclic collector run all the time and find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,93 @@
+"""Event time inside an epoch: one coordinate for all splits.
+
+An element's place in event time is ``v``, its split's watermark just before it. All splits share this coordinate, so
+the watermark that an operator sees at ``v`` is ``min over splits of clamp(v, start, end)``, which for splits with
+start ≤ end is ``clip(v, min of starts, min of ends)``. It needs only each split's watermark at the start and at the end of
+the epoch, whatever the parallelism.
+
+Between two elements the watermark passes every millisecond: a timer for ``t`` fires at watermark ``t``, after the elements
+at ``v = t - 1`` and before those at ``v = t``, and what it emits is ahead of watermark ``t`` downstream. ``position`` packs
+this order into one integer: ``2 v + 1`` for an element, ``2 t`` for a timer. Both kinds see the watermark ``(position - 1) >> 1``.
+
+Watermarks and timestamps are int ms. They are kept within ±2**61 so that positions fit into 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forkpoint.runtime.epoch import SplitProgress, SplitStart
+
+MIN_MS = -(2**61)
+MAX_MS = 2**61
+
+Longs = npt.NDArray[np.int64]
+
+
+def element_positions(before_ms: Longs) -> Longs:
+    return before_ms * 2 + 1
+
+
+def timer_position(time_ms: int) -> int:
+    return max(MIN_MS, min(MAX_MS, time_ms)) * 2
+
+
+@dataclass(frozen=True)
+class Window:
+    """The watermark's way through one epoch for one operator: from ``start`` to ``end``.
+
+    ``before`` is where the epoch before left it; ``start`` is ahead of it where a split that held it back went idle.
+    """
+
+    before: int
+    start: int
+    end: int
+
+    def at(self, positions: Longs) -> Longs:
+        """The watermark that elements or timer firings at these positions see."""
+        return np.clip((positions - 1) >> 1, self.start, self.end)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """All splits of one watermark origin over one epoch.
+
+    ``pieces`` maps (split, piece) to the split's watermark just before that piece: tasks know only their own piece,
+    so whoever receives their elements completes the running maximum with it.
+    """
+
+    order: Mapping[str, int]
+    pieces: Mapping[tuple[str, int], int]
+    starts: Mapping[str, int]
+    ends: Mapping[str, int]
+    active: frozenset[str]
+
+
+def join_pieces(start: Mapping[str, SplitStart], progress: Iterable[SplitProgress]) -> Splits:
+    """Complete each split's running watermark over the pieces that were read in this epoch."""
+    starts = {split: s.watermark_ms for split, s in start.items()}
+    ends = dict(starts)
+    pieces: dict[tuple[str, int], int] = {}
+    fed: set[str] = set()
+    for p in sorted(set(progress), key=lambda p: (p.split, p.piece)):
+        starts.setdefault(p.split, MIN_MS)
+        before = ends.get(p.split, MIN_MS)
+        pieces[p.split, p.piece] = before
+        ends[p.split] = max(before, p.watermark_ms)
+        if p.count:
+            fed.add(p.split)
+    idle = {split for split, s in start.items() if s.idle and split not in fed}
+    return Splits({s: i for i, s in enumerate(sorted(ends))}, pieces, starts, ends, frozenset(set(ends) - idle))
+
+
+def operator_window(splits: Iterable[Splits], current_ms: int, drain: bool) -> Window:
+    """The watermark of an operator that has these origins upstream; it never goes back behind ``current_ms``."""
+    starts = [s.starts[name] for s in splits for name in s.active]
+    ends = [s.ends[name] for s in splits for name in s.active]
+    start = max(current_ms, min(starts, default=current_ms))
+    end = MAX_MS if drain else max(start, min(ends, default=start))
+    return Window(current_ms, start, end)

@@ -1,0 +1,148 @@
+"""Timers of one operator on one subtask.
+
+A timer is a store entry without a value: registering and deleting one are idempotent and need no read. At an epoch's start
+those that come due in it are found by one scan for each key group; within the epoch each key has a small heap.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from forkpoint.functions import TimerService
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.time import MAX_MS, MIN_MS
+from forkpoint.state import decode_timer_key, key_group_range, timer_key, timer_range
+
+EVENT_TIMERS = "_event_timers"
+PROCESSING_TIMERS = "_processing_timers"
+
+Timer = tuple[int, bytes]  # time in ms, namespace
+
+
+class TimerQueue:
+    """The timers of one time domain, for the current key."""
+
+    def __init__(self, backend: KeyedBackend, name: str, kind: str, groups: tuple[int, int]) -> None:
+        self._backend = backend
+        self._groups = groups
+        self.sid = backend.sid(name)
+        backend.record(kind, name, None)
+        self.horizon = MIN_MS
+        self._due: dict[bytes, list[Timer]] = {}
+        self._changes: dict[tuple[int, Timer], bool] = {}
+        self.heap: list[Timer] = []  # the current key's timers up to the horizon, deleted ones included
+        self._live: set[Timer] = set()
+        self._index = 0
+
+    def find_due(self, horizon_ms: int) -> list[bytes]:
+        """Read the timers up to and including the horizon; the keys (encoded) that have some."""
+        self.horizon = horizon_ms
+        self._due, self._changes = {}, {}
+        if horizon_ms > MIN_MS:
+            for group in range(*self._groups):
+                start, stop = timer_range(group, self.sid, horizon_ms)
+                for entry, _ in self._backend.store.scan(start, stop):
+                    _, _, time_ms, key, namespace = decode_timer_key(entry)
+                    self._due.setdefault(key, []).append((time_ms, namespace))
+        return list(self._due)
+
+    def enter(self, index: int) -> None:
+        self._index = index
+        self.heap = self._due.pop(self._backend.key_bytes[index], None) or []
+        heapq.heapify(self.heap)
+        self._live = set(self.heap)
+
+    def register(self, time_ms: int, namespace: bytes = b"") -> None:
+        timer = (max(MIN_MS, min(MAX_MS, time_ms)), namespace)
+        self._changes[self._index, timer] = True
+        if timer[0] <= self.horizon and timer not in self._live:
+            self._live.add(timer)
+            heapq.heappush(self.heap, timer)
+
+    def delete(self, time_ms: int, namespace: bytes = b"") -> None:
+        timer = (max(MIN_MS, min(MAX_MS, time_ms)), namespace)
+        self._changes[self._index, timer] = False
+        self._live.discard(timer)
+
+    def pop(self, until_ms: int) -> Timer | None:
+        """The current key's next timer up to and including this time; it is gone once it is returned."""
+        while self.heap and self.heap[0][0] <= until_ms:
+            timer = heapq.heappop(self.heap)
+            if timer in self._live:
+                self._live.discard(timer)
+                self._changes[self._index, timer] = False
+                return timer
+        return None
+
+    def collect(self, log: ChangeLog) -> None:
+        backend = self._backend
+        for (index, (time_ms, namespace)), kept in self._changes.items():
+            log.keys.append(
+                timer_key(backend.key_groups[index], self.sid, time_ms, backend.key_bytes[index], namespace)
+            )
+            log.values.append(b"" if kept else None)
+        self._changes = {}
+
+    def earliest_after(self, time_ms: int) -> int | None:
+        """A time no later than the first timer after ``time_ms``: stored ones and this epoch's new ones."""
+        found = [t for (_, (t, _)), kept in self._changes.items() if kept and t > time_ms]
+        for group in range(*self._groups):
+            start, stop = timer_range(group, self.sid, MAX_MS)
+            _, begin = timer_range(group, self.sid, time_ms)
+            first = next(iter(self._backend.store.scan(max(start, begin), stop)), None)
+            if first is not None:
+                found.append(decode_timer_key(first[0]).ts_ms)
+        return min(found, default=None)
+
+
+class Timers(TimerService):
+    """Both time domains of an operator, as its function sees them."""
+
+    def __init__(self, backend: KeyedBackend, subtask: int, parallelism: int) -> None:
+        groups = key_group_range(subtask, parallelism, backend.max_parallelism)
+        self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", groups)
+        self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", groups)
+        self._backend = backend
+        self.watermark: Callable[[], int] = lambda: MIN_MS
+
+    def begin(self, event_horizon_ms: int, processing_time_ms: int) -> list[bytes]:
+        """The encoded keys with timers that come due in this epoch."""
+        due = self.event.find_due(event_horizon_ms)
+        return list(dict.fromkeys(due + self.processing.find_due(processing_time_ms)))
+
+    def enter(self, index: int) -> None:
+        self.event.enter(index)
+        self.processing.enter(index)
+
+    def collect(self, log: ChangeLog) -> None:
+        self.event.collect(log)
+        self.processing.collect(log)
+
+    def current_processing_time(self) -> int:
+        return self._backend.processing_time_ms
+
+    def current_watermark(self) -> int:
+        return to_flink_ms(self.watermark())
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self.event.register(timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self.event.delete(timestamp)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self.processing.register(timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self.processing.delete(timestamp)
+
+
+def to_flink_ms(time_ms: int) -> int:
+    """The smallest and the largest watermark as the field writes them."""
+    if time_ms <= MIN_MS:
+        return -(2**63)
+    return 2**63 - 1 if time_ms >= MAX_MS else time_ms
+
+

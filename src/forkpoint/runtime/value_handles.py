@@ -1,0 +1,243 @@
+"""Handles of the states that hold one value for a key: value, reducing, aggregating; each with or without TTL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from forkpoint.functions import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from forkpoint.runtime.keyed_state import ChangeLog, Handle, KeyedBackend
+from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, unpack_stamp
+from forkpoint.types import TypeInformation
+
+
+class _Cell:
+    """The current key's value; ``None`` is empty. The attributes are plain because this is the hot path."""
+
+    __slots__ = ("_backend", "_changed", "_current", "_decode", "_dirty", "_encode", "_values", "sid")
+
+    def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
+        self._backend = backend
+        self.sid = backend.sid(name)
+        self._encode: Callable[[Any], bytes] = type.encode
+        self._decode: Callable[[bytes], Any] = type.decode
+        self._values: list[Any] = []
+        self._dirty: dict[int, None] = {}
+        self._current: Any = None
+        self._changed = False
+
+    def begin(self) -> None:
+        decode = self._decode
+        raw = self._backend.store.get_many(self._backend.prefixes(self.sid))
+        self._values = [None if r is None else decode(r) for r in raw]
+        self._dirty = {}
+
+    def enter(self, index: int) -> None:
+        self._current = self._values[index]
+        self._changed = False
+
+    def leave(self, index: int) -> None:
+        if self._changed:
+            self._values[index] = self._current
+            self._dirty[index] = None
+
+    def collect(self, log: ChangeLog) -> None:
+        encode, values = self._encode, self._values
+        dirty = list(self._dirty)
+        if len(dirty) == len(values):
+            log.keys.extend(self._backend.prefixes(self.sid))
+            dirty = list(range(len(values)))
+        else:
+            prefixes = self._backend.prefixes(self.sid)
+            log.keys.extend([prefixes[i] for i in dirty])
+        log.values.extend([None if (v := values[i]) is None else encode(v) for i in dirty])
+        self._values, self._dirty = [], {}
+
+    def clear(self) -> None:
+        self._current = None
+        self._changed = True
+
+    def all_values(self) -> list[Any]:
+        """The values of all keys of the epoch, for operators that work on whole columns."""
+        return self._values
+
+    def set_all(self, values: list[Any]) -> None:
+        self._values = values
+        self._dirty = dict.fromkeys(range(len(values)))
+
+
+class ValueHandle(_Cell, ValueState):
+    __slots__ = ()
+
+    def value(self) -> Any:
+        return self._current
+
+    def update(self, value: Any) -> None:
+        self._current = value
+        self._changed = True
+
+
+class DefaultValueHandle(ValueHandle):
+    """A value state with a default, which stands for an empty state and is never stored by itself."""
+
+    __slots__ = ("_default",)
+
+    def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation, default: Any) -> None:
+        super().__init__(backend, name, type)
+        self._default = type.encode(default)
+
+    def value(self) -> Any:
+        return self._decode(self._default) if self._current is None else self._current
+
+
+class ReducingHandle(_Cell, ReducingState):
+    __slots__ = ("_reduce",)
+
+    def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation, reduce: Callable[[Any, Any], Any]) -> None:
+        super().__init__(backend, name, type)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        return self._current
+
+    def add(self, value: Any) -> None:
+        self._current = value if self._current is None else self._reduce(self._current, value)
+        self._changed = True
+
+
+class AggregatingHandle(_Cell, AggregatingState):
+    __slots__ = ("_aggregate",)
+
+    def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation, aggregate: Any) -> None:
+        super().__init__(backend, name, type)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        return None if self._current is None else self._aggregate.get_result(self._current)
+
+    def add(self, value: Any) -> None:
+        accumulator = self._aggregate.create_accumulator() if self._current is None else self._current
+        self._current = self._aggregate.add(value, accumulator)
+        self._changed = True
+
+
+class _Stamped:
+    """Adds a stamp to a cell: an expired value counts as empty and is removed when its key is next seen."""
+
+    __slots__ = ()
+
+    _expiry: Expiry
+    _stamps: list[int]
+
+    def begin(self: Any) -> None:
+        decode = self._decode
+        raw = self._backend.store.get_many(self._backend.prefixes(self.sid))
+        self._values = [None if r is None else decode(r[STAMP_BYTES:]) for r in raw]
+        self._stamps = [0 if r is None else unpack_stamp(r) for r in raw]
+        self._dirty = {}
+
+    def enter(self: Any, index: int) -> None:
+        self._changed = False
+        self._current = value = self._values[index]
+        self._stamp = self._stamps[index]
+        if value is not None and self._expiry.expired(self._stamp):
+            self._changed = True
+            if not self._expiry.returns_expired:
+                self._current = None
+
+    def leave(self: Any, index: int) -> None:
+        if self._changed:
+            self._values[index] = self._current
+            self._stamps[index] = self._stamp
+            self._dirty[index] = None
+
+    def collect(self: Any, log: ChangeLog) -> None:
+        prefixes = self._backend.prefixes(self.sid)
+        for i in self._dirty:
+            value = self._values[i]
+            gone = value is None or self._expiry.expired(self._stamps[i])
+            log.keys.append(prefixes[i])
+            log.values.append(None if gone else pack_stamp(self._stamps[i]) + self._encode(value))
+        self._values, self._stamps, self._dirty = [], [], {}
+
+    def _alive(self: Any) -> None:
+        """Within one key's elements time may pass: look again before each access."""
+        if self._current is not None and self._expiry.expired(self._stamp) and not self._expiry.returns_expired:
+            self._current = None
+            self._changed = True
+
+    def _touch(self: Any) -> None:
+        self._stamp = self._expiry.now()
+        self._changed = True
+
+    def _read(self: Any) -> None:
+        self._alive()
+        if self._expiry.on_read and self._current is not None:
+            self._touch()
+
+
+class StampedValueHandle(_Stamped, DefaultValueHandle):
+    __slots__ = ("_expiry", "_stamp", "_stamps")
+
+    def value(self) -> Any:
+        self._read()
+        return super().value()
+
+    def update(self, value: Any) -> None:
+        self._touch()
+        super().update(value)
+
+
+class StampedReducingHandle(_Stamped, ReducingHandle):
+    __slots__ = ("_expiry", "_stamp", "_stamps")
+
+    def get(self) -> Any:
+        self._read()
+        return super().get()
+
+    def add(self, value: Any) -> None:
+        self._alive()
+        super().add(value)
+        self._touch()
+
+
+class StampedAggregatingHandle(_Stamped, AggregatingHandle):
+    __slots__ = ("_expiry", "_stamp", "_stamps")
+
+    def get(self) -> Any:
+        self._read()
+        return super().get()
+
+    def add(self, value: Any) -> None:
+        self._alive()
+        super().add(value)
+        self._touch()
+
+
+def value_handle(
+    backend: KeyedBackend, descriptor: ValueStateDescriptor[Any] | ReducingStateDescriptor[Any] | AggregatingStateDescriptor
+) -> Handle:
+    name, type, ttl = descriptor.name, descriptor.value_type, descriptor.ttl
+    handle: Any
+    match descriptor:
+        case ReducingStateDescriptor():
+            handle = (StampedReducingHandle if ttl else ReducingHandle)(backend, name, type, descriptor.reduce)
+        case AggregatingStateDescriptor():
+            handle = (StampedAggregatingHandle if ttl else AggregatingHandle)(backend, name, type, descriptor.aggregate)
+        case _ if ttl is not None:
+            handle = StampedValueHandle(backend, name, type, descriptor.default_value)
+        case _ if descriptor.default_value is not None:
+            handle = DefaultValueHandle(backend, name, type, descriptor.default_value)
+        case _:
+            handle = ValueHandle(backend, name, type)
+    if ttl is not None:
+        handle._expiry = Expiry(ttl, backend)
+        handle._stamps, handle._stamp = [], 0
+    return handle  # type: ignore[no-any-return]

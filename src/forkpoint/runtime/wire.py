@@ -1,0 +1,125 @@
+"""Chunk rows: how elements and control data travel between stages, and back.
+
+A row is ``(target subtask, edge, origin, blob)``. Elements are pickled only here, between two tasks of the same run;
+nothing of this outlives the epoch. Elements that are still columns travel as an Arrow record batch.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.graph.job import InEdge
+from forkpoint.runtime.batch import Batch, Longs
+from forkpoint.runtime.epoch import SplitProgress, decode_progress, encode_progress
+
+ChunkRow = tuple[int, int, int, bytes]
+
+COMMIT = -1  # blob: a CommitRow for the driver
+PROGRESS = -2  # blob: list[SplitProgress] for every subtask
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a stage-0 chunk comes from; its positions are completed by the receiver."""
+
+    origin: int
+    split: str
+    piece: int
+
+
+@dataclass
+class Inbox:
+    """What one subtask received: its own chunks by edge, progress of all splits, and rows that only pass through."""
+
+    chunks: dict[int, list[tuple[Piece | None, Batch]]] = field(default_factory=dict)
+    progress: list[SplitProgress] = field(default_factory=list)
+    passing: list[ChunkRow] = field(default_factory=list)
+
+
+def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
+    values: Any = None
+    table = None
+    if batch.table is not None:
+        table = batch.table.serialize().to_pybytes()
+    else:
+        values = batch.values
+    header = (
+        batch.size,
+        _squeeze(batch.positions),
+        _squeeze(batch.splits),
+        batch.sequence,
+        None if batch.timestamps is None else _squeeze(batch.timestamps),
+        None if piece is None else (piece.origin, piece.split, piece.piece),
+        batch.ordered,
+    )
+    whole = (header, table, values, batch.keys)
+    try:
+        return pickle.dumps(whole, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        # Classes that live in __main__ or in a function can't be found by name in another process.
+        return bytes(cloudpickle.dumps(whole, protocol=5))
+
+
+def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
+    (size, positions, splits, sequence, timestamps, piece, ordered), table, values, keys = pickle.loads(blob)  # noqa: S301
+    batch = Batch(
+        size,
+        _spread(positions, size),
+        _spread(splits, size),
+        sequence,
+        values=values,
+        table=None if table is None else _read_table(table, edge),
+        type=edge.type,
+        timestamps=None if timestamps is None else _spread(timestamps, size),
+        keys=keys,
+        ordered=ordered,
+    )
+    return None if piece is None else Piece(*piece), batch
+
+
+def _read_table(blob: bytes, edge: InEdge) -> pa.RecordBatch:
+    assert edge.type is not None
+    return pa.ipc.read_record_batch(pa.py_buffer(blob), edge.type.arrow_schema)
+
+
+def _squeeze(numbers: Longs) -> Longs | int:
+    """One number in place of many equal ones (streams without time, chunks of one split)."""
+    if len(numbers) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+        return int(numbers[0])
+    return numbers
+
+
+def _spread(numbers: Longs | int, size: int) -> Longs:
+    return np.full(size, numbers, dtype=np.int64) if isinstance(numbers, int) else numbers
+
+
+def progress_rows(progress: list[SplitProgress], targets: Iterable[int]) -> list[ChunkRow]:
+    blob = encode_progress(progress)
+    return [(target, PROGRESS, 0, blob) for target in targets]
+
+
+def unpack(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
+    """Sort the rows of one subtask; ``edges`` are those that end in this stage."""
+    inbox = Inbox()
+    chunks: dict[int, list[tuple[int, bytes]]] = {}
+    for row in rows:
+        _, edge, origin, blob = row
+        if edge == PROGRESS:
+            inbox.progress.extend(decode_progress(blob))
+            inbox.passing.append(row)
+        elif edge in edges:
+            chunks.setdefault(edge, []).append((origin, blob))
+        else:
+            inbox.passing.append(row)
+    for edge, blobs in chunks.items():
+        # Rows arrive in any order; the origin (upstream task, number) makes it the same in every attempt.
+        blobs.sort(key=lambda item: item[0])
+        inbox.chunks[edge] = [decode_chunk(blob, edges[edge]) for _, blob in blobs]
+    return inbox

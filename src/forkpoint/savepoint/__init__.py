@@ -1,0 +1,1 @@
+"""Savepoints: export, restore, evolution."""

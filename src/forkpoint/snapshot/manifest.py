@@ -1,0 +1,238 @@
+"""The manifest of an epoch, and the records of jobs and runs.
+
+Manifest N is the commit of epoch N: `Storage.create` under its path makes state, positions and staged output of the
+epoch visible at once. The state at epoch N is, for each key group, the newest snapshot in manifest N that covers it and
+then the changes of every epoch after that snapshot's, up to N.
+"""
+
+from __future__ import annotations
+
+import base64
+import builtins
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+
+from forkpoint.errors import StorageError
+from forkpoint.snapshot.format import Format, Record
+from forkpoint.snapshot.paths import MAX_EPOCH
+from forkpoint.snapshot.storage import check_path
+
+FORMAT_VERSION = 1
+
+
+def _relative(path: str) -> str:
+    try:
+        return check_path(path)
+    except StorageError as error:
+        raise ValueError(str(error)) from None  # as a validation error it gets the file and the field
+
+
+Count = Annotated[int, Field(ge=0)]
+Epoch = Annotated[int, Field(ge=0, le=MAX_EPOCH)]
+Name = Annotated[str, Field(min_length=1)]
+RelativePath = Annotated[str, AfterValidator(_relative)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Parallelism = Annotated[int, Field(ge=1, le=32768)]
+
+StateKind = Literal[
+    "value",
+    "list",
+    "map",
+    "reducing",
+    "aggregating",
+    "timers-event",
+    "timers-processing",
+    "operator-list",
+    "operator-union",
+    "broadcast",
+]
+
+
+class SplitState(Record):
+    """How far one split of a source is in event time."""
+
+    watermark_ms: int
+    last_active_ms: int
+    count: Count
+
+
+class SourcePosition(Record):
+    """Where a source goes on reading. `position` is the source's own; `spark_*` is set for Spark's sources: the offset
+    JSON and the texts of the source's private log by file name."""
+
+    kind: Literal["native", "spark", "watermarks"]
+    position: JsonValue = None
+    spark_offset: str | None = None
+    spark_log: dict[str, str] = Field(default_factory=dict)
+    splits: dict[str, SplitState] = Field(default_factory=dict)
+    finished: bool = False
+
+
+class StateInfo(Record):
+    """One state of one operator. Types are descriptions (`TypeInformation.describe()`); None where there is no such
+    part. `fingerprint` tells whether a window or aggregate of this name still means the same."""
+
+    sid: Annotated[int, Field(ge=0, le=0xFFFF)]
+    uid: Name
+    name: Name
+    kind: StateKind
+    key_type: JsonValue = None
+    value_type: JsonValue = None
+    namespace_type: JsonValue = None
+    ttl_ms: Annotated[int, Field(gt=0)] | None = None
+    fingerprint: str | None = None
+
+
+class OperatorInfo(Record):
+    uid: Name
+    name: str
+    kind: str
+    stage: Count
+
+
+class KeyGroups(Record):
+    """A range of key groups, `kg_start` <= kg < `kg_stop`, that one subtask owns. A subtask that owns none, because
+    there are more subtasks than key groups, has an empty range."""
+
+    kg_start: Count
+    kg_stop: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> KeyGroups:
+        if self.kg_start > self.kg_stop:
+            raise ValueError(f"key groups {self.kg_start}..{self.kg_stop} run backwards")
+        return self
+
+
+class ChangesRef(KeyGroups):
+    """The changes of one subtask in one stage of this epoch: a file, or base64 inside the manifest if small.
+
+    `path` is relative to the state root. `attempt` is unique over all tries of all runs, so no two write one file.
+    """
+
+    stage: Count
+    subtask: Count
+    attempt: Name
+    path: RelativePath | None = None
+    inline: str | None = None
+    entries: Count
+    bytes: Count
+    checksum: Sha256
+
+    @model_validator(mode="after")
+    def _one_place(self) -> ChangesRef:
+        if (self.path is None) == (self.inline is None):
+            raise ValueError(f"changes of stage {self.stage}, subtask {self.subtask} need either a path or inline data")
+        return self
+
+    def inline_data(self) -> builtins.bytes | None:
+        """The content if it is in the manifest, None if it is in the file `path`."""
+        return None if self.inline is None else base64.b64decode(self.inline, validate=True)
+
+
+class SnapshotRef(KeyGroups):
+    """The whole state of key groups `kg_start`..`kg_stop` as of `epoch`. One without entries counts as well."""
+
+    subtask: Count
+    attempt: Name
+    epoch: Epoch
+    path: RelativePath
+    entries: Count
+    bytes: Count
+    checksum: Sha256
+
+
+class Parent(Record):
+    """What a run went on from: nothing, a checkpoint (job, epoch, run) or a savepoint (its id, and where it was)."""
+
+    kind: Literal["none", "checkpoint", "savepoint"] = "none"
+    job: str | None = None
+    epoch: Epoch | None = None
+    run: str | None = None
+    savepoint_id: str | None = None
+    savepoint_path: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Parent:
+        if self.kind == "checkpoint" and None in (self.job, self.epoch, self.run):
+            raise ValueError("a checkpoint as parent needs its job, epoch and run")
+        if self.kind == "savepoint" and self.savepoint_id is None:
+            raise ValueError("a savepoint as parent needs its id")
+        return self
+
+
+class Manifest(Record):
+    """Everything that epoch `epoch` made durable. `changes` and `sinks` are this epoch's only; `snapshots`, positions,
+    watermarks and states are the whole as of this epoch. Times are in milliseconds since 1970 UTC."""
+
+    format_version: Literal[1] = 1
+    job: Name
+    run: Name
+    generation: Count
+    epoch: Epoch
+    kind: Literal["start", "epoch", "end"]
+    created_ms: int
+    processing_time_ms: int
+    parallelism: Parallelism
+    max_parallelism: Parallelism
+    sources: dict[str, SourcePosition] = Field(default_factory=dict)
+    watermarks: dict[str, int] = Field(default_factory=dict)
+    states: list[StateInfo] = Field(default_factory=list)
+    operators: list[OperatorInfo] = Field(default_factory=list)
+    changes: list[ChangesRef] = Field(default_factory=list)
+    snapshots: list[SnapshotRef] = Field(default_factory=list)
+    sinks: dict[str, list[JsonValue]] = Field(default_factory=dict)
+    parent: Parent = Parent()
+    drained: bool = False
+    label: str | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @field_validator("states")
+    @classmethod
+    def _distinct_sids(cls, states: list[StateInfo]) -> list[StateInfo]:
+        by_sid: dict[int, StateInfo] = {}
+        for state in states:
+            if (other := by_sid.setdefault(state.sid, state)) is not state:
+                raise ValueError(f"sid {state.sid} is used by {other.uid}/{other.name} and by {state.uid}/{state.name}")
+        return states
+
+    @model_validator(mode="after")
+    def _snapshots_not_ahead(self) -> Manifest:
+        for snapshot in self.snapshots:
+            if snapshot.epoch > self.epoch:
+                raise ValueError(f"snapshot {snapshot.path} is of epoch {snapshot.epoch}, after epoch {self.epoch}")
+        return self
+
+
+class Job(Record):
+    """job.json: the job, and the generation that may commit. Starting a run raises it; older runs are then stale."""
+
+    format_version: Literal[1] = 1
+    job: Name
+    created_ms: int
+    generation: Count
+    run: str | None = None
+
+
+class Run(Record):
+    """run.json: one start of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed."""
+
+    format_version: Literal[1] = 1
+    job: Name
+    run: Name
+    generation: Count
+    parent: Parent = Parent()
+    started_ms: int
+    ended_ms: int | None = None
+    outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"] | None = None
+    reason: str | None = None
+    label: str | None = None
+    code_version: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+MANIFEST = Format("manifest", Manifest, FORMAT_VERSION)
+JOB = Format("job.json", Job, FORMAT_VERSION)
+RUN = Format("run.json", Run, FORMAT_VERSION)

@@ -1,0 +1,175 @@
+"""The only place that formats, and takes apart, a path below the state root.
+
+    jobs/<job>/job.json
+    jobs/<job>/runs/<run>/run.json
+    jobs/<job>/runs/<run>/spark/
+    jobs/<job>/checkpoints/<epoch>.json
+    jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
+    jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
+    jobs/<job>/staging/<epoch>/<uid>/<name>
+    savepoints/<job>/<id>/                            or any other directory, which has inside it
+        savepoint.json
+        sources/<uid>/<name>
+        operators/<uid>/<state>/part-<k>.parquet
+        operators/<uid>/_timers/part-<k>.parquet
+
+Epochs have twelve digits, so names sort as numbers. Names that people choose (jobs, uids, states) are escaped: ASCII
+letters, digits, "-", "." and "_" stay, any other byte of the UTF-8 form becomes "!" and two hex digits, and so does a
+leading "." or "_" (readers of data directories skip those). "%" and "=" would be read as URL escapes and as partitions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from forkpoint.errors import ConfigError
+
+JOBS = "jobs"
+SAVEPOINTS = "savepoints"
+SAVEPOINT_FILE = "savepoint.json"
+MAX_EPOCH = 10**12 - 1
+_MAX_SEGMENT = 200  # file systems take 255 bytes; the rest is for suffixes
+
+_UNSAFE = re.compile(rb"^[._]|[^A-Za-z0-9._-]")
+_ESCAPE = re.compile(rb"!([0-9a-f]{2})")
+_MANIFEST = re.compile(r"checkpoints/(\d{12})\.json", re.ASCII)
+_DATA_FILE = re.compile(r"(changelog|snapshots|staging)/(\d{12})/.+", re.ASCII)
+
+
+def escape(name: str) -> str:
+    """`name` as one path segment; different names give different segments. Raises ConfigError if empty or too long."""
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"name {name!r} is not valid Unicode; choose another") from None
+    if not raw:
+        raise ConfigError("an empty name cannot be part of a path; give the job, operator or state a name")
+    segment = _UNSAFE.sub(lambda match: b"!%02x" % match[0][0], raw).decode()
+    if len(segment) > _MAX_SEGMENT:
+        raise ConfigError(f"name {name!r} takes {len(segment)} bytes in a path; at most {_MAX_SEGMENT} fit: shorten it")
+    return segment
+
+
+def unescape(segment: str) -> str:
+    """The name that `escape` made `segment` from."""
+    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), segment.encode()).decode()
+
+
+def _epoch(epoch: int) -> str:
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise ConfigError(f"epoch {epoch} is outside 0..{MAX_EPOCH}")
+    return f"{epoch:012d}"
+
+
+Area = Literal["manifest", "changelog", "snapshot", "staging"]
+_DATA_AREAS: dict[str, Area] = {"changelog": "changelog", "snapshots": "snapshot", "staging": "staging"}
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFile:
+    """What a path of a job says about itself: which kind of file, of which epoch."""
+
+    area: Area
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """Paths of one job, relative to the state root."""
+
+    job: str
+
+    @property
+    def directory(self) -> str:
+        return f"{JOBS}/{escape(self.job)}"
+
+    @property
+    def job_file(self) -> str:
+        return f"{self.directory}/job.json"
+
+    @property
+    def runs(self) -> str:
+        return f"{self.directory}/runs"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.directory}/checkpoints"
+
+    @property
+    def changelog_directory(self) -> str:
+        return f"{self.directory}/changelog"
+
+    @property
+    def snapshot_directory(self) -> str:
+        return f"{self.directory}/snapshots"
+
+    @property
+    def staging_directory(self) -> str:
+        return f"{self.directory}/staging"
+
+    @property
+    def savepoints(self) -> str:
+        """The default directory of this job's savepoints."""
+        return f"{SAVEPOINTS}/{escape(self.job)}"
+
+    def run_file(self, run: str) -> str:
+        return f"{self.runs}/{escape(run)}/run.json"
+
+    def spark_directory(self, run: str) -> str:
+        return f"{self.runs}/{escape(run)}/spark"
+
+    def manifest(self, epoch: int) -> str:
+        return f"{self.checkpoints}/{_epoch(epoch)}.json"
+
+    def changelog(self, epoch: int, stage: int, subtask: int, attempt: str) -> str:
+        return f"{self.changelog_directory}/{_epoch(epoch)}/{stage}-{subtask}-{escape(attempt)}.arrow"
+
+    def snapshot(self, epoch: int, subtask: int, attempt: str) -> str:
+        return f"{self.snapshot_directory}/{_epoch(epoch)}/{subtask}-{escape(attempt)}.arrow"
+
+    def staging(self, epoch: int, uid: str, name: str) -> str:
+        """A file that a sink staged in `epoch`."""
+        return f"{self.staging_directory}/{_epoch(epoch)}/{escape(uid)}/{escape(name)}"
+
+    def savepoint(self, savepoint_id: str) -> str:
+        """The default directory of one savepoint."""
+        return f"{self.savepoints}/{escape(savepoint_id)}"
+
+    def parse(self, path: str) -> EpochFile | None:
+        """What `path` is, or None if it is not a file of one of this job's epochs."""
+        head = f"{self.directory}/"
+        if not path.startswith(head):
+            return None
+        inside = path[len(head) :]
+        if match := _MANIFEST.fullmatch(inside):
+            return EpochFile("manifest", int(match[1]))
+        if match := _DATA_FILE.fullmatch(inside):
+            return EpochFile(_DATA_AREAS[match[1]], int(match[2]))
+        return None
+
+
+def job_of(path: str) -> str | None:
+    """The job whose directory `path` is in, or None."""
+    parts = path.split("/")
+    return unescape(parts[1]) if len(parts) > 2 and parts[0] == JOBS else None
+
+
+def source_file(uid: str, name: str) -> str:
+    """A file of a source, relative to its savepoint's directory."""
+    return f"sources/{escape(uid)}/{escape(name)}"
+
+
+def state_directory(uid: str, state: str) -> str:
+    """The directory of one state's parts, relative to its savepoint's directory."""
+    return f"operators/{escape(uid)}/{escape(state)}"
+
+
+def state_part(uid: str, state: str, part: int) -> str:
+    return f"{state_directory(uid, state)}/part-{part}.parquet"
+
+
+def timers_part(uid: str, part: int) -> str:
+    """A part of an operator's timers; no state can have this name, as `escape` leaves no leading underscore."""
+    return f"operators/{escape(uid)}/_timers/part-{part}.parquet"

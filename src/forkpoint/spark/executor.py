@@ -1,0 +1,202 @@
+"""SparkExecutor: the driver's Executor on Spark. An epoch is one Spark job."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from forkpoint.driver.executor import Executor, OnBatch
+from forkpoint.errors import ConfigError
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.transformations import DataFrameSpec
+from forkpoint.runtime.epoch import EpochContext, JobSpec
+from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.spark.exchange import EpochJobs, map_bytes
+from forkpoint.spark.failures import unpack_failure
+from forkpoint.spark.frames import check_columns, struct_of
+from forkpoint.spark.rows import pair_struct
+from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
+from forkpoint.spark.streams import StreamingSources, StreamSource
+from forkpoint.spark.tasks import (
+    EPOCH_PROPERTY,
+    BackgroundStage,
+    FrameStage,
+    JobHandle,
+    Runtime,
+    SourceStage,
+    SubtaskStage,
+    import_path,
+    pack_job,
+)
+from forkpoint.types import TypeInformation, dumps
+
+_POOL_PROPERTY = "spark.scheduler.pool"
+_DESCRIPTION_PROPERTY = "spark.job.description"
+
+
+class SparkExecutor(Executor):
+    """Runs the epochs of one run of a job on a SparkSession.
+
+    session: the session to run on; None takes the active one or builds one (`get_session`).
+    interval: the time between micro-batches of streaming DataFrames; None takes what is there, and ends.
+    runtime: the functions that tasks call; None takes those of `forkpoint.runtime.task`.
+
+    Errors that tasks raise come out of `run_epoch` and `run_tasks` as they were raised; Spark's own failures (a lost
+    executor, a cancelled job) as Spark's exceptions.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession | None = None,
+        interval: timedelta | None = timedelta(milliseconds=100),
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.session = session if session is not None else get_session()
+        self._interval = interval
+        self._sc = self.session.sparkContext
+        self._runtime = runtime if runtime is not None else runtime_of_package()
+        self._spec: JobSpec | None = None
+        self._handle: JobHandle | None = None
+        self._jobs: EpochJobs | None = None
+        self._epochs_began = False
+        run = uuid.uuid4().hex
+        self._epoch_tag, self._background_tag = f"forkpoint-epoch-{run}", f"forkpoint-background-{run}"
+
+    def start(self, spec: JobSpec) -> None:
+        """Ships the job to the cluster. A run that was started before is closed."""
+        self.close()
+        payload = self._sc.broadcast(pack_job(self._runtime, spec))
+        self._spec = spec
+        self._handle = handle = JobHandle(uuid.uuid4().hex, payload)
+        stages = spec.graph.stages
+        self._jobs = EpochJobs(
+            self._sc,
+            spec.parallelism,
+            SourceStage(handle, last=stages == 0),
+            [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)],
+        )
+
+    def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
+        """Runs one epoch as one Spark job; returns the blobs of the commit rows, in order of partitions.
+
+        source_tasks: the plan of each task of the native sources; one partition each. frame: a DataFrame of stage-0
+        output, as `frame_stage` makes it, or the micro-batch of a streaming query over such. Every subtask runs, also
+        where no row arrives.
+        """
+        if self._jobs is None:
+            raise ConfigError("SparkExecutor.run_epoch was called before start")
+        self._epochs_began = True
+        properties = {
+            EPOCH_PROPERTY: msgspec.json.encode(ctx).decode(),
+            _POOL_PROPERTY: EPOCH_POOL,
+            _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
+        }
+        with self._job(self._epoch_tag, properties):
+            return self._jobs.run(source_tasks, frame)
+
+    def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        """`[fn(arg) for arg in args]` on the cluster, outside epochs; may be called from another thread while epochs
+        run.
+
+        Before the first epoch each argument is a task of its own. Once epochs run, at most half of the cores are
+        taken, each working through several arguments: Spark does not interrupt tasks, so a pool of low weight alone
+        would not leave a core free.
+        """
+        if not args:
+            return []
+        slots = max(1, self._sc.defaultParallelism // 2) if self._epochs_began else len(args)
+        stage = BackgroundStage(import_path(), dumps(fn))
+        with self._job(self._background_tag, {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}):
+            return map_bytes(self._sc, stage, args, min(slots, len(args)))
+
+    def frame_stage(self, operator: int, frame: DataFrame) -> DataFrame:
+        """Stage 0 of a DataFrame source: a DataFrame, streaming if `frame` is, whose rows `run_epoch` takes as its
+        `frame`.
+
+        The runtime's `run_frame_task` is called once for each partition, with the partition's id among all partitions
+        of the job as `task`: unique in an epoch, and in the order of the DataFrame's partitions. Spark leaves out
+        sources that it knows to be empty in a micro-batch: then no task runs for them.
+        """
+        if self._handle is None or self._spec is None:
+            raise ConfigError("SparkExecutor.frame_stage was called before start")
+        last = self._spec.graph.stages == 0
+        return frame.mapInArrow(FrameStage(self._handle, operator, last), pair_struct())
+
+    def start_streams(
+        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch
+    ) -> StreamingSources:
+        """Starts one streaming query over the graph's DataFrame sources, each at its position or, without one,
+        afresh.
+
+        `on_batch(frame, positions)` is called on the query's thread for each micro-batch; see `StreamingSources`.
+        Raises ConfigError for DataFrames whose position or state a savepoint could not hold, RestoreRefused for
+        positions of another kind of source, TypeNotSupported for a DataFrame without the declared type's columns.
+        """
+        sources = []
+        for operator in graph.frame_sources:
+            spec = operator.spec
+            assert isinstance(spec, DataFrameSpec)
+            if operator.output_type is not None:
+                columns = (spec.timestamp_column, spec.split_column)
+                check_columns(spec.frame.schema, operator.output_type, operator.uid, *columns)
+            sources.append(StreamSource(operator.uid, operator.id, spec.frame))
+        streams = StreamingSources(self.session, self.frame_stage, sources, positions, on_batch, self._interval)
+        streams.start()
+        return streams
+
+    def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> DataFrame:
+        """A Spark DataFrame of `type`'s columns over staged Parquet files; without files, a DataFrame without rows."""
+        schema = struct_of(type)
+        if not paths:
+            return self.session.createDataFrame([], schema)
+        return self.session.read.schema(schema).parquet(*paths)
+
+    def interrupt(self) -> None:
+        """Makes a running epoch fail soon, with Spark's exception of a cancelled job."""
+        if self._sc._jsc is not None:
+            self._sc.cancelJobsWithTag(self._epoch_tag)
+
+    def close(self) -> None:
+        """Cancels the run's Spark jobs and releases what the cluster keeps for it. The session stays. May be called
+        twice.
+        """
+        handle, jobs, self._handle, self._jobs = self._handle, self._jobs, None, None
+        if self._sc._jsc is None or handle is None or jobs is None:
+            return
+        for tag in (self._epoch_tag, self._background_tag):
+            self._sc.cancelJobsWithTag(tag)
+        jobs.close()
+        handle.payload.unpersist(blocking=False)
+
+    @contextmanager
+    def _job(self, tag: str, properties: Mapping[str, str]) -> Iterator[None]:
+        """A Spark job of this run started by this thread, under local properties that it gives back afterwards."""
+        before = {name: self._sc.getLocalProperty(name) for name in properties}
+        for name, value in properties.items():
+            self._sc.setLocalProperty(name, value)
+        self._sc.addJobTag(tag)
+        try:
+            yield
+        except Exception as error:
+            original = unpack_failure(error)
+            if original is None:
+                raise
+            raise original from None
+        finally:
+            if self._sc._jsc is not None:
+                self._sc.removeJobTag(tag)
+                for name, old in before.items():
+                    self._sc.setLocalProperty(name, old)
+
+
+def runtime_of_package() -> Runtime:
+    """The functions of `forkpoint.runtime.task`."""
+    from forkpoint.runtime import task
+
+    return Runtime(task.run_source_task, task.run_frame_task, task.run_subtask)

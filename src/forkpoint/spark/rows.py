@@ -1,0 +1,103 @@
+"""Chunk rows on the wire between the JVM and its Python workers: framed bytes, never pickled.
+
+A chunk row (target, edge, origin, blob) leaves a worker as a pair of frames, the target as an 8-byte key and the
+payload `target i32 | edge i32 | origin i64 | blob`, all big-endian. Spark shuffles the pairs by key without looking
+into the payload; the next worker receives the payloads alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.serializers import Serializer, SpecialLengths
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+ChunkRow = tuple[int, int, int, bytes]
+COMMIT_EDGE = -1
+MAX_BLOB_BYTES = 2**31 - 64
+
+_FRAME = struct.Struct("!i")
+_KEY = struct.Struct("!q")
+_HEADER = struct.Struct("!iiq")
+_PAIR = struct.Struct("!iqiiiq")  # key frame and the payload frame's length and header, in one write
+
+PAIR_COLUMN = "pair"
+PAIR_SCHEMA = pa.schema([pa.field(PAIR_COLUMN, pa.binary(), nullable=False)])
+
+
+class PairWriter(Serializer):  # type: ignore[misc]
+    """Writes chunk rows as the pairs of frames that the exchange takes."""
+
+    def dump_stream(self, iterator: Iterable[ChunkRow], stream: IO[bytes]) -> None:
+        write, pack, header = stream.write, _PAIR.pack, _HEADER.size
+        for target, edge, origin, blob in iterator:
+            size = len(blob)
+            if size > MAX_BLOB_BYTES:
+                raise ValueError(f"a chunk of edge {edge} has {size} bytes; Spark can move {MAX_BLOB_BYTES} at once")
+            write(pack(8, target, header + size, target, edge, origin))
+            write(blob)
+
+
+class RowReader(Serializer):  # type: ignore[misc]
+    """Reads the payloads that come out of an exchange as chunk rows."""
+
+    def load_stream(self, stream: IO[bytes]) -> Iterator[ChunkRow]:
+        read, header, unpack = stream.read, _HEADER.size, _HEADER.unpack
+        for size in _frame_sizes(stream):
+            target, edge, origin = unpack(read(header))
+            yield target, edge, origin, read(size - header)
+
+
+class BlobSerializer(Serializer):  # type: ignore[misc]
+    """Bytes in, bytes out, a frame each."""
+
+    def dump_stream(self, iterator: Iterable[bytes], stream: IO[bytes]) -> None:
+        write, pack = stream.write, _FRAME.pack
+        for blob in iterator:
+            write(pack(len(blob)))
+            write(blob)
+
+    def load_stream(self, stream: IO[bytes]) -> Iterator[bytes]:
+        for size in _frame_sizes(stream):
+            yield stream.read(size)
+
+
+def frames_of(blobs: Iterable[bytes]) -> bytes:
+    """The blobs as one byte string of frames."""
+    return b"".join(part for blob in blobs for part in (_FRAME.pack(len(blob)), blob))
+
+
+def pair_batch(row: ChunkRow) -> pa.RecordBatch:
+    """A chunk row as the two rows of binary that a DataFrame's stage 0 hands to the exchange."""
+    target, edge, origin, blob = row
+    frames = [_KEY.pack(target), _HEADER.pack(target, edge, origin) + blob]
+    return pa.record_batch([pa.array(frames, pa.binary())], schema=PAIR_SCHEMA)
+
+
+def blob_of_payload(payload: bytes) -> bytes:
+    """The blob within a payload frame."""
+    return payload[_HEADER.size :]
+
+
+def pair_struct() -> StructType:
+    """The Spark schema of `pair_batch`."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    return StructType([StructField(PAIR_COLUMN, BinaryType(), False)])
+
+
+def _frame_sizes(stream: IO[bytes]) -> Iterator[int]:
+    read, unpack = stream.read, _FRAME.unpack
+    while True:
+        head = read(4)
+        if not head:
+            return
+        (size,) = unpack(head)
+        if size == SpecialLengths.END_OF_DATA_SECTION:
+            return
+        yield size

@@ -1,0 +1,138 @@
+"""The SparkSession that forkpoint runs on: the one that is there, else one with the settings that make epochs short.
+
+A session of the user's keeps its settings. What a streaming query of ours needs from the session's SQL settings is
+set around the start of the query only (`query_settings`): Spark clones the session at that moment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from forkpoint.errors import ConfigError
+
+EPOCH_POOL = "forkpoint-epochs"
+BACKGROUND_POOL = "forkpoint-background"
+
+_HERE = Path(__file__).resolve().parent
+_PANDAS_WARNING = "PySpark does not yet fully support pandas"
+
+# Spark's default manager of checkpoint files goes through FileContext, which forks processes where the native Hadoop
+# library is missing (85 ms a micro-batch). Its atomic rename is not needed: a query's checkpoint directory is
+# scratch.
+QUERY_SETTINGS: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "4",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+OWN_SETTINGS: Mapping[str, str] = {
+    **QUERY_SETTINGS,
+    "spark.driver.memory": "2g",
+    "spark.executorEnv.PYTHONWARNINGS": f"ignore:{_PANDAS_WARNING}:FutureWarning",
+    # No .crc file beside every file; forkpoint's own files carry checksums.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.log.level": "WARN",
+    # Loopback TCP costs 40 ms more for each Python stage.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.scheduler.allocation.file": (_HERE / "pools.xml").as_uri(),
+    "spark.scheduler.mode": "FAIR",
+    # Subtasks belong where their local store is (see exchange), not where most of an epoch's input happens to be.
+    "spark.shuffle.reduceLocality.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
+    """The active SparkSession if there is one, else a new one.
+
+    `options` are Spark settings by name ("spark.master": "local[4]"); they win over forkpoint's own, and apply only
+    to a new session. The master comes from the options, else from the environment's SPARK_MASTER, else from
+    spark-submit or spark-defaults.conf, else it is local[*]. Raises ConfigError for Spark Connect and where no Java
+    is found.
+    """
+    if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
+        raise ConfigError(
+            "SPARK_REMOTE asks for Spark Connect, which cannot run forkpoint's jobs; unset it and give a master"
+        )
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        _refuse_connect(active)
+        return active
+    settings = {**OWN_SETTINGS, **(options or {})}
+    if "spark.master" not in settings and os.environ.get("SPARK_MASTER"):
+        settings["spark.master"] = os.environ["SPARK_MASTER"]
+    logging = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
+    given = settings.get("spark.driver.extraJavaOptions", "")
+    if "log4j" not in given:
+        settings["spark.driver.extraJavaOptions"] = f"{given} {logging}".strip()
+    # Workers would otherwise run the system's python3, without the project's packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        os.environ["JAVA_HOME"] = str(find_java_home())
+    builder = SparkSession.builder.appName(settings.get("spark.app.name", "forkpoint"))
+    for name, value in sorted(settings.items()):
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=_PANDAS_WARNING, category=FutureWarning)
+        session = builder.getOrCreate()
+    _refuse_connect(session)
+    return session
+
+
+def find_java_home(places: tuple[str, ...] | None = None) -> Path:
+    """The newest Java home below the usual places (glob patterns); raises ConfigError if there is none."""
+    patterns = places or (
+        "/usr/lib/jvm/*",
+        "/opt/java/*",
+        "/opt/homebrew/opt/openjdk*",
+        "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+        str(Path.home() / ".sdkman/candidates/java/current"),
+        str(Path.home() / ".jdk/*"),
+    )
+    for pattern in patterns:
+        root = Path(pattern)
+        fixed = Path(*[part for part in root.parts if "*" not in part]) if "*" in pattern else root
+        found = Path("/").glob(pattern.lstrip("/")) if fixed.exists() else iter(())
+        homes = sorted(home for home in found if (home / "bin" / "java").exists())
+        if homes:
+            return homes[-1]
+    raise ConfigError("Spark needs Java 17 or newer and none was found; install a JDK or set JAVA_HOME")
+
+
+@contextmanager
+def query_settings(session: SparkSession) -> Iterator[None]:
+    """Within it, the session has the settings that a streaming query of forkpoint is to be started with."""
+    before = {name: session.conf.get(name, None) for name in QUERY_SETTINGS}
+    try:
+        for name, value in QUERY_SETTINGS.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
+
+
+def _refuse_connect(session: SparkSession) -> None:
+    if not hasattr(session, "_jsparkSession"):
+        raise ConfigError(
+            "the active SparkSession is one of Spark Connect; forkpoint needs a classic one, with a master"
+        )

@@ -1,0 +1,136 @@
+"""The checkpoint directory of a stateless streaming query: reading source positions out of it, writing them into a
+fresh one.
+
+Spark keeps `offsets/<batch>` (a version line, metadata, one line for each source, "-" for none) and a private log for
+each source below `sources/<ordinal>`. A directory with a new query id, batch 0 committed at given offsets, and the
+private logs makes a query go on from exactly there with batch 1, wherever its sources stood in the plan before.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from forkpoint.errors import ConfigError, SavepointCorrupt
+from forkpoint.snapshot.manifest import SourcePosition
+
+_NO_OFFSET = "-"
+
+
+def craft(directory: Path, positions: Sequence[SourcePosition | None]) -> None:
+    """Makes `directory` a checkpoint from which a query with these sources, in order, goes on; None starts a source
+    afresh.
+
+    If no source has a position, the directory stays empty: a new query.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    known = [position or SourcePosition(kind="spark") for position in positions]
+    if all(position.spark_offset is None and not position.spark_log for position in known):
+        return
+    lines = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})]
+    for position in known:
+        if position.spark_offset is not None and "\n" in position.spark_offset:
+            raise SavepointCorrupt(
+                f"a Spark offset holds a line break, which no offset log can: {position.spark_offset!r}"
+            )
+        lines.append(_NO_OFFSET if position.spark_offset is None else position.spark_offset)
+    _write(directory / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    _write(directory / "offsets" / "0", "\n".join(lines))
+    _write(directory / "commits" / "0", "v1\n{}")
+    for ordinal, position in enumerate(known):
+        for name, text in position.spark_log.items():
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise SavepointCorrupt(f"the log of a Spark source names a file outside of itself: {name!r}")
+            _write(directory / "sources" / str(ordinal) / name, text)
+
+
+class CheckpointReader:
+    """Reads the positions at a batch's end from a running query's directory. Log files are read once: Spark never
+    rewrites them.
+    """
+
+    def __init__(self, directory: Path, sources: int) -> None:
+        self._directory = directory
+        self._sources = sources
+        self._texts: list[dict[str, tuple[int, str]]] = [{} for _ in range(sources)]
+
+    def positions(self, batch: int) -> list[SourcePosition]:
+        """The position of each source, in the plan's order, after batch `batch`, whose offsets Spark has logged."""
+        path = self._directory / "offsets" / str(batch)
+        version, _, *offsets = path.read_text(encoding="utf-8").split("\n")
+        if version != "v1":
+            raise ConfigError(
+                f"Spark writes offset logs of version {version}, which forkpoint does not read; unset "
+                "spark.sql.streaming.offsetLog.formatVersion and "
+                "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+            )
+        if len(offsets) != self._sources:
+            raise ConfigError(
+                f"{path} lists {len(offsets)} sources, the job has {self._sources}; give each uid a stream of its own"
+            )
+        return [
+            SourcePosition(
+                kind="spark",
+                spark_offset=None if offset == _NO_OFFSET else offset,
+                spark_log=self._log(ordinal, offset),
+            )
+            for ordinal, offset in enumerate(offsets)
+        ]
+
+    def _log(self, ordinal: int, offset: str) -> dict[str, str]:
+        root = self._directory / "sources" / str(ordinal)
+        before, now = self._texts[ordinal], dict[str, tuple[int, str]]()
+        names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+        for name in needed_log_files(names, file_log_end(offset)):
+            size = (root / name).stat().st_size
+            known = before.get(name)
+            now[name] = known if known is not None and known[0] == size else (size, _read(root / name))
+        self._texts[ordinal] = now
+        return {name: text for name, (_, text) in now.items()}
+
+
+def file_log_end(offset: str) -> int | None:
+    """The last log entry that a file source's offset covers; None for the offset of any other source."""
+    try:
+        value = json.loads(offset)
+    except ValueError:
+        return None
+    end = value.get("logOffset") if isinstance(value, dict) and len(value) == 1 else None
+    return end if isinstance(end, int) else None
+
+
+def needed_log_files(names: Sequence[str], end: int | None) -> list[str]:
+    """Of a source's log files, those that a restore needs.
+
+    A file source's log is cut after entry `end`, and before the last compacted entry, which holds all earlier ones.
+    Of other sources, every file that is not hidden or temporary.
+    """
+    visible = sorted(name for name in names if not _hidden(name))
+    if end is None:
+        return visible
+    entries = {name: int(name.removesuffix(".compact")) for name in visible if name.removesuffix(".compact").isdigit()}
+    begin = max((entry for name, entry in entries.items() if name.endswith(".compact") and entry <= end), default=-1)
+    return [name for name, entry in entries.items() if begin < entry <= end or name == f"{begin}.compact"]
+
+
+def _hidden(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return any(part.startswith((".", "_temporary")) for part in parts) or name.endswith((".crc", ".tmp"))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the private log of a Spark source, {path}, is not text ({error}); forkpoint cannot keep its position"
+        ) from error
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode("utf-8"))

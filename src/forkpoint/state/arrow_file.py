@@ -1,0 +1,232 @@
+"""The file format of changelogs and snapshots: an Arrow IPC file that is checked byte by byte.
+
+    Arrow IPC file   columns key (binary) and value (binary, null for a delete), lz4; record batches in key order
+    index            for each record batch: first and last key group, rows, offset, length, crc32
+    trailer          format, kind, number of batches, entries, length of the file, checksums, "FKPT"
+
+The checksums form a chain: each batch has one in the index, the index and the Arrow frame (schema and footer) have
+theirs in the trailer, and the trailer has its own. So any change of any byte that is read is noticed, while a range of
+key groups can be read without decoding, or even checking, the other batches.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from forkpoint.errors import SavepointCorrupt
+from forkpoint.state.keys import kg_of
+
+CHANGES, SNAPSHOT = 1, 2
+_KINDS = {CHANGES: "a changelog", SNAPSHOT: "a snapshot"}
+_FORMAT = 1
+_MAGIC = b"FKPT"
+_BLOCK = struct.Struct(">HHIQQI")
+_TRAILER = struct.Struct(">HHIQQIII4s")
+_REMEDY = "restore from another checkpoint or savepoint"
+_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
+_MAX_ROWS = 65536
+_MAX_BYTES = 64 << 20
+
+
+class ByteSink(Protocol):
+    """What a file is written to: any binary file object."""
+
+    def write(self, data: bytes, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What a manifest records about a file: number of entries, length in bytes, checksum (of the whole file)."""
+
+    entries: int
+    bytes: int
+    checksum: int
+
+
+class Block(NamedTuple):
+    """One record batch of a file."""
+
+    first_kg: int
+    last_kg: int
+    rows: int
+    offset: int
+    length: int
+    crc: int
+
+
+class _Trailer(NamedTuple):
+    format: int
+    kind: int
+    blocks: int
+    entries: int
+    length: int
+    frame_crc: int
+    index_crc: int
+    crc: int
+    magic: bytes
+
+
+class _Tap:
+    """Passes bytes on, and counts and sums them. Arrow takes it for a file."""
+
+    closed = False
+
+    def __init__(self, write: Callable[[bytes], Any]) -> None:
+        self._write = write
+        self.position = 0
+        self.crc = 0
+
+    def write(self, data: bytes) -> int:
+        self._write(data)
+        self.position += len(data)
+        self.crc = zlib.crc32(data, self.crc)
+        return len(data)
+
+    def flush(self) -> None:
+        pass  # the owner of the sink does
+
+
+class ArrowFileWriter:
+    """Writes entries, which have to come in key order, and then `finish`."""
+
+    def __init__(self, sink: ByteSink, kind: int) -> None:
+        self._tap = _Tap(sink.write)
+        self._kind = kind
+        self._blocks: list[Block] = []
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._arrow = pa.ipc.new_file(pa.PythonFile(self._tap, mode="w"), _SCHEMA, options=options)
+
+    def write(self, keys: pa.Array, values: pa.Array) -> None:
+        """Add entries; arrays of type large_binary, which has no limit of 2 GiB."""
+        for batch in pa.Table.from_arrays([keys, values], _SCHEMA.names).to_batches(max_chunksize=_MAX_ROWS):
+            self._write_batch(batch)
+
+    def _write_batch(self, batch: pa.RecordBatch) -> None:
+        rows = batch.num_rows
+        if rows == 0:
+            return
+        if batch.nbytes > _MAX_BYTES and rows > 1:
+            self._write_batch(batch.slice(0, rows // 2))
+            self._write_batch(batch.slice(rows // 2))
+            return
+        batch = batch.cast(_SCHEMA)
+        tap, keys = self._tap, batch.column(0)
+        # The checksum runs over the frame between the batches, and over one batch in between.
+        frame_crc, tap.crc, offset = tap.crc, 0, tap.position
+        self._arrow.write_batch(batch)
+        first_kg, last_kg = kg_of(keys[0].as_py()), kg_of(keys[-1].as_py())
+        self._blocks.append(Block(first_kg, last_kg, rows, offset, tap.position - offset, tap.crc))
+        tap.crc = frame_crc
+
+    def finish(self) -> FileInfo:
+        """Write what is left, and return what a manifest records. The sink stays open."""
+        tap, blocks = self._tap, self._blocks
+        self._arrow.close()
+        frame_crc = tap.crc
+        index = b"".join([_BLOCK.pack(*block) for block in blocks])
+        tap.write(index)
+        entries = sum(block.rows for block in blocks)
+        length = tap.position + _TRAILER.size
+        trailer = _Trailer(_FORMAT, self._kind, len(blocks), entries, length, frame_crc, zlib.crc32(index), 0, _MAGIC)
+        checksum = _trailer_crc(_TRAILER.pack(*trailer))
+        tap.write(_TRAILER.pack(*trailer._replace(crc=checksum)))
+        return FileInfo(entries, length, checksum)
+
+
+class ArrowFile:
+    """A file in memory. The frame is checked when it is opened, each batch when it is read.
+
+    Raises SavepointCorrupt, which names the file, what was found and what was expected.
+    """
+
+    def __init__(self, data: bytes, kind: int, name: str) -> None:
+        self._data, self.name = memoryview(data), name
+        self._trailer = _read_trailer(self._data, name)
+        if self._trailer.kind != kind:
+            raise SavepointCorrupt(f"{name} is {_KINDS.get(self._trailer.kind, 'unknown')}, expected {_KINDS[kind]}")
+        self.blocks = self._read_index()
+        self._end = len(data) - _TRAILER.size - len(self.blocks) * _BLOCK.size  # of the Arrow file
+        self._check_frame()
+        self._arrow = pa.ipc.open_file(pa.py_buffer(self._data[: self._end]))
+
+    @property
+    def entries(self) -> int:
+        return self._trailer.entries
+
+    def _read_index(self) -> list[Block]:
+        end = len(self._data) - _TRAILER.size
+        index = self._data[max(end - self._trailer.blocks * _BLOCK.size, 0) : end]
+        self._compare("the index", zlib.crc32(index), self._trailer.index_crc)
+        return [Block(*fields) for fields in _BLOCK.iter_unpack(index)]
+
+    def _check_frame(self) -> None:
+        """Everything before, between and behind the batches, up to the index."""
+        position, crc = 0, 0
+        for block in self.blocks:
+            crc = zlib.crc32(self._data[position : block.offset], crc)
+            position = block.offset + block.length
+        self._compare("the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
+
+    def _compare(self, what: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise _mismatch(self.name, what, found, expected)
+
+    def read(self, number: int) -> tuple[list[bytes], list[bytes | None]]:
+        """The keys and values of one batch."""
+        block = self.blocks[number]
+        data = self._data[block.offset : block.offset + block.length]
+        self._compare(f"batch {number} (at byte {block.offset})", zlib.crc32(data), block.crc)
+        batch = self._arrow.get_batch(number)
+        return _to_list(batch.column(0)), _to_list(batch.column(1))
+
+
+def file_checksum(data: bytes, name: str) -> int:
+    """The checksum of a whole file, as in its FileInfo. Cheap: the trailer vouches for the rest.
+
+    Raises SavepointCorrupt if the trailer is damaged or missing.
+    """
+    return _read_trailer(memoryview(data), name).crc
+
+
+def _to_list(column: pa.Array) -> list[Any]:
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _trailer_crc(packed: bytes) -> int:
+    return zlib.crc32(packed[:-8])  # all before the checksum itself and the magic
+
+
+def _mismatch(name: str, what: str, found: int, expected: int) -> SavepointCorrupt:
+    return SavepointCorrupt(
+        f"{name} is damaged: the checksum of {what} is {found:#010x}, expected {expected:#010x}; {_REMEDY}"
+    )
+
+
+def _read_trailer(data: memoryview, name: str) -> _Trailer:
+    if len(data) < _TRAILER.size:
+        raise SavepointCorrupt(
+            f"{name} is cut short: it has {len(data)} bytes, expected at least {_TRAILER.size}; {_REMEDY}"
+        )
+    packed = bytes(data[-_TRAILER.size :])
+    trailer = _Trailer(*_TRAILER.unpack(packed))
+    if trailer.magic != _MAGIC:
+        raise SavepointCorrupt(
+            f"{name} is cut short or not a file of forkpoint: "
+            f"it ends with {trailer.magic!r}, expected {_MAGIC!r}; {_REMEDY}"
+        )
+    if (crc := _trailer_crc(packed)) != trailer.crc:
+        raise _mismatch(name, "the trailer", crc, trailer.crc)
+    if trailer.format > _FORMAT:
+        raise SavepointCorrupt(
+            f"{name} has format {trailer.format}, expected at most {_FORMAT}; read it with a newer forkpoint"
+        )
+    if trailer.length != len(data):
+        raise SavepointCorrupt(f"{name} is damaged: it has {len(data)} bytes, expected {trailer.length}; {_REMEDY}")
+    return trailer

@@ -1,0 +1,86 @@
+"""A store in plain dicts, for tests and for jobs whose state is small and local."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from forkpoint.errors import StorageError
+from forkpoint.state.shared import Handle, acquire
+from forkpoint.state.store import Changes, check_base, check_load
+
+
+class _Table(Handle):
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.rows: dict[bytes, bytes] = {}
+        self.version = 0
+
+    def suspend(self) -> None:
+        pass  # nothing native: a forked child goes on with its copy
+
+    def is_current(self) -> bool:
+        return True
+
+
+class DictStore:
+    """Keeps its entries as long as the process lives, for whoever opens the same path; without a path, to itself."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = "(in memory)" if path is None else os.fspath(path)
+        self._shared: _Table | None = _Table(self.path) if path is None else acquire(path, _Table, _Table)
+
+    @property
+    def _table(self) -> _Table:
+        if self._shared is None:
+            raise StorageError(f"local store {self.path} is closed")
+        self._shared.check_usable()
+        return self._shared
+
+    @property
+    def version(self) -> int:
+        return self._table.version
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        table = self._table
+        with table.lock:
+            return list(map(table.rows.get, keys))
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        table = self._table
+        with table.lock:
+            found = sorted(item for item in table.rows.items() if start <= item[0] < stop)
+        return iter(found)
+
+    def apply(self, changes: Changes, version: int, base: int) -> None:
+        table, changes = self._table, changes.in_order()
+        with table.lock:
+            if table.version >= version:
+                return
+            check_base(self.path, table.version, base)
+            for key, value in zip(changes.keys, changes.values, strict=True):
+                if value is None:
+                    table.rows.pop(key, None)
+                else:
+                    table.rows[key] = value
+            table.version = version
+
+    def load(self, chunks: Iterable[Changes], version: int) -> None:
+        table = self._table
+        check_load(self.path, table.version, version)
+        rows: dict[bytes, bytes | None] = {}
+        for chunk in chunks:
+            chunk = chunk.in_order()
+            rows.update(zip(chunk.keys, chunk.values, strict=True))
+        with table.lock:
+            check_load(self.path, table.version, version)
+            table.rows = {key: value for key, value in rows.items() if value is not None}
+            table.version = version
+
+    def clear(self) -> None:
+        table = self._table
+        with table.lock:
+            table.rows, table.version = {}, 0
+
+    def close(self) -> None:
+        self._shared = None  # the table stays with the process, as files stay on a disk

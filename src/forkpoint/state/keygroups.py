@@ -1,0 +1,152 @@
+"""Which key group a key belongs to, and which subtask owns a key group.
+
+The hash of a key depends on nothing but its value and the kind of its type, so it is the same in every process, on
+every platform and in every release: saved state is addressed by it.
+
+    integers    splitmix64(value as int64) >> 32
+    the rest    splitmix64(crc32(type.encode(value))) >> 32
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from forkpoint.types import TypeInformation
+
+DEFAULT_MAX_PARALLELISM = 128
+MAX_MAX_PARALLELISM = 32768  # as in Flink; key groups above it are left for operator state
+
+_MASK = 2**64 - 1
+_GAMMA, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_BLOCK = 8192  # values mixed at once: small enough for the temporaries to stay in the CPU's cache
+_BIT_VIEWS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def _splitmix64(value: int) -> int:
+    z = (value + _GAMMA) & _MASK
+    z = ((z ^ (z >> 30)) * _MIX1) & _MASK
+    z = ((z ^ (z >> 27)) * _MIX2) & _MASK
+    return z ^ (z >> 31)
+
+
+def _splitmix64_high(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+    """The upper 32 bits of splitmix64 of each value."""
+    hashes = np.empty(len(values), np.uint32)
+    for at in range(0, len(values), _BLOCK):
+        z = values[at : at + _BLOCK] + np.uint64(_GAMMA)
+        z ^= z >> np.uint64(30)
+        z *= np.uint64(_MIX1)
+        z ^= z >> np.uint64(27)
+        z *= np.uint64(_MIX2)
+        z ^= z >> np.uint64(31)
+        z >>= np.uint64(32)
+        hashes[at : at + _BLOCK] = z
+    return hashes
+
+
+def key_hash(key: Any, type: TypeInformation) -> int:
+    """The hash of one key of the given type: 0 <= hash < 2**32.
+
+    Raises TypeNotSupported (from `type.encode`) for a value that the type cannot hold.
+    """
+    if key is not None and pa.types.is_integer(type.arrow_type):
+        return _splitmix64(int(key) & _MASK) >> 32
+    return _splitmix64(zlib.crc32(type.encode(key))) >> 32
+
+
+def hash_column(arr: pa.Array | pa.ChunkedArray, type: TypeInformation) -> npt.NDArray[np.uint32]:
+    """`key_hash` of every element of a column, in order; shape (len(arr),).
+
+    Elements that are not integers are decoded, encoded and hashed once for each distinct value.
+    """
+    if isinstance(arr, pa.ChunkedArray):
+        arr = arr.combine_chunks()
+    if pa.types.is_dictionary(arr.type):
+        return _hash_dictionary(arr, type)
+    if pa.types.is_integer(arr.type) and pa.types.is_integer(type.arrow_type):
+        return _hash_integers(arr, type)
+    encoded = _dictionary_encode(arr)
+    return _hash_values(arr, type) if encoded is None else _hash_dictionary(encoded, type)
+
+
+def _hash_integers(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]:
+    filled = arr.fill_null(0) if arr.null_count else arr
+    values = filled.to_numpy(zero_copy_only=False)
+    if values.dtype != np.uint64:
+        values = values.astype(np.int64, copy=False).view(np.uint64)  # by way of int64, so that negatives keep the sign
+    hashes = _splitmix64_high(values)
+    if arr.null_count:
+        hashes[arr.is_null().to_numpy(zero_copy_only=False)] = key_hash(None, type)
+    return hashes
+
+
+def _dictionary_encode(arr: pa.Array) -> pa.DictionaryArray | None:
+    """The column by distinct values; None where Arrow has no such operation (structs, lists, maps)."""
+    if pa.types.is_floating(arr.type):
+        # By bits: Arrow takes 0.0 and -0.0 for one value, their encodings (and so their hashes) differ.
+        encoded = arr.view(_BIT_VIEWS[arr.type.bit_width]).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.view(arr.type))
+    try:
+        return arr.dictionary_encode()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+
+
+def _hash_values(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]:
+    """For columns without distinct values: every element is decoded."""
+    encode, crc32 = type.encode, zlib.crc32
+    values = type.from_arrow(arr)
+    return _splitmix64_high(np.fromiter((crc32(encode(value)) for value in values), np.uint64, len(values)))
+
+
+def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDArray[np.uint32]:
+    dictionary = arr.dictionary
+    if pa.types.is_integer(dictionary.type) and pa.types.is_integer(type.arrow_type):
+        distinct = _hash_integers(dictionary, type)
+    else:
+        distinct = _hash_values(dictionary, type)
+    if not arr.null_count:
+        hashes: npt.NDArray[np.uint32] = distinct[arr.indices.to_numpy(zero_copy_only=False)]
+        return hashes
+    # Nulls take one more place behind the distinct values.
+    indices = arr.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+    with_null: npt.NDArray[np.uint32] = np.append(distinct, np.uint32(key_hash(None, type)))[indices]
+    return with_null
+
+
+@overload
+def key_group(h: int, max_parallelism: int) -> int: ...
+@overload
+def key_group(h: npt.NDArray[np.uint32], max_parallelism: int) -> npt.NDArray[np.uint16]: ...
+def key_group(h: int | npt.NDArray[np.uint32], max_parallelism: int) -> int | npt.NDArray[np.uint16]:
+    """The key group of a hash, or of each hash (as uint16, which numpy sorts stably in linear time)."""
+    if isinstance(h, np.ndarray):
+        return (h % np.uint32(max_parallelism)).astype(np.uint16)
+    return h % max_parallelism
+
+
+@overload
+def subtask_of(kg: int, parallelism: int, max_parallelism: int) -> int: ...
+@overload
+def subtask_of(kg: npt.NDArray[np.integer[Any]], parallelism: int, max_parallelism: int) -> npt.NDArray[np.int32]: ...
+def subtask_of(
+    kg: int | npt.NDArray[np.integer[Any]], parallelism: int, max_parallelism: int
+) -> int | npt.NDArray[np.int32]:
+    """The subtask (0 .. parallelism - 1) that owns a key group, or each key group."""
+    if isinstance(kg, np.ndarray):
+        return (kg.astype(np.int64) * parallelism // max_parallelism).astype(np.int32)
+    return kg * parallelism // max_parallelism
+
+
+def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> tuple[int, int]:
+    """The key groups (start, stop) of a subtask, `stop` not included; the inverse of `subtask_of`.
+
+    Empty for some subtasks when the parallelism is above the max parallelism.
+    """
+    return -(-subtask * max_parallelism // parallelism), -(-(subtask + 1) * max_parallelism // parallelism)

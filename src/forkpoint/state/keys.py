@@ -1,0 +1,130 @@
+"""The layout of the keys of a store.
+
+    state      >H key group | >H sid | >I len(key) | key | namespace
+    timer      >H key group | >H sid | >Q timestamp + 2**63 | >I len(key) | key | namespace
+    operator   >H 0xFFFF    | >H sid | >I subtask | >Q element
+
+Big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and the
+timers that are due come first. A sid is at most 0xFFFE: so every range below has an end.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+OPERATOR_KG = 0xFFFF
+MAX_SID = 0xFFFE
+
+_TIME_SHIFT = 2**63
+_TIME_END = 2**64
+_PREFIX = struct.Struct(">HH")
+_STATE = struct.Struct(">HHI")
+_TIMER = struct.Struct(">HHQI")
+_TIME = struct.Struct(">HHQ")
+_OPERATOR = struct.Struct(">HHIQ")
+_SUBTASK = struct.Struct(">HHI")
+
+
+class StateKey(NamedTuple):
+    kg: int
+    sid: int
+    key: bytes
+    namespace: bytes
+
+
+class TimerKey(NamedTuple):
+    kg: int
+    sid: int
+    ts_ms: int
+    key: bytes
+    namespace: bytes
+
+
+class OperatorKey(NamedTuple):
+    sid: int
+    subtask: int
+    element: int
+
+
+def state_key(kg: int, sid: int, key: bytes, namespace: bytes = b"") -> bytes:
+    """Where the value of a key (and of a namespace: a map's entry, a window) is kept."""
+    return _STATE.pack(kg, sid, len(key)) + key + namespace
+
+
+def decode_state_key(data: bytes) -> StateKey:
+    kg, sid, length = _STATE.unpack_from(data)
+    end = _STATE.size + length
+    return StateKey(kg, sid, data[_STATE.size : end], data[end:])
+
+
+def timer_key(kg: int, sid: int, ts_ms: int, key: bytes, namespace: bytes = b"") -> bytes:
+    """Where a timer is kept; -2**63 <= ts_ms < 2**63."""
+    return _TIMER.pack(kg, sid, ts_ms + _TIME_SHIFT, len(key)) + key + namespace
+
+
+def decode_timer_key(data: bytes) -> TimerKey:
+    kg, sid, shifted, length = _TIMER.unpack_from(data)
+    end = _TIMER.size + length
+    return TimerKey(kg, sid, shifted - _TIME_SHIFT, data[_TIMER.size : end], data[end:])
+
+
+def operator_key(sid: int, subtask: int, element: int) -> bytes:
+    """Where one element (counted from 0) of a subtask's operator (non-keyed) state is kept."""
+    return _OPERATOR.pack(OPERATOR_KG, sid, subtask, element)
+
+
+def decode_operator_key(data: bytes) -> OperatorKey:
+    _, sid, subtask, element = _OPERATOR.unpack(data)
+    return OperatorKey(sid, subtask, element)
+
+
+def kg_of(data: bytes) -> int:
+    """The key group of any store key; OPERATOR_KG for operator state."""
+    return int.from_bytes(data[:2], "big")
+
+
+def sid_of(data: bytes) -> int:
+    """The state id of any store key."""
+    return int.from_bytes(data[2:4], "big")
+
+
+def prefix_stop(prefix: bytes) -> bytes:
+    """The smallest byte string above everything that begins with `prefix` (which must not be all 0xFF)."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,))
+
+
+def range_for(kg_start: int, kg_stop: int) -> tuple[bytes, bytes]:
+    """The range (start, stop) of all store keys with kg_start <= key group < kg_stop.
+
+    `range_for(OPERATOR_KG, OPERATOR_KG + 1)` is the range of operator state.
+    """
+    stop = b"\xff\xff\xff\xff" if kg_stop > OPERATOR_KG else kg_stop.to_bytes(2, "big")
+    return kg_start.to_bytes(2, "big"), stop
+
+
+def sid_range(kg: int, sid: int) -> tuple[bytes, bytes]:
+    """The range of everything that one state (or timer service) holds in one key group."""
+    return _PREFIX.pack(kg, sid), prefix_stop(_PREFIX.pack(kg, sid))
+
+
+def key_range(kg: int, sid: int, key: bytes) -> tuple[bytes, bytes]:
+    """The range of all namespaces of one key in one state."""
+    prefix = state_key(kg, sid, key)
+    return prefix, prefix_stop(prefix)
+
+
+def timer_range(kg: int, sid: int, until_ms: int) -> tuple[bytes, bytes]:
+    """The range of the timers with timestamp <= until_ms."""
+    start, end = sid_range(kg, sid)
+    shifted = until_ms + _TIME_SHIFT + 1
+    return start, end if shifted >= _TIME_END else _TIME.pack(kg, sid, shifted)
+
+
+def operator_range(sid: int, subtask: int | None = None) -> tuple[bytes, bytes]:
+    """The range of an operator state: of one subtask, or of all."""
+    if subtask is None:
+        return sid_range(OPERATOR_KG, sid)
+    prefix = _SUBTASK.pack(OPERATOR_KG, sid, subtask)
+    return prefix, prefix_stop(prefix)

@@ -1,0 +1,378 @@
+"""A store in LMDB: memory-mapped, opened in a fraction of a millisecond by whichever process gets the task.
+
+Everything lives in the unnamed database, so that opening needs no write transaction:
+
+    entry       key → value                                              for keys of up to 510 bytes
+    long entry  key[:495] | blake2b-128(key) → >I len(key) | key | value   exactly 511 bytes, LMDB's limit
+    the state   511 zero bytes → layout, loading or ready, version, the loader's token, the boot it was written in
+
+Commits are atomic but not synced: a killed process leaves the last committed version, a crash of the machine may leave
+anything. That is why the boot is recorded, and a store from before it refused.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lmdb
+
+from forkpoint.errors import StorageError
+from forkpoint.state.shared import Handle, acquire, release
+from forkpoint.state.store import Changes, check_base, check_load
+
+DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
+
+_LAYOUT = 1
+_READY, _LOADING = 0, 1
+_STATE = struct.Struct(">BBQ16s36s")
+_STATE_KEY = b"\0" * 511
+_MAX_PLAIN = 510
+_STEM = 495  # with 16 bytes of hash: 511
+_ABOVE_HASH = b"\xff" * 17
+_LENGTH = struct.Struct(">I")
+_PAGE = 2048  # entries that a scan takes while it holds the lock
+
+
+class _State(NamedTuple):
+    layout: int
+    phase: int
+    version: int
+    token: bytes
+    boot: bytes
+
+
+@cache
+def _boot_id() -> bytes:
+    """Identifies the time since the machine was started; empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:36]
+    except OSError:
+        return b""
+
+
+def _stored_key(key: bytes) -> bytes:
+    return key if len(key) <= _MAX_PLAIN else key[:_STEM] + blake2b(key, digest_size=16).digest()
+
+
+def _stored_item(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    if len(key) <= _MAX_PLAIN:
+        return key, value
+    return _stored_key(key), _LENGTH.pack(len(key)) + key + value
+
+
+def _plain_item(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
+    if len(stored) <= _MAX_PLAIN:
+        return stored, value
+    end = _LENGTH.size + _LENGTH.unpack_from(value)[0]
+    return value[_LENGTH.size : end], value[end:]
+
+
+class _LmdbHandle(Handle):
+    def __init__(self, path: str, map_size: int = DEFAULT_MAP_SIZE) -> None:
+        super().__init__(path)
+        self.map_size = map_size
+        self.data_file = os.path.join(path, "data.mdb")
+        self._open: Any = None
+        self._identity = (0, 0)
+
+    def suspend(self) -> None:
+        if self._open is not None:
+            self.generation += 1
+            self._open.close()
+            self._open = None
+
+    def is_current(self) -> bool:
+        if self._open is None:
+            return True
+        try:
+            stat = os.stat(self.data_file)
+        except FileNotFoundError:
+            return False
+        return (stat.st_dev, stat.st_ino) == self._identity
+
+    def env(self) -> Any:
+        """The environment, opened and checked if it is not open."""
+        if self._open is None:
+            self.check_usable()
+            try:
+                os.makedirs(self.path, exist_ok=True)
+                self._open = lmdb.open(
+                    self.path, map_size=self.map_size, sync=False, metasync=False, meminit=False, max_readers=512
+                )
+                self.map_size = self._open.info()["map_size"]  # larger than asked for if the file is
+                self._open.reader_check()  # readers that were killed would keep old pages from being used again
+                self._check()
+            except (lmdb.Error, OSError) as e:
+                self.suspend()
+                raise self.damaged(e) from e
+            except StorageError:
+                self.suspend()
+                raise
+        return self._open
+
+    def _check(self) -> None:
+        # Pages beyond the end of a shortened file would end the process (SIGBUS) when touched: look before.
+        needed, stat = self._needed_size(), os.stat(self.data_file)
+        if stat.st_size < needed:
+            raise self.damaged(f"data.mdb has {stat.st_size} bytes, its header says {needed}")
+        self._identity = (stat.st_dev, stat.st_ino)
+        with self.transaction() as txn:
+            row = txn.get(_STATE_KEY)
+        if row is None:
+            return
+        if len(row) != _STATE.size or row[0] != _LAYOUT:
+            raise self.damaged(f"its state row {row[:16].hex()} is not of layout {_LAYOUT}")
+        if (boot := _State(*_STATE.unpack(row)).boot.rstrip(b"\0")) != _boot_id():
+            raise self.damaged(f"it was written before the machine was restarted (boot {boot!r}, now {_boot_id()!r})")
+
+    def _needed_size(self) -> int:
+        return int((self._open.info()["last_pgno"] + 1) * self._open.stat()["psize"])
+
+    @contextmanager
+    def transaction(self, write: bool = False) -> Iterator[Any]:
+        """A transaction, committed at the end; LMDB's errors come out as StorageError, except a full map."""
+        with self.lock:
+            try:
+                with self.begin(write) as txn:
+                    yield txn
+            except lmdb.MapFullError:
+                raise
+            except lmdb.Error as e:
+                raise self.damaged(e) from e
+
+    def begin(self, write: bool = False) -> Any:
+        env = self.env()
+        while True:
+            try:
+                return env.begin(write=write)
+            except lmdb.MapResizedError:  # another process has enlarged the map: take its size
+                self._resize(0)
+
+    def _resize(self, map_size: int) -> None:
+        self.generation += 1  # py-lmdb ends all open transactions
+        self._open.set_mapsize(map_size)
+        self.map_size = self._open.info()["map_size"]
+
+    def write(self, work: Callable[[Any], None]) -> None:
+        """Do `work` in a write transaction, again in a larger map whenever the map turns out to be too small."""
+        with self.lock:
+            while True:
+                try:
+                    with self.transaction(write=True) as txn:
+                        work(txn)
+                    break
+                except lmdb.MapFullError:
+                    self._resize(max(self.map_size, os.stat(self.data_file).st_size) * 2)
+            self._cover_end()
+
+    def _cover_end(self) -> None:
+        """LMDB leaves out pages that were taken and freed within one transaction, even at the end of the file.
+
+        The file is extended over them, so that a file shorter than its header says is always a damaged one.
+        """
+        if os.stat(self.data_file).st_size >= self._needed_size():
+            return
+        with self.transaction(write=True):  # no other process may extend it meanwhile
+            if os.stat(self.data_file).st_size < self._needed_size():
+                os.truncate(self.data_file, self._needed_size())
+
+
+def _state(txn: Any) -> _State:
+    row = txn.get(_STATE_KEY)
+    return _State(_LAYOUT, _READY, 0, b"", b"") if row is None else _State(*_STATE.unpack(row))
+
+
+def _put_state(txn: Any, phase: int, version: int, token: bytes = b"") -> None:
+    txn.put(_STATE_KEY, _STATE.pack(_LAYOUT, phase, version, token, _boot_id()))
+
+
+def _drop_all(txn: Any, env: Any) -> None:
+    txn.drop(env.open_db(txn=txn), delete=False)
+
+
+def _put_all(txn: Any, changes: Changes) -> None:
+    """Puts and then deletes, in key order, as neighbours share pages."""
+    keys, values, deletes = changes.keys, changes.values, []
+    if None in values:
+        deletes = [key for key, value in zip(keys, values, strict=True) if value is None]
+        keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+        values = [value for value in values if value is not None]
+    items: Iterable[tuple[bytes, Any]] = zip(keys, values, strict=True)
+    cursor = txn.cursor()
+    if keys and max(map(len, keys)) > _MAX_PLAIN:
+        cursor.putmulti([_stored_item(key, value) for key, value in items])
+    else:
+        # In order and behind all there is, as in a bulk load: pages can be filled to the brim.
+        append = bool(keys) and cursor.last() and cursor.key() < keys[0]
+        cursor.putmulti(items, append=append)
+    for key in deletes:
+        txn.delete(_stored_key(key))
+
+
+class LmdbStore:
+    """A store in directory `path`. Several processes may have it open at once; writers take turns.
+
+    Raises StorageError if what is there cannot be used. The map begins with `map_size` bytes and grows by itself.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], map_size: int = DEFAULT_MAP_SIZE) -> None:
+        self.path = os.fspath(path)
+        self._shared: _LmdbHandle | None = acquire(path, _LmdbHandle, lambda real: _LmdbHandle(real, map_size))
+        try:
+            with self._shared.lock:
+                self._shared.env()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _handle(self) -> _LmdbHandle:
+        if self._shared is None:
+            raise StorageError(f"local store {self.path} is closed")
+        return self._shared
+
+    @property
+    def version(self) -> int:
+        with self._handle.transaction() as txn:
+            return _state(txn).version
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        with self._handle.transaction() as txn:
+            if _state(txn).phase == _LOADING:
+                return [None] * len(keys)
+            if keys and max(map(len, keys)) > _MAX_PLAIN:
+                return [_value(key, txn.get(_stored_key(key))) for key in keys]
+            return list(map(txn.get, keys))  # half the time of cursor.getmulti, which also returns the keys
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        # Long keys are stored in the order of their stems only: entries of one stem are held together and sorted.
+        stop_stored = stop if len(stop) <= _STEM else stop[:_STEM] + _ABOVE_HASH
+        held: list[tuple[bytes, bytes]] = []
+        for page in self._pages(start[:_STEM], stop_stored):
+            if not held and max(len(key) for key, _ in page) < _STEM:
+                yield from page
+                continue
+            held += page
+            stem = held[-1][0][:_STEM]  # the next page may have more of it
+            cut = bisect_left(held, stem, key=lambda item: item[0][:_STEM]) if len(stem) == _STEM else len(held)
+            yield from _in_order(held[:cut], start, stop)
+            del held[:cut]
+        yield from _in_order(held, start, stop)
+
+    def _pages(self, start: bytes, stop: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The stored entries of a range, in one read transaction as long as nothing in this process ends it."""
+        txn = rows = version = None
+        generation = -1
+        try:
+            while True:
+                handle = self._handle
+                with handle.lock:
+                    if handle.generation != generation or rows is None:
+                        # The first page, or the map was enlarged: go on where we were, if that is still the same.
+                        txn = self._begin_scan(handle)
+                        generation, state = handle.generation, _state(txn)
+                        if version is not None and version != state.version:
+                            raise StorageError(
+                                f"local store {self.path} went from version {version} to {state.version} during a scan"
+                            )
+                        if state.phase == _LOADING:
+                            return
+                        version = state.version
+                        cursor = txn.cursor()
+                        rows = cursor.iternext() if cursor.set_range(start or b"\0") else iter(())
+                    try:
+                        page = list(islice(rows, _PAGE))
+                    except lmdb.Error as e:
+                        raise handle.damaged(e) from e
+                full, start = len(page) == _PAGE, page[-1][0] + b"\0" if page else b""
+                if page and page[-1][0] >= stop:
+                    del page[bisect_left(page, stop, key=lambda item: item[0]) :]
+                    full = False
+                if page:
+                    yield page
+                if not full:
+                    return
+        finally:
+            if txn is not None:
+                with suppress(lmdb.Error):
+                    txn.abort()
+
+    def _begin_scan(self, handle: _LmdbHandle) -> Any:
+        try:
+            return handle.begin()
+        except lmdb.Error as e:
+            raise handle.damaged(e) from e
+
+    def apply(self, changes: Changes, version: int, base: int) -> None:
+        handle, ordered = self._handle, changes.in_order()
+
+        def work(txn: Any) -> None:
+            state = _state(txn)
+            if state.version >= version:
+                return
+            check_base(self.path, state.version, base)
+            if state.phase == _LOADING:  # of a process that was killed, or will find its token gone
+                _drop_all(txn, handle.env())
+            _put_all(txn, ordered)
+            _put_state(txn, _READY, version)
+
+        handle.write(work)
+
+    def load(self, chunks: Iterable[Changes], version: int) -> None:
+        handle, token = self._handle, uuid.uuid4().bytes
+
+        def begin(txn: Any) -> None:
+            check_load(self.path, _state(txn).version, version)
+            _drop_all(txn, handle.env())
+            _put_state(txn, _LOADING, 0, token)
+
+        def check_token(txn: Any) -> None:
+            if _state(txn).token != token:
+                raise StorageError(f"local store {self.path}: another process has begun to write it during a load")
+
+        # In several transactions, as one would keep all its pages in memory.
+        handle.write(begin)
+        for chunk in chunks:
+            ordered = chunk.in_order()
+
+            def fill(txn: Any, ordered: Changes = ordered) -> None:
+                check_token(txn)
+                _put_all(txn, ordered)
+
+            handle.write(fill)
+
+        def end(txn: Any) -> None:
+            check_token(txn)
+            _put_state(txn, _READY, version)
+
+        handle.write(end)
+
+    def clear(self) -> None:
+        handle = self._handle
+        handle.write(lambda txn: _drop_all(txn, handle.env()))
+
+    def close(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            release(shared)
+
+
+def _value(key: bytes, stored: bytes | None) -> bytes | None:
+    if stored is None or len(key) <= _MAX_PLAIN:
+        return stored
+    return stored[_LENGTH.size + len(key) :]
+
+
+def _in_order(held: list[tuple[bytes, bytes]], start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    items = sorted(_plain_item(*item) for item in held if item[0] != _STATE_KEY)
+    return (item for item in items if start <= item[0] < stop)

@@ -1,0 +1,244 @@
+"""A store in RocksDB, for state that outgrows memory. One process at a time; slower than LMDB to open and to read.
+
+Entries are in the default column family. The column family "state" has one row: loading or ready, the version, and
+the loader's token; it is written in the same batch as the entries. The write-ahead log is not synced: it survives
+the process.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import uuid
+import weakref
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple
+
+import rocksdict
+
+from forkpoint.errors import StorageError
+from forkpoint.state.shared import Handle, acquire, release
+from forkpoint.state.store import Changes, check_base, check_load
+
+_READY, _LOADING = 0, 1
+_STATE = struct.Struct(">BQ16s")
+_STATE_KEY = b"state"
+_NOTHING = Changes([], [])
+_PAGE = 2048  # entries that a scan takes while it holds the lock
+
+
+class _State(NamedTuple):
+    phase: int
+    version: int
+    token: bytes
+
+
+class _Rows:
+    """An iterator of RocksDB, which keeps the database from being closed: it is let go when the handle says so."""
+
+    def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
+        self.rows: Iterator[tuple[bytes, bytes]] | None = rows
+
+
+class _RocksHandle(Handle):
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._db: Any = None
+        self._state_family: Any = None
+        self._state_handle: Any = None
+        self._scans: weakref.WeakSet[_Rows] = weakref.WeakSet()
+        self._identity = (0, 0)
+
+    def suspend(self) -> None:
+        if self._db is None:
+            return
+        self.generation += 1
+        for scan in self._scans:
+            scan.rows = None
+        self._state_family = self._state_handle = None
+        self._db.close()
+        self._db = None
+
+    def is_current(self) -> bool:
+        try:
+            return self._db is None or self._stat() == self._identity
+        except FileNotFoundError:
+            return False
+
+    def _stat(self) -> tuple[int, int]:
+        stat = os.stat(os.path.join(self.path, "LOCK"))
+        return stat.st_dev, stat.st_ino
+
+    @contextmanager
+    def use(self) -> Iterator[Any]:
+        """The database, opened if it is not open; its errors come out as StorageError."""
+        with self.lock:
+            try:
+                if self._db is None:
+                    self.check_usable()
+                    self._open()
+                yield self._db
+            except StorageError:
+                raise
+            except Exception as e:  # rocksdict raises nothing more precise
+                if "LOCK" in str(e):
+                    raise StorageError(
+                        f"local store {self.path} is in use by another process ({e}); "
+                        "RocksDB allows one at a time: end that process or use the lmdb store"
+                    ) from e
+                raise self.damaged(e) from e
+
+    def _open(self) -> None:
+        os.makedirs(self.path, exist_ok=True)
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_keep_log_file_num(1)
+        tables = rocksdict.BlockBasedOptions()
+        tables.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(tables)
+        families = {"state": rocksdict.Options(raw_mode=True)}
+        self._db = rocksdict.Rdict(self.path, options=options, column_families=families)
+        self._state_family = self._db.get_column_family("state")
+        self._state_handle = self._db.get_column_family_handle("state")
+        self._identity = self._stat()
+        if self.state().phase == _LOADING:  # by a process that was killed
+            self.remove_all()
+
+    def state(self) -> _State:
+        row = self._state_family.get(_STATE_KEY)
+        if row is None:
+            return _State(_READY, 0, b"")
+        if len(row) != _STATE.size:
+            raise self.damaged(f"its state row {row.hex()} has {len(row)} bytes instead of {_STATE.size}")
+        return _State(*_STATE.unpack(row))
+
+    def write(self, changes: Changes, phase: int, version: int, token: bytes = b"") -> None:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, value in zip(changes.keys, changes.values, strict=True):
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        put(_STATE_KEY, _STATE.pack(phase, version, token), self._state_handle)
+        self._db.write(batch)
+
+    def remove_all(self) -> None:
+        rows = self._db.iter()
+        rows.seek_to_last()
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        if rows.valid():
+            batch.delete_range(b"", rows.key() + b"\0")
+        batch.delete(_STATE_KEY, self._state_handle)
+        self._db.write(batch)
+
+    def rows_from(self, start: bytes) -> _Rows:
+        rows = _Rows(self._db.items(from_key=start))
+        self._scans.add(rows)
+        return rows
+
+
+class RocksDbStore:
+    """A store in directory `path`. Raises StorageError if what is there cannot be used or another process has it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._shared: _RocksHandle | None = acquire(path, _RocksHandle, _RocksHandle)
+        try:
+            with self._shared.use():
+                pass
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _handle(self) -> _RocksHandle:
+        if self._shared is None:
+            raise StorageError(f"local store {self.path} is closed")
+        return self._shared
+
+    @property
+    def version(self) -> int:
+        handle = self._handle
+        with handle.use():
+            return handle.state().version
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        handle = self._handle
+        with handle.use() as db:
+            if handle.state().phase == _LOADING:
+                return [None] * len(keys)
+            found: list[bytes | None] = db.get(list(keys))
+            return found
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        rows: _Rows | None = None
+        generation, seen = -1, None
+        while True:
+            handle = self._handle
+            with handle.use():
+                if rows is None or handle.generation != generation:
+                    # The first page, or the process was forked: go on where we were, if that is still the same.
+                    rows, generation = handle.rows_from(start), handle.generation
+                    state = handle.state()
+                    if seen is not None and seen != state.version:
+                        raise StorageError(
+                            f"local store {self.path} went from version {seen} to {state.version} during a scan"
+                        )
+                    if state.phase == _LOADING:
+                        return
+                    seen = state.version
+                page = [] if rows.rows is None else list(islice(rows.rows, _PAGE))
+            full = len(page) == _PAGE
+            if page:
+                start = page[-1][0] + b"\0"
+                if page[-1][0] >= stop:
+                    del page[bisect_left(page, stop, key=lambda item: item[0]) :]
+                    full = False
+            yield from page
+            if not full:
+                return
+
+    def apply(self, changes: Changes, version: int, base: int) -> None:
+        handle, changes = self._handle, changes.in_order()
+        with handle.use():
+            state = handle.state()
+            if state.version >= version:
+                return
+            check_base(self.path, state.version, base)
+            if state.phase == _LOADING:
+                handle.remove_all()
+            handle.write(changes, _READY, version)
+
+    def load(self, chunks: Iterable[Changes], version: int) -> None:
+        handle, token = self._handle, uuid.uuid4().bytes
+        with handle.use():
+            check_load(self.path, handle.state().version, version)
+            handle.remove_all()
+            handle.write(_NOTHING, _LOADING, 0, token)
+        for chunk in chunks:
+            ordered = chunk.in_order()
+            with handle.use():
+                self._check_token(handle, token)
+                handle.write(ordered, _LOADING, 0, token)
+        with handle.use():
+            self._check_token(handle, token)
+            handle.write(_NOTHING, _READY, version)
+
+    def _check_token(self, handle: _RocksHandle, token: bytes) -> None:
+        if handle.state().token != token:
+            raise StorageError(f"local store {self.path}: someone else has begun to write it during a load")
+
+    def clear(self) -> None:
+        handle = self._handle
+        with handle.use():
+            handle.remove_all()
+
+    def close(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            release(shared)

@@ -1,0 +1,111 @@
+"""Native handles that all stores of one process share.
+
+Neither LMDB nor RocksDB may be opened twice by one process, and neither survives a fork: LMDB's reader slots belong to
+the parent, RocksDB's threads are gone in the child. So each path has one handle per process, and no native object is
+ever open during a fork: it is closed just before and opened again, in the parent and in the child, at its next use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
+
+from forkpoint.errors import StorageError
+
+H = TypeVar("H", bound="Handle")
+
+
+class Handle(ABC):
+    """One open store of this process. Every use is made holding `lock`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        self.users = 0
+        self.gone = False
+        self.generation = 0  # grows whenever open transactions and iterators have become invalid
+
+    @abstractmethod
+    def suspend(self) -> None:
+        """Close the native object, if open, until the next use."""
+
+    @abstractmethod
+    def is_current(self) -> bool:
+        """Whether the files at the path are (still) those that this handle has open, or none are open."""
+
+    def check_usable(self) -> None:
+        """Raises StorageError if the store was removed while open."""
+        if self.gone:
+            raise StorageError(f"local store {self.path} is closed: it was removed")
+
+    def damaged(self, cause: object) -> StorageError:
+        return StorageError(
+            f"local store {self.path} cannot be used: {cause}; if it is damaged, remove it: it is only a cache"
+        )
+
+
+_lock = threading.RLock()
+_handles: dict[str, Handle] = {}  # by real path; nothing open crosses a fork, so a child's are its own
+_all: weakref.WeakSet[Handle] = weakref.WeakSet()  # also those whose files another process has removed
+_suspended: list[Handle] = []
+
+
+def acquire(path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H]) -> H:
+    """The handle of the store at `path`, made if there is none; to be given back with `release`."""
+    key = os.path.realpath(path)
+    with _lock:
+        handle = _handles.get(key)
+        if handle is not None and not handle.is_current():
+            # Another process has removed the directory; whoever has the old store open may go on with it.
+            del _handles[key]
+            handle = None
+        if handle is None:
+            handle = _handles[key] = make(key)
+            _all.add(handle)
+        if not isinstance(handle, kind):
+            raise StorageError(f"local store {path} is already open as another kind of store; close it first")
+        handle.users += 1
+        return handle
+
+
+def release(handle: Handle) -> None:
+    """Give back a handle; the last one closes it."""
+    with _lock, handle.lock:
+        handle.users -= 1
+        if handle.users == 0:
+            handle.suspend()
+            if _handles.get(handle.path) is handle:
+                del _handles[handle.path]
+
+
+def forget(path: str | os.PathLike[str]) -> None:
+    """Close the handle at `path` for good; whoever still uses it gets a StorageError."""
+    with _lock:
+        handle = _handles.pop(os.path.realpath(path), None)
+        if handle is not None:
+            with handle.lock:
+                handle.suspend()
+                handle.gone = True
+
+
+def _before_fork() -> None:
+    _lock.acquire()
+    _suspended[:] = _all
+    for handle in _suspended:
+        handle.lock.acquire()
+        handle.suspend()
+
+
+def _after_fork() -> None:
+    for handle in _suspended:
+        handle.lock.release()
+    _suspended.clear()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,30 @@
+"""Types: how values become msgpack bytes, Arrow columns and a description that outlives the program.
+
+    type_of(annotation)         from int, tuple[int, str], a NamedTuple, dataclass, msgspec.Struct, Enum, ...
+    Types.LONG(), ...           by Flink's names
+    infer_type(values)          from values
+    from_description(json)      from what a savepoint recorded
+
+Nothing here pickles what is kept.
+"""
+
+from forkpoint.types.annotations import Instant, type_of
+from forkpoint.types.description import from_description
+from forkpoint.types.factory import Types
+from forkpoint.types.infer import infer_type
+from forkpoint.types.information import REQUIRED, Field, TypeInformation
+from forkpoint.types.row import Row
+from forkpoint.types.shipping import dumps
+
+__all__ = [
+    "REQUIRED",
+    "Field",
+    "Instant",
+    "Row",
+    "TypeInformation",
+    "Types",
+    "dumps",
+    "from_description",
+    "infer_type",
+    "type_of",
+]

@@ -1,0 +1,196 @@
+"""What a record class says about itself: its fields, and how an object of it is made from their values."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types.information import REQUIRED, Field, TypeInformation
+from forkpoint.types.records import RecordType
+from forkpoint.types.wire import type_name
+
+TypeOf = Callable[[Any], TypeInformation]
+
+_known: WeakKeyDictionary[type, RecordType] = WeakKeyDictionary()
+_under_way = threading.local()
+
+
+def flavor_of(cls: type) -> str | None:
+    """Return "namedtuple", "dataclass" or "struct"; None for a class that is not a record."""
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return "namedtuple"
+    if issubclass(cls, msgspec.Struct):
+        return "struct"
+    return "dataclass" if dataclasses.is_dataclass(cls) else None
+
+
+def record_type(cls: type, type_of: TypeOf) -> RecordType:
+    """Return the type of a record class; `type_of` translates the annotations of its fields.
+
+    Raises:
+        TypeNotSupported: an annotation cannot be resolved or encoded, or the class contains itself.
+    """
+    known = _known.get(cls)
+    if known is not None:
+        return known
+    flavor = flavor_of(cls)
+    assert flavor is not None
+    with _guard(cls):
+        hints = _hints(cls)
+        members = {"namedtuple": _namedtuple_fields, "dataclass": _dataclass_fields, "struct": _struct_fields}[flavor](
+            cls, _Annotations(cls, hints, type_of)
+        )
+    return restore_record(flavor, cls.__name__, members, cls)
+
+
+def restore_record(flavor: str, name: str, members: tuple[Field, ...], cls: type | None) -> RecordType:
+    """Return the type of a record from its resolved parts; also what a pickled type comes back through.
+
+    The fields' types travel with the type: in another process the class's annotations may be text that means nothing.
+    """
+    if cls is None or flavor in ("tuple", "row"):
+        return RecordType(flavor, name, members, None, cls is not None or flavor in ("tuple", "row"))
+    if flavor == "dataclass":
+        _mend_missing(cls)
+    names = tuple(field.name for field in members)
+    plain, build = {"namedtuple": _namedtuple_build, "dataclass": _dataclass_build, "struct": _struct_build}[flavor](
+        cls, names
+    )
+    return _known.setdefault(cls, RecordType(flavor, name, members, cls, plain, build))
+
+
+@contextmanager
+def _guard(cls: type) -> Iterator[None]:
+    under_way: list[type] = _under_way.__dict__.setdefault("classes", [])
+    if cls in under_way:
+        raise TypeNotSupported(
+            f"{type_name(cls)} contains itself, which has no columns; keep references as ids, "
+            "or declare the inner field Any and store tuples, lists and dicts in it"
+        )
+    under_way.append(cls)
+    try:
+        yield
+    finally:
+        under_way.pop()
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise TypeNotSupported(
+            f"an annotation of {type_name(cls)} cannot be resolved: {error}; define at module level what it names, "
+            "and import it outside `if TYPE_CHECKING`"
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _Annotations:
+    cls: type
+    hints: dict[str, Any]
+    type_of: TypeOf
+
+    def __call__(self, name: str, default: Any = REQUIRED, factory: Callable[[], Any] | None = None) -> Field:
+        try:
+            return Field(name, self.type_of(self.hints.get(name, Any)), default, factory)
+        except TypeNotSupported as error:
+            raise TypeNotSupported(f"{self.cls.__name__}.{name}: {error}") from error
+
+
+def _absent(value: object) -> bool:
+    # By class: a dataclass that came out of cloudpickle has another MISSING than this process.
+    return type(value) is type(dataclasses.MISSING) or value is msgspec.NODEFAULT
+
+
+def _namedtuple_fields(cls: Any, field: _Annotations) -> tuple[Field, ...]:
+    defaults: dict[str, Any] = cls._field_defaults
+    return tuple(field(name, defaults.get(name, REQUIRED)) for name in cls._fields)
+
+
+def _namedtuple_build(cls: type, names: tuple[str, ...]) -> tuple[bool, None]:
+    return True, None
+
+
+def _dataclass_fields(cls: Any, field: _Annotations) -> tuple[Field, ...]:
+    for name, declared in cls.__dataclass_fields__.items():
+        if isinstance(field.hints.get(name), dataclasses.InitVar) or "InitVar" in str(declared._field_type):
+            raise TypeNotSupported(
+                f"{cls.__name__}.{name} is an InitVar: it is not stored, so an object could not be made again; "
+                "make it a field, or use a class method as constructor"
+            )
+    members: list[Field] = []
+    for declared in dataclasses.fields(cls):
+        factory: Any = None if _absent(declared.default_factory) else declared.default_factory
+        members.append(field(declared.name, REQUIRED if _absent(declared.default) else declared.default, factory))
+    return tuple(members)
+
+
+def _mend_missing(cls: Any) -> None:
+    for declared in dataclasses.fields(cls):
+        if _absent(declared.default):
+            declared.default = dataclasses.MISSING
+        if _absent(declared.default_factory):
+            declared.default_factory = dataclasses.MISSING
+
+
+def _dataclass_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:
+    fields = dataclasses.fields(cls)
+    post_init = hasattr(cls, "__post_init__")
+    positional = all(field.init and not field.kw_only for field in fields) and _has_own_init(cls)
+    if positional and not post_init:
+        return True, cls
+
+    def build(*values: Any) -> Any:
+        made = object.__new__(cls)
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(made, name, value)
+        if post_init:
+            made.__post_init__()
+            for name, value in zip(names, values, strict=True):
+                object.__setattr__(made, name, value)
+        return made
+
+    return all(field.init for field in fields) and not post_init, build
+
+
+def _has_own_init(cls: Any) -> bool:
+    """Whether ``cls(*field_values)`` runs the __init__ that @dataclass made."""
+    owner = next(base for base in cls.__mro__ if "__dataclass_params__" in base.__dict__)
+    return bool(owner.__dataclass_params__.init and cls.__init__ is owner.__dict__.get("__init__"))
+
+
+def _struct_fields(cls: Any, field: _Annotations) -> tuple[Field, ...]:
+    factories: tuple[Any, ...] = cls.__struct_defaults__
+    missing = len(cls.__struct_fields__) - len(factories)
+    members: list[Field] = []
+    for name, default in zip(cls.__struct_fields__, (msgspec.NODEFAULT,) * missing + factories, strict=True):
+        factory = getattr(default, "factory", None) if type(default).__name__ == "Factory" else None
+        value = REQUIRED if factory is not None or _absent(default) else default
+        members.append(field(name, value, factory))
+    return tuple(members)
+
+
+def _struct_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:
+    config = cls.__struct_config__
+    post_init = hasattr(cls, "__post_init__")
+    as_named = cls.__struct_encode_fields__ == names and config.tag is None
+    plain = as_named and not (config.array_like or config.omit_defaults or post_init)
+    if cls.__match_args__ == names and not post_init:
+        return plain, cls
+
+    def build(*values: Any) -> Any:
+        made = cls(**dict(zip(names, values, strict=True)))
+        if post_init:
+            for name, value in zip(names, values, strict=True):
+                msgspec.structs.force_setattr(made, name, value)
+        return made
+
+    return plain, build

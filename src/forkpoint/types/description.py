@@ -1,0 +1,74 @@
+"""`from_description`: from what `TypeInformation.describe` returned back to a type, without any class at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.information import Field, JsonObject, TypeInformation
+from forkpoint.types.records import (
+    ARRAY_FLAVORS,
+    MAP_FLAVORS,
+    RecordType,
+    classless,
+    default_from_description,
+)
+from forkpoint.types.scalars import EnumType, is_scalar, scalar
+
+
+def from_description(description: JsonObject) -> TypeInformation:
+    """Return the type that `describe` described: equal to it, and reading and writing the same bytes and columns.
+
+    NamedTuples come back as namedtuples made up for the purpose, dataclasses and Structs as `Row`, Enums as their
+    values (or names).
+
+    Raises:
+        TypeNotSupported: the description is not one, or of a newer version.
+    """
+    try:
+        return _make(description)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TypeNotSupported(f"not the description of a type ({error!r}): {description!r:.200}") from error
+
+
+def _make(description: JsonObject) -> TypeInformation:
+    kind = description["kind"]
+    if is_scalar(kind):
+        return scalar(kind)
+    match kind:
+        case "optional":
+            return OptionalType(_make(description["of"]))
+        case "union":
+            return UnionType(tuple(map(_make, description["members"])))
+        case "list" | "tuple_of" | "set" | "frozenset":
+            return SequenceType(kind, _make(description["element"]))
+        case "map":
+            return MapType(_make(description["key"]), _make(description["value"]))
+        case "enum":
+            members = tuple((name, value) for name, value in description["members"])
+            return EnumType(description["name"], description["form"], members, None)
+        case "record":
+            return _record(description)
+        case _:
+            raise TypeNotSupported(
+                f"a type of the unknown kind {kind!r}; it was saved by a newer version of forkpoint: upgrade to read it"
+            )
+
+
+def _record(description: JsonObject) -> TypeInformation:
+    flavor, name = description["flavor"], description["name"]
+    members = tuple(map(_field, description["fields"]))
+    if flavor in ("tuple", "row"):
+        return RecordType(flavor, name, members, None, True)
+    if flavor not in (*ARRAY_FLAVORS, *MAP_FLAVORS):
+        raise TypeNotSupported(f"a record of the unknown flavor {flavor!r}; upgrade forkpoint to read it")
+    return classless(flavor, name, members)
+
+
+def _field(description: JsonObject) -> Field:
+    of = _make(description["type"])
+    default: dict[str, Any] = {}
+    if "default" in description:
+        default = default_from_description(of, description["default"])
+    return Field(description["name"], of, **default)

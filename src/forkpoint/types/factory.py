@@ -1,0 +1,166 @@
+"""`Types`: PyFlink's factory of types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from forkpoint.types.annotations import type_of
+from forkpoint.types.containers import MapType, SequenceType, optional
+from forkpoint.types.information import TypeInformation
+from forkpoint.types.records import row_type, tuple_type
+from forkpoint.types.scalars import scalar
+
+
+class Types:
+    """Makes types by Flink's names. Where a type is expected, a Python annotation does as well.
+
+    As in Flink, the fields of a ROW, the values of a MAP and the elements of a LIST, BASIC_ARRAY and OBJECT_ARRAY may
+    be None; those of a TUPLE and a PRIMITIVE_ARRAY may not.
+    """
+
+    @staticmethod
+    def STRING() -> TypeInformation:  # noqa: N802
+        """A str."""
+        return scalar("string")
+
+    @staticmethod
+    def BYTE() -> TypeInformation:  # noqa: N802
+        """An int of 8 bits."""
+        return scalar("byte")
+
+    @staticmethod
+    def BOOLEAN() -> TypeInformation:  # noqa: N802
+        """A bool."""
+        return scalar("boolean")
+
+    @staticmethod
+    def SHORT() -> TypeInformation:  # noqa: N802
+        """An int of 16 bits."""
+        return scalar("short")
+
+    @staticmethod
+    def INT() -> TypeInformation:  # noqa: N802
+        """An int of 32 bits."""
+        return scalar("int")
+
+    @staticmethod
+    def LONG() -> TypeInformation:  # noqa: N802
+        """An int of 64 bits; what the annotation ``int`` stands for."""
+        return scalar("long")
+
+    @staticmethod
+    def FLOAT() -> TypeInformation:  # noqa: N802
+        """A float, rounded to 32 bits."""
+        return scalar("float")
+
+    @staticmethod
+    def DOUBLE() -> TypeInformation:  # noqa: N802
+        """A float of 64 bits; what the annotation ``float`` stands for."""
+        return scalar("double")
+
+    @staticmethod
+    def CHAR() -> TypeInformation:  # noqa: N802
+        """A str of one character."""
+        return scalar("char")
+
+    @staticmethod
+    def BIG_INT() -> TypeInformation:  # noqa: N802
+        """An int of any size; in a column its decimal digits."""
+        return scalar("big_int")
+
+    @staticmethod
+    def BIG_DEC() -> TypeInformation:  # noqa: N802
+        """A Decimal, exact with its exponent; in a column its text."""
+        return scalar("big_dec")
+
+    @staticmethod
+    def INSTANT() -> TypeInformation:  # noqa: N802
+        """An aware datetime, which comes back in UTC; what the annotation `Instant` stands for."""
+        return scalar("instant")
+
+    @staticmethod
+    def SQL_DATE() -> TypeInformation:  # noqa: N802
+        """A date."""
+        return scalar("date")
+
+    @staticmethod
+    def SQL_TIME() -> TypeInformation:  # noqa: N802
+        """A time without a zone."""
+        return scalar("time")
+
+    @staticmethod
+    def SQL_TIMESTAMP() -> TypeInformation:  # noqa: N802
+        """A naive datetime; what the annotation ``datetime`` stands for."""
+        return scalar("timestamp")
+
+    @staticmethod
+    def PICKLED_BYTE_ARRAY() -> TypeInformation:  # noqa: N802
+        """`ANY`: PyFlink pickles here; forkpoint keeps nothing pickled, so classes need a declared type."""
+        return scalar("any")
+
+    @staticmethod
+    def ROW(field_types: Sequence[Any]) -> TypeInformation:  # noqa: N802
+        """A `Row` (or a tuple) of fields f0, f1, …"""
+        return row_type(None, _nullable(field_types))
+
+    @staticmethod
+    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[Any]) -> TypeInformation:  # noqa: N802
+        """A `Row` (or a tuple) of named fields."""
+        return row_type(field_names, _nullable(field_types))
+
+    @staticmethod
+    def TUPLE(field_types: Sequence[Any]) -> TypeInformation:  # noqa: N802
+        """A tuple of fixed length."""
+        return tuple_type([type_of(of) for of in field_types])
+
+    @staticmethod
+    def PRIMITIVE_ARRAY(element_type: Any) -> TypeInformation:  # noqa: N802
+        """A list of numbers; of BYTE, as in PyFlink, bytes."""
+        of = type_of(element_type)
+        return scalar("bytes") if of.kind == "byte" else SequenceType("list", of)
+
+    @staticmethod
+    def BASIC_ARRAY(element_type: Any) -> TypeInformation:  # noqa: N802
+        """A list."""
+        return SequenceType("list", optional(type_of(element_type)))
+
+    @staticmethod
+    def OBJECT_ARRAY(element_type: Any) -> TypeInformation:  # noqa: N802
+        """A list."""
+        return SequenceType("list", optional(type_of(element_type)))
+
+    @staticmethod
+    def MAP(key_type: Any, value_type: Any) -> TypeInformation:  # noqa: N802
+        """A dict."""
+        return MapType(type_of(key_type), optional(type_of(value_type)))
+
+    @staticmethod
+    def LIST(element_type: Any) -> TypeInformation:  # noqa: N802
+        """A list."""
+        return SequenceType("list", optional(type_of(element_type)))
+
+    @staticmethod
+    def ANY() -> TypeInformation:  # noqa: N802
+        """A dynamic value: None, bool, int, float, str, bytes, tuple, list, dict, set, frozenset, date, time, datetime,
+        timedelta, Decimal, UUID or Row, nested; NamedTuples come back as tuples, numpy's numbers as Python's."""
+        return scalar("any")
+
+    @staticmethod
+    def BYTES() -> TypeInformation:  # noqa: N802
+        """Bytes."""
+        return scalar("bytes")
+
+    @staticmethod
+    def UUID() -> TypeInformation:  # noqa: N802
+        """A UUID; in a column its text."""
+        return scalar("uuid")
+
+    @staticmethod
+    def DURATION() -> TypeInformation:  # noqa: N802
+        """A timedelta."""
+        return scalar("duration")
+
+
+def _nullable(types: Sequence[Any]) -> list[TypeInformation]:
+    return [optional(type_of(of)) for of in types]

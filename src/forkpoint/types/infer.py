@@ -1,0 +1,84 @@
+"""`infer_type`: the type of values that nobody declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types.annotations import type_of
+from forkpoint.types.classes import flavor_of
+from forkpoint.types.containers import MapType, SequenceType, optional
+from forkpoint.types.information import TypeInformation
+from forkpoint.types.records import row_type, tuple_type
+from forkpoint.types.row import Row
+from forkpoint.types.scalars import scalar
+
+
+def infer_type(values: Iterable[Any]) -> TypeInformation:
+    """Return the narrowest type that gives every one of `values` back exactly; `Types.ANY()` where they have no other.
+
+    None among others makes the type Optional. ints and floats together are ANY, because as floats the ints would come
+    back as floats. Without values the type is ANY.
+
+    Raises:
+        TypeNotSupported: a value belongs to a class that has no durable encoding.
+    """
+    some = list(values)
+    present = [value for value in some if value is not None]
+    if not present:
+        return scalar("any")
+    of = _infer(present)
+    return of if len(present) == len(some) else optional(of)
+
+
+def _infer(values: list[Any]) -> TypeInformation:
+    """The type of values among which None is not."""
+    classes = set(map(type, values))
+    if len(classes) > 1:
+        return scalar("any")
+    (cls,) = classes
+    if cls is int:
+        return scalar("long" if min(values) >= -(2**63) and max(values) < 2**63 else "big_int")
+    if cls is datetime:
+        aware = {value.tzinfo is not None for value in values}
+        return scalar("any") if len(aware) > 1 else scalar("instant" if aware.pop() else "timestamp")
+    if cls is tuple:
+        if len(set(map(len, values))) > 1:
+            return scalar("any")
+        return tuple_type([infer_type(column) for column in zip(*values, strict=True)])
+    if cls in (list, set, frozenset):
+        return SequenceType(cls.__name__, infer_type([element for value in values for element in value]))
+    if cls is dict:
+        keys = infer_type([key for value in values for key in value])
+        return MapType(keys, infer_type([item for value in values for item in value.values()]))
+    if cls is Row:
+        return _infer_rows(values)
+    return _infer_class(cls, values)
+
+
+def _infer_rows(values: list[Row]) -> TypeInformation:
+    shapes = {(row.field_names, len(row)) for row in values}
+    if len(shapes) > 1:
+        return scalar("any")
+    (names, _) = shapes.pop()
+    return row_type(names, [optional(infer_type(column)) for column in zip(*values, strict=True)])
+
+
+def _infer_class(cls: type, values: list[Any]) -> TypeInformation:
+    try:
+        of = type_of(cls)
+    except TypeNotSupported:
+        scalar("any").encode(values[0])  # the dynamic type's own refusal names the class, or it takes the value
+        return scalar("any")
+    if flavor_of(cls) is None or issubclass(cls, Enum):
+        return of
+    try:
+        of.to_columns(values)
+    except TypeNotSupported:
+        if flavor_of(cls) != "namedtuple":
+            raise
+        return scalar("any")
+    return of

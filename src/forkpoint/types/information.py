@@ -1,0 +1,276 @@
+"""`TypeInformation`: what forkpoint knows about a type, in bytes (msgpack) and in columns (Arrow)."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types.wire import NativeClasses, pack, shown, unpacker
+
+JsonObject = dict[str, Any]
+Convert = Callable[[Any], Any]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+    def __reduce__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+"""Stands where a `Field` has no default."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record: its name, its type, and what stands in for it where it is missing.
+
+    `default` is a value, `factory` makes one anew each time; `factory_name` alone is set for a class-less type whose
+    description says that there was a factory, which only the class itself can run.
+    """
+
+    name: str
+    type: TypeInformation
+    default: Any = REQUIRED
+    factory: Callable[[], Any] | None = None
+    factory_name: str | None = None
+
+    @property
+    def has_default(self) -> bool:
+        """Whether `make_default` has something to return."""
+        return self.default is not REQUIRED or self.factory is not None
+
+    def make_default(self) -> Any:
+        """Return the default, a new one each time where a factory makes it.
+
+        Raises:
+            TypeNotSupported: the field has no default.
+        """
+        if self.factory is not None:
+            return self.factory()
+        if self.default is REQUIRED:
+            raise TypeNotSupported(f"the field {self.name!r} has no default")
+        return self.default
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TypeInformation(ABC):
+    """A type: how its values become bytes, Arrow columns, and a description that outlives the program.
+
+    Two types are equal when their descriptions are; whether the Python class is at hand does not matter.
+
+    `encode` and `decode` are cached callables. Where msgspec knows the type they are its C functions, which do not
+    check the value against the type: `encode_error` says what was wrong with a value that `encode` refused.
+    """
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The kind of type, as in the description."""
+
+    @abstractmethod
+    def describe(self) -> JsonObject:
+        """Return a JSON object from which `from_description` makes an equal type."""
+
+    @property
+    @abstractmethod
+    def arrow_type(self) -> pa.DataType:
+        """The type of the Arrow array that holds values of this type."""
+
+    @abstractmethod
+    def _to_array(self, values: list[Any]) -> pa.Array:
+        """Convert values; any of the conversion's own errors may come out."""
+
+    @abstractmethod
+    def _to_values(self, array: pa.Array) -> list[Any]:
+        """Convert an array of `arrow_type`, which holds no nulls unless the type is nullable."""
+
+    # -- bytes -------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def wire(self) -> Any:
+        """The annotation under which msgspec decodes the type."""
+
+    @cached_property
+    def lower(self) -> Convert | None:
+        """Value → what msgspec encodes; None where that is the value itself."""
+        return None
+
+    @cached_property
+    def lift(self) -> Convert | None:
+        """What msgspec decodes → value; None where that is the value itself."""
+        return None
+
+    @property
+    def children(self) -> tuple[TypeInformation, ...]:
+        """The types inside this one."""
+        return ()
+
+    @cached_property
+    def native(self) -> NativeClasses:
+        """The user's classes inside `wire`."""
+        return {cls: wires for child in self.children for cls, wires in child.native.items()}
+
+    @cached_property
+    def encode(self) -> Callable[[Any], bytes]:
+        """Value → msgpack bytes. Equal values of the declared type give equal bytes, whatever their dicts' order."""
+        lower = self.lower
+        return pack if lower is None else lambda value: pack(lower(value))
+
+    @cached_property
+    def decode(self) -> Callable[[bytes], Any]:
+        """Msgpack bytes → value."""
+        unpack, lift = unpacker(self.wire, self.native), self.lift
+        return unpack if lift is None else lambda data: lift(unpack(data))
+
+    @cached_property
+    def encode_key(self) -> Callable[[Any], bytes]:
+        """Like `encode`, but an int given for a float has the bytes of that float, as it has after a column.
+
+        It is `encode` itself for a type without floats in it.
+        """
+        if not any(kind in ("double", "float") for kind in self._kinds()):
+            return self.encode
+        encode, decode = self.encode, self.decode
+        return lambda value: encode(decode(encode(value)))
+
+    def encode_error(self, value: object, cause: BaseException) -> TypeNotSupported:
+        """Return the error to raise after `encode(value)` raised `cause`; it names the value and the remedy."""
+        if isinstance(cause, TypeNotSupported):
+            return cause
+        return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {cause}{_hint(cause)}")
+
+    def _kinds(self) -> set[str]:
+        return {self.kind}.union(*(child._kinds() for child in self.children))
+
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    @property
+    def fields(self) -> tuple[Field, ...] | None:
+        """The fields of a record; None for any other type."""
+        return None
+
+    @property
+    def nullable(self) -> bool:
+        """Whether None is a value and null its place in a column."""
+        return False
+
+    @property
+    def column_names(self) -> list[str]:
+        """One name for each array of `to_columns`."""
+        return ["value"]
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of `to_columns`."""
+        return pa.schema([pa.field("value", self.arrow_type, self.nullable)])
+
+    def to_arrow(self, values: Sequence[Any]) -> pa.Array:
+        """Return the values as one array of `arrow_type`.
+
+        Raises:
+            TypeNotSupported: a value does not fit, e.g. an int beyond 64 bits or None in a type that is not Optional.
+        """
+        if not isinstance(values, list):
+            values = list(values)
+        try:
+            array = self._to_array(values)
+        except TypeNotSupported:
+            raise
+        except (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError, KeyError) as error:
+            raise self._misfit(values, error) from error
+        if not isinstance(array, pa.Array):
+            raise TypeNotSupported(f"{len(values)} values of {self!r} exceed the 2 GiB of one array: use smaller ones")
+        if array.null_count and not self.nullable:
+            raise self._misfit(values, TypeError(_NO_NONE))
+        return array
+
+    def from_arrow(self, array: pa.Array | pa.ChunkedArray) -> list[Any]:
+        """Return the values of an array; one of another type is cast if that loses nothing.
+
+        Raises:
+            TypeNotSupported: the array cannot be cast, or holds nulls while the type is not Optional.
+        """
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        if array.type != self.arrow_type:
+            try:
+                array = array.cast(self.arrow_type)
+            except pa.ArrowException as error:
+                raise TypeNotSupported(f"a column of {array.type} cannot be read as {self!r}: {error}") from error
+        if array.null_count and not self.nullable:
+            raise TypeNotSupported(
+                f"a column of {self!r} holds {array.null_count} nulls; annotate it Optional[...] to read them as None"
+            )
+        return self._to_values(array)
+
+    def to_columns(self, values: Sequence[Any]) -> list[pa.Array]:
+        """Return one array for each field of a record, or the one column "value". Raises as `to_arrow` does."""
+        return [self.to_arrow(values)]
+
+    def from_columns(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
+        """The inverse of `to_columns`. Raises as `from_arrow` does."""
+        (column,) = columns
+        return self.from_arrow(column)
+
+    def _misfit(self, values: list[Any], cause: BaseException) -> TypeNotSupported:
+        """Find the first value that is to blame."""
+        for value in values:
+            try:
+                failed = self._to_array([value]).null_count > 0 and not self.nullable
+            except Exception as error:
+                return self.encode_error(value, error)
+            if failed:
+                return self.encode_error(value, TypeError(_NO_NONE))
+        return self.encode_error(values, cause)
+
+    # -- identity ----------------------------------------------------------------------------------------------------
+
+    @property
+    def python_class(self) -> type | None:
+        """The class of this type's values, by which a Union tells its members apart."""
+        return None
+
+    @property
+    def sortable(self) -> bool:
+        """Whether Python's own order is total over the values and agrees with equality."""
+        return False
+
+    @cached_property
+    def _identity(self) -> str:
+        return json.dumps(self.describe(), sort_keys=True)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return self._identity == other._identity if isinstance(other, TypeInformation) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: self.__dict__[field.name] for field in fields(self)}  # not the cached C functions
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @abstractmethod
+    def __repr__(self) -> str: ...
+
+
+_NO_NONE = "None where the type is not Optional; annotate Optional[...]"
+
+
+def _hint(cause: BaseException) -> str:
+    too_big = isinstance(cause, OverflowError) and "int" in str(cause)
+    return "; an int holds 64 bits: declare Types.BIG_INT() for larger ones" if too_big else ""

@@ -1,0 +1,415 @@
+"""Records: tuple, NamedTuple, Row, dataclass and msgspec.Struct.
+
+On the wire a tuple, NamedTuple or Row is a msgpack array of its fields; a dataclass or Struct is a msgpack map from
+field names to values, in the order of the fields. So a type without its class reads and writes the same bytes.
+
+A dataclass or Struct with ``__post_init__`` is restored so: made from its fields, ``__post_init__`` run (it may set
+attributes that are not fields), then every field set to the saved value, because ``__post_init__`` may have changed it.
+"""
+
+from __future__ import annotations
+
+import base64
+import keyword
+import math
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import repeat
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types.information import Convert, Field, JsonObject, TypeInformation
+from forkpoint.types.row import Row
+from forkpoint.types.wire import NativeClasses, shown
+
+ARRAY_FLAVORS = ("tuple", "namedtuple", "row")
+MAP_FLAVORS = ("dataclass", "struct")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RecordType(TypeInformation):
+    """A record. `cls` is None for plain tuples, and for dataclasses and Structs whose class is not at hand.
+
+    `plain` says that msgspec builds and takes apart `cls` just as the class itself would.
+    """
+
+    flavor: str
+    name: str
+    members: tuple[Field, ...]
+    cls: type | None
+    plain: bool
+    build: Callable[..., Any] | None = None  # field values → object, for dataclass and struct with a class
+
+    @property
+    def kind(self) -> str:
+        return "record"
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.members
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields."""
+        return tuple(field.name for field in self.members)
+
+    @property
+    def children(self) -> tuple[TypeInformation, ...]:
+        return tuple(field.type for field in self.members)
+
+    def describe(self) -> JsonObject:
+        return {
+            "kind": "record",
+            "name": self.name,
+            "fields": [_describe_field(field) for field in self.members],
+            "flavor": self.flavor,
+        }
+
+    # -- bytes -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _is_array(self) -> bool:
+        return self.flavor in ARRAY_FLAVORS
+
+    @cached_property
+    def _lifts(self) -> bool:
+        return any(child.lift is not None for child in self.children)
+
+    @cached_property
+    def _wires(self) -> dict[str, Any]:
+        return {field.name: field.type.wire for field in self.members}
+
+    @cached_property
+    def _by_msgspec(self) -> bool:
+        """Whether the class itself is the wire annotation."""
+        return self.cls is not None and self.plain and not self._lifts
+
+    @cached_property
+    def native(self) -> NativeClasses:
+        inner = dict(super().native)
+        if self.cls is not None and self._by_msgspec:
+            inner[self.cls] = self._wires
+        return inner
+
+    @cached_property
+    def _stand_in(self) -> type:
+        """A Struct with the same fields, for classes that msgspec would not treat as their fields say."""
+        fields: list[Any] = []
+        for field in self.members:
+            default = _wire_default(field) if field.has_default else None
+            fields.append((field.name, field.type.wire, default) if default else (field.name, field.type.wire))
+        return msgspec.defstruct(self.name, fields, kw_only=True)
+
+    @cached_property
+    def wire(self) -> Any:
+        if self._by_msgspec:
+            return self.cls
+        if not self._is_array:
+            return self._stand_in
+        return tuple[tuple(self._wires.values())] if self.members else tuple[()]  # type: ignore[misc]
+
+    @cached_property
+    def lower(self) -> Convert | None:
+        lowers = [(index, child.lower) for index, child in enumerate(self.children) if child.lower is not None]
+        if self._is_array:
+            row = self._row_values if self.flavor == "row" else None
+            return _convert_some(lowers, row) if lowers or row else None
+        if self.plain and self.cls is not None and not lowers:
+            return None
+        values = self._row_values if self.cls is None else _attributes(self.names)
+        convert, names, stand_in = _convert_some(lowers, values), self.names, self._stand_in
+        return lambda value: stand_in(**dict(zip(names, convert(value), strict=True)))
+
+    @cached_property
+    def lift(self) -> Convert | None:
+        if self._by_msgspec or (self.flavor == "tuple" and not self._lifts):
+            return None
+        lifts = [(index, child.lift) for index, child in enumerate(self.children) if child.lift is not None]
+        convert = _convert_some(lifts, None if self._is_array else msgspec.structs.astuple)
+        make = self._make
+        return lambda value: make(convert(value))
+
+    @cached_property
+    def _make(self) -> Convert:
+        """Sequence of field values → record."""
+        if self.flavor == "tuple":
+            return tuple
+        if self.build is not None:
+            build = self.build
+            return lambda values: build(*values)
+        cls, names = self.python_class, self.names
+        if self.flavor == "namedtuple":
+            return lambda values: tuple.__new__(cls, values)
+        of = cls.of if issubclass(cls, Row) else Row.of
+        return lambda values: of(names, values)
+
+    def _row_values(self, value: Any) -> Sequence[Any]:
+        """The field values of what stands for a row: a Row in any order of its names, a tuple or a list."""
+        if isinstance(value, Row):
+            value = value.get_fields_by_names(self.names)
+        elif not isinstance(value, tuple | list):
+            raise TypeNotSupported(f"{shown(value)} is not a Row or tuple for {self!r}")
+        if len(value) != len(self.members):
+            raise TypeNotSupported(f"{shown(value)} has {len(value)} fields, {self!r} has {len(self.members)}")
+        return value  # type: ignore[no-any-return]
+
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.names) if self.members else super().column_names
+
+    @cached_property
+    def _arrow_fields(self) -> list[pa.Field]:
+        return [pa.field(field.name, field.type.arrow_type) for field in self.members]
+
+    @cached_property
+    def arrow_type(self) -> pa.DataType:
+        # A record without fields has a column nonetheless: it carries the number of values.
+        return pa.struct(self._arrow_fields) if self.members else pa.bool_()
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        columns = [pa.field(f.name, f.type.arrow_type, f.type.nullable) for f in self.members]
+        return pa.schema(columns or [pa.field("value", pa.bool_(), False)])
+
+    def to_columns(self, values: Sequence[Any]) -> list[pa.Array]:
+        if not isinstance(values, list):
+            values = list(values)
+        if not self.members:
+            return [self.to_arrow(values)]
+        if self.flavor == "row" or (self.cls is None and not self._is_array):
+            values = list(map(self._row_values, values))
+            parts = _items(len(self.members))
+        elif self._is_array:
+            self._check_lengths(values)
+            parts = _items(len(self.members))
+        else:
+            parts = tuple(map(attrgetter, self.names))
+        columns: list[pa.Array] = []
+        for field, part in zip(self.members, parts, strict=True):
+            try:
+                column = list(map(part, values))
+            except AttributeError as error:
+                raise TypeNotSupported(f"an element is not a {self!r}: {error}") from error
+            try:
+                columns.append(field.type.to_arrow(column))
+            except TypeNotSupported as error:
+                raise TypeNotSupported(f"{self.name}.{field.name}: {error}") from error
+        return columns
+
+    def _check_lengths(self, values: list[Any]) -> None:
+        try:
+            if {len(self.members)}.issuperset(map(len, values)):
+                return
+        except TypeError:
+            pass
+        wrong = next(v for v in values if not isinstance(v, tuple | list) or len(v) != len(self.members))
+        raise TypeNotSupported(f"{shown(wrong)} is not a tuple of the {len(self.members)} fields of {self!r}")
+
+    def from_columns(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
+        if not self.members:
+            return super().from_columns(columns)
+        if len(columns) != len(self.members):
+            raise TypeNotSupported(f"{len(columns)} columns for the {len(self.members)} fields of {self!r}")
+        lists: list[list[Any]] = []
+        for field, column in zip(self.members, columns, strict=True):
+            try:
+                lists.append(field.type.from_arrow(column))
+            except TypeNotSupported as error:
+                raise TypeNotSupported(f"{self.name}.{field.name}: {error}") from error
+        if self.flavor == "tuple":
+            return list(zip(*lists, strict=True))
+        if self.flavor == "namedtuple":
+            return list(map(tuple.__new__, repeat(self.python_class), zip(*lists, strict=True)))
+        if self.build is not None:
+            return list(map(self.build, *lists))
+        return list(map(self._make, zip(*lists, strict=True)))
+
+    def _to_array(self, values: list[Any]) -> pa.Array:
+        if not self.members:
+            expected = self.python_class
+            if not all(isinstance(value, expected) for value in values):
+                raise TypeError(f"expected {expected.__name__}")
+            return pa.array([True] * len(values), pa.bool_())
+        return pa.StructArray.from_arrays(self.to_columns(values), fields=self._arrow_fields)
+
+    def _to_values(self, array: pa.Array) -> list[Any]:
+        if not self.members:
+            return [self._make(()) for _ in range(len(array))]
+        return self.from_columns(array.flatten())
+
+    # -- identity ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def python_class(self) -> type:
+        if self.flavor == "tuple":
+            return tuple
+        if self.flavor == "row":
+            return Row
+        return self.cls or _row_class(self.name, self.names)
+
+    @cached_property
+    def sortable(self) -> bool:
+        return self.flavor in ("tuple", "namedtuple") and all(child.sortable for child in self.children)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from forkpoint.types.classes import restore_record  # the class's own knowledge; it imports this module
+        from forkpoint.types.shipping import portable
+
+        if self.flavor == "namedtuple" and self.cls is _namedtuple(self.name, self.names):
+            return classless, (self.flavor, self.name, self.members)
+        return restore_record, (self.flavor, self.name, self.members, portable(self.cls))
+
+    def __repr__(self) -> str:
+        if self.flavor == "tuple":
+            return f"tuple[{', '.join(repr(child) for child in self.children)}]"
+        return f"{self.name}({', '.join(f'{field.name}: {field.type!r}' for field in self.members)})"
+
+
+def tuple_type(types: Sequence[TypeInformation]) -> RecordType:
+    """Return the type of a tuple of fixed length; its fields are f0, f1, …"""
+    return RecordType("tuple", "tuple", tuple(Field(f"f{i}", of) for i, of in enumerate(types)), None, True)
+
+
+def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> RecordType:
+    """Return the type of a Row; without names its fields are f0, f1, …
+
+    Raises:
+        TypeNotSupported: a name occurs twice, or there are not as many names as types.
+    """
+    names = [f"f{i}" for i in range(len(types))] if names is None else list(names)
+    if len(set(names)) != len(names) or len(names) != len(types):
+        raise TypeNotSupported(f"a Row needs one name for each of its {len(types)} fields, each once: {names}")
+    return RecordType("row", "Row", tuple(map(Field, names, types)), None, True)
+
+
+def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
+    """Return the type of a record whose class is not at hand.
+
+    NamedTuples come back as namedtuples of that name, dataclasses and Structs as `Row`.
+    """
+    valid = all(field.name.isidentifier() and not keyword.iskeyword(field.name) for field in members)
+    if flavor != "namedtuple" or not valid:
+        return RecordType("row" if flavor == "namedtuple" else flavor, name, members, None, False)
+    return RecordType(flavor, name, members, _namedtuple(name, tuple(field.name for field in members)), True)
+
+
+@lru_cache(maxsize=1024)
+def _namedtuple(name: str, names: tuple[str, ...]) -> type:
+    return namedtuple(name, names, rename=True)
+
+
+@lru_cache(maxsize=1024)
+def _row_class(name: str, names: tuple[str, ...]) -> type[Row]:
+    """A subclass of Row for one description, so that a Union can tell two class-less records apart."""
+
+    def reduce(row: Row) -> tuple[Any, ...]:
+        return _named_row, (name, names, list(row))
+
+    return type(name, (Row,), {"__slots__": (), "__module__": __name__, "__reduce__": reduce})
+
+
+def _named_row(name: str, names: tuple[str, ...], values: list[Any]) -> Row:
+    return _row_class(name, names).of(names, values)
+
+
+@lru_cache(maxsize=256)
+def _items(count: int) -> tuple[Convert, ...]:
+    return tuple(map(itemgetter, range(count)))
+
+
+def _attributes(names: tuple[str, ...]) -> Convert:
+    """Object → sequence of these attributes."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: [getattr(value, name) for name in names]
+
+
+def _convert_some(converts: list[tuple[int, Convert]], first: Convert | None) -> Convert:
+    """Return a function that takes a record apart with `first` and converts the values at some positions."""
+    if not converts:
+        return first or tuple
+
+    def convert(value: Any) -> list[Any]:
+        values = list(value if first is None else first(value))
+        for index, function in converts:
+            values[index] = function(values[index])
+        return values
+
+    return convert
+
+
+# -- defaults ----------------------------------------------------------------------------------------------------------
+
+
+def _wire_default(field: Field) -> Any:
+    lower = field.type.lower
+    if field.factory is None and (field.default is None or isinstance(field.default, bool | int | float | str)):
+        return msgspec.field(default=field.default) if lower is None else _factory(lambda: lower(field.default))
+    return _factory(field.make_default if lower is None else lambda: lower(field.make_default()))
+
+
+def _factory(make: Callable[[], Any]) -> Any:
+    return msgspec.field(default_factory=make)
+
+
+_JSON_KINDS = ("boolean", "byte", "short", "int", "long", "big_int", "float", "double", "string", "char")
+_KNOWN_FACTORIES = (list, dict, set, frozenset, tuple, str, int, float, bool, bytes)
+
+
+def _describe_field(field: Field) -> JsonObject:
+    described: JsonObject = {"name": field.name, "type": field.type.describe()}
+    known = field.factory is None or field.factory in _KNOWN_FACTORIES or isinstance(field.factory, _Decoded)
+    if not known:
+        described["default"] = {"factory": getattr(field.factory, "__name__", "factory")}
+    elif field.factory_name is not None:
+        described["default"] = {"factory": field.factory_name}
+    elif field.has_default:
+        described["default"] = _describe_default(field.type, field.make_default())
+    return described
+
+
+def _describe_default(of: TypeInformation, value: Any) -> Any:
+    """A default as JSON where JSON says it exactly, else as its encoded bytes.
+
+    The type decides, not the value alone: an Enum's default is a str without its class, and must read the same.
+    """
+    kind = of.children[0].kind if of.kind == "optional" else of.kind
+    exact = type(value) in (bool, str) or (type(value) is int and abs(value) < 2**53)
+    exact = exact or (type(value) is float and math.isfinite(value))
+    if value is None or (exact and kind in _JSON_KINDS):
+        return value
+    try:
+        return {"msgpack": base64.b64encode(of.encode(value)).decode()}
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise of.encode_error(value, error) from error
+
+
+def default_from_description(of: TypeInformation, described: Any) -> JsonObject:
+    """Return the keyword arguments of a `Field` for the "default" of its description."""
+    if not isinstance(described, dict):
+        return {"default": described}
+    if "factory" in described:
+        return {"factory_name": described["factory"]}
+    data = base64.b64decode(described["msgpack"])
+    if of.children or of.kind == "any":
+        return {"factory": _Decoded(of, data)}  # it may be mutable
+    return {"default": of.decode(data)}
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """A factory of mutable defaults, each decoded anew."""
+
+    of: TypeInformation
+    data: bytes
+
+    def __call__(self) -> Any:
+        return self.of.decode(self.data)

@@ -1,0 +1,136 @@
+"""Sending classes and functions of a running program to its workers.
+
+cloudpickle sends what is defined in ``__main__`` or inside a function by value. It does not know msgspec.Struct: a
+Struct class sent by value arrives without its fields. `dumps` is cloudpickle with that mended. This is for the life of
+one run only; nothing that is kept goes through here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import sys
+import uuid
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import msgspec
+
+_StructMeta = type(msgspec.Struct)
+_ids: WeakKeyDictionary[type, str] = WeakKeyDictionary()
+_classes: WeakValueDictionary[str, type] = WeakValueDictionary()
+
+_FLAGS = (
+    "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults", "forbid_unknown_fields",
+    "weakref", "dict", "cache_hash", "tag", "tag_field",
+)  # fmt: skip
+_NOT_SENT = frozenset(
+    {"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__", "__annotations__", "__match_args__"}
+)
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle by cloudpickle's rules, msgspec.Struct classes included; any ``pickle.loads`` reads it."""
+    buffer = io.BytesIO()
+    _pickler()(buffer).dump(value)
+    return buffer.getvalue()
+
+
+@lru_cache(maxsize=1)
+def _pickler() -> Any:
+    import cloudpickle  # only where something is sent
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            return _reduce(obj) if _by_value(obj) else super().reducer_override(obj)
+
+    return Pickler
+
+
+def portable(cls: type | None) -> Any:
+    """Return what unpickles to `cls` even under plain cloudpickle."""
+    return _Shipped(cls) if cls is not None and _by_value(cls) else cls
+
+
+def _by_value(obj: Any) -> bool:
+    if not isinstance(obj, _StructMeta):
+        return False
+    found: Any = sys.modules.get(obj.__module__)
+    for part in obj.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not obj or obj.__module__ == "__main__":
+        return True
+    from cloudpickle import list_registry_pickle_by_value
+
+    return obj.__module__.partition(".")[0] in list_registry_pickle_by_value()
+
+
+class _Shipped:
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+    def __reduce__(self) -> Any:
+        return _reduce(self.cls)
+
+
+def _reduce(cls: Any) -> tuple[Any, ...]:
+    tracker = _ids.setdefault(cls, uuid.uuid4().hex)
+    _classes[tracker] = cls
+    own = set(inspect.get_annotations(cls))
+    fields = [
+        (field.name, field.type, field.default, field.default_factory, field.encode_name)
+        for field in msgspec.structs.fields(cls)
+        if field.name in own
+    ]
+    flags = {name: getattr(cls.__struct_config__, name) for name in _FLAGS}
+    flags["kw_only"] = any(name not in cls.__match_args__ for name, *_ in fields)
+    bases = tuple(portable(base) for base in cls.__bases__)
+    sent = {
+        name: value
+        for name, value in cls.__dict__.items()
+        if name not in _NOT_SENT and name not in own and not name.startswith("__msgspec")
+    }
+    made = cls.__name__, cls.__qualname__, cls.__module__, bases, fields, flags, "__post_init__" in sent
+    return _make, (tracker, *made), sent, None, None, _fill
+
+
+def _make(
+    tracker: str, name: str, qualname: str, module: str, bases: Any, fields: Any, flags: Any, post_init: bool
+) -> type:
+    """Make the class without its methods, which may refer to it; `_fill` adds them."""
+    known = _classes.get(tracker)
+    if known is not None:
+        return known
+    declared: list[Any] = []
+    for field, annotation, default, factory, encoded in fields:
+        given: dict[str, Any] = {} if encoded == field else {"name": encoded}
+        if default is not msgspec.NODEFAULT:
+            given["default"] = default
+        if factory is not msgspec.NODEFAULT:
+            given["default_factory"] = factory
+        declared.append((field, annotation, msgspec.field(**given)) if given else (field, annotation))
+    namespace: dict[str, Any] = {"__post_init__": _deferred()} if post_init else {}
+    cls = msgspec.defstruct(name, declared, bases=bases, module=module, namespace=namespace, **flags)
+    cls.__qualname__ = qualname
+    _ids[cls] = tracker
+    _classes[tracker] = cls
+    return cls
+
+
+def _deferred() -> Any:
+    """A __post_init__ that calls the real one: msgspec looks for the method when the class is made, before `_fill`."""
+    real: list[Any] = []
+
+    def __post_init__(self: Any) -> None:  # noqa: N807
+        real[0](self)
+
+    __post_init__.real = real  # type: ignore[attr-defined]
+    return __post_init__
+
+
+def _fill(cls: Any, sent: dict[str, Any]) -> None:
+    for name, value in sent.items():
+        if name == "__post_init__":
+            getattr(cls.__dict__[name], "real", []).append(value)
+        setattr(cls, name, value)
