@@ -63,7 +63,7 @@ def drain(source: Source, enumerator: SplitEnumerator, max_rows: int = 1000) -> 
     return out
 
 
-# -- order and completeness ----------------------------------------------------------------------------------------------
+# -- order and completeness --------------------------------------------------------------------------------------------
 
 FORMATS = ["json", "csv", "text", "parquet"]
 
@@ -196,7 +196,7 @@ def test_parquet_pieces_may_be_read_in_any_order_by_one_reader(tmp_path: Path) -
         reader.close()
 
 
-# -- what counts as a file -----------------------------------------------------------------------------------------------
+# -- what counts as a file ---------------------------------------------------------------------------------------------
 
 
 def test_hidden_files_and_directories_are_ignored(tmp_path: Path) -> None:
@@ -292,6 +292,20 @@ def test_a_backlog_larger_than_the_memory_is_read_whole(tmp_path: Path) -> None:
     assert sorted(e.id for e in got) == list(range(60))
 
 
+def test_late_files_that_were_found_are_not_forgotten_while_they_wait(tmp_path: Path) -> None:
+    source = FileSource.json(tmp_path, Event, max_remembered_files=2, max_file_age=timedelta(seconds=60))
+    enumerator = source.create_enumerator(None)
+    for i in (100, 101):
+        write(tmp_path / f"{i}", lines(i), i)
+    assert drain(source, enumerator) == events(100, 101)
+    for i in (50, 60, 70, 80):
+        write(tmp_path / f"{i}", lines(i), i)
+    for i in (50, 60, 70, 80):
+        assert read_all(source, enumerator.plan(1))["files"] == events(i)
+        enumerator = source.create_enumerator(json_round_trip(enumerator.position))
+    assert drain(source, enumerator) == []
+
+
 def test_max_file_age_ignores_late_files_that_are_too_old(tmp_path: Path) -> None:
     source = FileSource.json(tmp_path, Event, max_file_age=timedelta(seconds=10))
     enumerator = source.create_enumerator(None)
@@ -323,7 +337,7 @@ def test_the_directory_may_move(tmp_path: Path) -> None:
     assert drain(moved, moved.create_enumerator(json_round_trip(enumerator.position))) == events(2)
 
 
-# -- files that change ---------------------------------------------------------------------------------------------------
+# -- files that change -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -361,7 +375,7 @@ def test_a_file_that_vanished_before_it_was_begun_is_none_of_ours(kind: str, tmp
     assert drain(source, enumerator) == expected(kind, [4])
 
 
-# -- records that cannot be read -----------------------------------------------------------------------------------------
+# -- records that cannot be read ---------------------------------------------------------------------------------------
 
 
 def test_a_broken_json_record_is_named_with_file_line_and_remedy(tmp_path: Path) -> None:
@@ -413,7 +427,8 @@ def test_skipped_records_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFix
 def test_defaults_blank_lines_unknown_keys_arrays_and_crlf(tmp_path: Path) -> None:
     write(
         tmp_path / "a",
-        b'\xef\xbb\xbf{"id": 1, "room": "x", "more": [1]}\r\n\r\n  \n[2, "y"]\n{"level": 3, "id": 3, "room": "\xc3\xa9"}',
+        b'\xef\xbb\xbf{"id": 1, "room": "x", "more": [1]}\r\n\r\n  \n[2, "y"]\n'
+        b'{"level": 3, "id": 3, "room": "\xc3\xa9"}',
         1,
     )
     source = FileSource.json(tmp_path, Event)
@@ -428,12 +443,12 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
         drain(source, source.create_enumerator(None))
     source = FileSource.text(tmp_path, on_parse_error="skip")
     assert drain(source, source.create_enumerator(None)) == ["good", "more", ""]
-    write(tmp_path / "a", b'{"id": 1, "room": "\xff"}\n' + lines(2).encode(), 1)
+    write(tmp_path / "a", b'{"id": 1, "room": "\xff", "level": 1}\n' + lines(2).encode(), 1)
     source = FileSource.json(tmp_path, Event, on_parse_error="skip")
     assert drain(source, source.create_enumerator(None)) == events(2)
 
 
-# -- types ---------------------------------------------------------------------------------------------------------------
+# -- types -------------------------------------------------------------------------------------------------------------
 
 
 class Color(Enum):
@@ -464,9 +479,9 @@ class Rich(NamedTuple):
 
 
 RICH = Rich(
-    datetime(2026, 1, 2, 3, 4, 5, 678), date(2026, 1, 2), timedelta(hours=1, seconds=2.5), Decimal("1.10"),
-    UUID(int=5), b"\x00\xff", ["x", "y"], Inner(1), [Inner(2, "z"), Inner(3)], {1: 1.5, 2: 2.0}, Color.BLUE, "text",
-    (1, "one"), None,
+    datetime.fromisoformat("2026-01-02T03:04:05.000678"), date(2026, 1, 2), timedelta(hours=1, seconds=2.5),
+    Decimal("1.10"), UUID(int=5), b"\x00\xff", ["x", "y"], Inner(1), [Inner(2, "z"), Inner(3)], {1: 1.5, 2: 2.0},
+    Color.BLUE, "text", (1, "one"), None,
 )  # fmt: skip
 
 
@@ -641,7 +656,7 @@ def test_a_damaged_parquet_file(tmp_path: Path) -> None:
         FileSource.parquet(tmp_path, Event).create_enumerator(None).plan(10)
 
 
-# -- configuration -------------------------------------------------------------------------------------------------------
+# -- configuration -----------------------------------------------------------------------------------------------------
 
 
 def test_configuration_errors(tmp_path: Path) -> None:

@@ -185,17 +185,13 @@ def test_an_unfinished_load_reads_as_empty_and_can_be_done_again(reopen: Open) -
         assert (store.version, store.get_many([b"000001"]), list(store.scan(b"0", b"9"))) == (0, [None], [])
         raise ValueError("no more")
 
-    def nothing_left(store: Store) -> bool:
-        return (store.version, store.get_many([b"000001"]), list(store.scan(b"0", b"9"))) == (0, [None], [])
-
     store = reopen()
-    if "Dict" not in type(store).__name__:
-        with pytest.raises(ValueError, match="no more"):
-            store.load(broken(), 5)
-        assert nothing_left(store)
+    with pytest.raises(ValueError, match="no more"):
+        store.load(broken(), 5)
+    for _ in range(2):
+        assert (store.version, store.get_many([b"000001"]), list(store.scan(b"0", b"9"))) == (0, [None], [])
         store.close()
         store = reopen()
-        assert nothing_left(store)
     store.load([numbered(50, 60)], 5)
     assert (store.version, len(list(store.scan(b"0", b"9")))) == (5, 10)
 

@@ -17,7 +17,7 @@ from type_strategies import DYNAMIC, TEXT, exact, types
 
 from forkpoint.types import Types, from_description, type_of
 
-quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @quick
@@ -66,12 +66,9 @@ def test_a_description_stands_for_the_type(data: st.DataObject) -> None:
     assert classless.describe() == of.describe()
     assert classless.arrow_schema == of.arrow_schema
     encoded = [of.encode(value) for value in some]
-    if "enum" not in json.dumps(description):  # sets of Enums and of their names have different orders at most
-        foreign = [classless.decode(data) for data in encoded]
-        assert [classless.encode(value) for value in foreign] == encoded
-        columns = classless.to_columns(foreign)
-        assert all(mine.equals(other) for mine, other in zip(of.to_columns(some), columns, strict=True))
-        assert exact(of.from_columns(columns)) == exact(some)
+    foreign = [classless.decode(data) for data in encoded]
+    assert [classless.encode(value) for value in foreign] == encoded
+    assert exact(of.from_columns(classless.to_columns(foreign))) == exact(some)
 
 
 @quick

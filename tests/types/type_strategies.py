@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from forkpoint.types import Instant, Row
 
 
-class Color(str, enum.Enum):
+class Color(enum.StrEnum):
     RED = "r"
     GREEN = "g"
 
@@ -87,12 +87,14 @@ _HASHABLE_DYNAMIC = st.recursive(
 )
 DYNAMIC = st.recursive(
     _HASHABLE_DYNAMIC,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(TEXT, inner, max_size=3)
-    | st.dictionaries(_HASHABLE_DYNAMIC, inner, max_size=3)
-    | st.sets(_HASHABLE_DYNAMIC, max_size=3)
-    | st.lists(inner, max_size=3).map(lambda values: Row(*values)),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(TEXT, inner, max_size=3)
+        | st.dictionaries(_HASHABLE_DYNAMIC, inner, max_size=3)
+        | st.sets(_HASHABLE_DYNAMIC, max_size=3)
+        | st.lists(inner, max_size=3).map(lambda values: Row(*values))
+    ),
     max_leaves=6,
 )
 
@@ -122,11 +124,13 @@ def _set(part: Typed, frozen: bool) -> Typed:
 
 _hashable: st.SearchStrategy[Typed] = st.recursive(
     st.sampled_from(HASHABLE_LEAVES),
-    lambda inner: st.lists(inner, min_size=1, max_size=2).map(
-        lambda parts: (tuple[tuple(a for a, _ in parts)], st.tuples(*(v for _, v in parts)))  # type: ignore[misc]
-    )
-    | inner.map(lambda part: (Optional[part[0]], st.none() | part[1]))  # noqa: UP045
-    | inner.map(lambda part: (tuple[part[0], ...], st.lists(part[1], max_size=3).map(tuple))),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=2).map(
+            lambda parts: (tuple[tuple(a for a, _ in parts)], st.tuples(*(v for _, v in parts)))  # type: ignore[misc]
+        )
+        | inner.map(lambda part: (Optional[part[0]], st.none() | part[1]))  # noqa: UP045
+        | inner.map(lambda part: (tuple[part[0], ...], st.lists(part[1], max_size=3).map(tuple)))
+    ),
     max_leaves=3,
 )
 

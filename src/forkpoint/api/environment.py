@@ -9,6 +9,7 @@ from typing import Any
 
 from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
 from forkpoint.api.dataframes import check_frame, frame_type
+from forkpoint.api.keys import timestamp_column
 from forkpoint.api.results import JobClient, JobExecutionResult
 from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
 from forkpoint.api.streams import DataStream
@@ -112,6 +113,14 @@ class StreamExecutionEnvironment:
         self.options = replace(self.options, savepoint_directory=str(directory))
         return self
 
+    def set_max_epoch_rows(self, rows: int) -> StreamExecutionEnvironment:
+        """How many elements an epoch takes from each source at most; it bounds the memory that workers need.
+
+        Each source has a limit of its own unless this is said. At least 1, else ConfigError.
+        """
+        self.options = replace(self.options, max_epoch_rows=rows)
+        return self
+
     def get_default_savepoint_directory(self) -> str | None:
         """Where savepoints go, None for below the state root."""
         return self.options.savepoint_directory
@@ -140,7 +149,8 @@ class StreamExecutionEnvironment:
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise GraphError(f"from_source() takes a WatermarkStrategy, not {watermark_strategy!r}")
         output_type = source.output_type() if type_info is None else type_of(type_info)
-        transformation = Transformation(SourceSpec(source, watermark_strategy), source_name, (), output_type)
+        spec = SourceSpec(source, watermark_strategy, timestamp_column(watermark_strategy, output_type))
+        transformation = Transformation(spec, source_name, (), output_type)
         return DataStream(self, (Edge(transformation),), output_type)
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
@@ -200,18 +210,18 @@ class StreamExecutionEnvironment:
 
         JobFailed where it failed for good; GraphError, ConfigError and RestoreRefused before anything runs.
         """
+        self._check()
         from forkpoint.api import launch
 
-        self._check()
         result: JobExecutionResult = launch.execute(self, job_name or DEFAULT_JOB_NAME)
         self._operators.clear()
         return result
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the job and go on; the client tells about it and stops it."""
+        self._check()
         from forkpoint.api import launch
 
-        self._check()
         client: JobClient = launch.execute_async(self, job_name or DEFAULT_JOB_NAME)
         self._operators.clear()
         return client

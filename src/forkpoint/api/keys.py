@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import pyarrow as pa
+
 from forkpoint.api.signatures import key_type_of
 from forkpoint.errors import GraphError
-from forkpoint.functions import KeySelector
+from forkpoint.functions import KeySelector, TimestampAssigner, WatermarkStrategy
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.types import Row, TypeInformation, Types, type_of
 
@@ -190,17 +192,35 @@ def _shape_of(element: _Element) -> _Shape:
     return shape
 
 
-def traced(selector: Callable[[Any], Any], shape: _Shape) -> tuple[tuple[int, ...] | None, bool]:
+def timestamp_column(strategy: WatermarkStrategy, input_type: TypeInformation | None) -> str | None:
+    """The field that a strategy's timestamp assigner picks, None where it does anything else."""
+    assigner = strategy.timestamp_assigner
+    function = assigner.extract_timestamp if isinstance(assigner, TimestampAssigner) else assigner
+    shape = _Shape.of(input_type)
+    indices, single = (None, False) if function is None else traced(function, shape, _Probe())
+    if indices is None or not single or not is_time(shape.types[indices[0]].arrow_type):
+        return None
+    return shape.columns[indices[0]]
+
+
+def is_time(type: pa.DataType) -> bool:
+    """Whether a column of this Arrow type can be timestamps: integers (ms) and instants."""
+    return bool(pa.types.is_integer(type) or (pa.types.is_timestamp(type) and type.tz is not None))
+
+
+def traced(
+    selector: Callable[..., Any], shape: _Shape, *others: Any
+) -> tuple[tuple[int, ...] | None, bool]:
     """The columns that make up the key, and whether the key is the one column itself rather than a tuple.
 
-    (None, True) where the selector does anything but pick fields, or nothing is known about the elements.
+    ``others`` are probes for the selector's further arguments. (None, True) where the selector does anything but pick fields, or nothing is known about the elements.
     """
     nothing = (None, True)
     if not shape.known or not picks_only(selector):
         return nothing
     element = _Element(shape)
     try:
-        key = selector(element)
+        key = selector(element, *others)
     except Exception:  # whatever the probe led the selector to raise: it did more than pick fields
         return nothing
     if key is element:

@@ -95,9 +95,7 @@ class SourceReader(ABC):
 
 
 class Source(ABC):
-    """A description of where elements come from. It is shipped to the tasks (by cloudpickle) and holds no
-    connections.
-    """
+    """A description of where elements come from, shipped to the tasks (by cloudpickle); it holds no connections."""
 
     default_limit: ClassVar[int] = 1_000_000
     """How many elements an epoch reads at most, unless the job says otherwise."""
@@ -167,6 +165,9 @@ class SinkWriter(ABC):
 
 class Sink(ABC):
     """A description of where elements go. It is shipped to the tasks (by cloudpickle) and holds no connections."""
+
+    ordered: ClassVar[bool] = True
+    """Whether writers want elements in the stream's order; a keyed operator's output costs a sort for that."""
 
     @abstractmethod
     def create_writer(self, context: SinkContext) -> SinkWriter:

@@ -8,6 +8,8 @@ from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWr
 class DiscardSink(Sink):
     """Takes every element and drops it, without decoding it. For benchmarks, and for jobs that live by their state."""
 
+    ordered = False
+
     def create_writer(self, context: SinkContext) -> SinkWriter:
         return _DiscardWriter()
 

@@ -156,7 +156,7 @@ class SeenFiles:
 
     def to_json(self) -> dict[str, object]:
         ordered = sorted((m, h) for h, m in self._mtime_of.items())
-        # Differences of sorted times compress well; hashes don't. About 12 characters for each file.
+        # Differences of sorted times compress well; hashes don't. About 15 characters for each file.
         times = np.diff(np.array([m for m, _ in ordered], dtype=np.int64), prepend=0)
         hashes = np.array([h for _, h in ordered], dtype=np.uint64)
         packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 6)

@@ -28,10 +28,11 @@ Bucket = Callable[[Any], str] | Sequence[str] | None
 _STAGED = re.compile(r"\..*-(\d{12})-\d+-[^/]*\.([0-9a-f]{8})\.inprogress")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FileSink(Sink):
-    """Writes one file for each epoch, subtask and bucket, made with ``FileSink.parquet``, ``json``, ``csv`` or
-    ``text``.
+    """Writes one file for each epoch, subtask and bucket.
+
+    Made with ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
 
     ``path``: a directory of the local file system (or one that is mounted everywhere); made when needed.
     ``type``: the elements' type, from which columns are made; without it the stream's own type, or else one inferred

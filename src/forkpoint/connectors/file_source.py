@@ -34,7 +34,7 @@ class FileSource(Source):
     ``pattern``: of file names (``"*.json"``), or of paths below the directory (``"*/part-*.csv"``).
     ``max_file_age``: a file that shows up late, modified longer ago than this before the newest file that was read, is
     ignored. ``max_remembered_files``: how many file names (the latest) the position keeps to know what was read, at
-    about 12 bytes each in every checkpoint; a file that shows up late and is older than all of these is ignored too.
+    about 15 bytes each in every checkpoint; a file that shows up late and is older than all of these is ignored too.
     ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read and go on (it is lost for the job).
 
     A file must be complete when it appears and must not change: write it under a hidden name, then rename it. It counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from abc import ABC, abstractmethod
@@ -105,7 +106,8 @@ class BucketedWriter(SinkWriter):
             if final.exists():
                 raise ConfigError(
                     f"FileSink: {final} is already there, though its epoch has not been committed. Another job or "
-                    "another history of this job wrote it: move its files away, or give this job its own directory or prefix="
+                    "another history of this job wrote it: move its files away, or give this job its own directory or "
+                    "prefix="
                 )
             make_directory(directory)
             file = self._open[bucket] = _KINDS[self._kind](directory / self._staged_name, final, schema, self._options)
@@ -202,6 +204,11 @@ class _ParquetFile(_StagedFile):
     def _end(self) -> None:
         self._flush()
         self._writer.close()
+
+    def discard(self) -> None:
+        with contextlib.suppress(pa.ArrowException, OSError):  # it writes a footer, for which there may be no room
+            self._writer.close()
+        super().discard()
 
 
 class _CsvFile(_StagedFile):

@@ -55,7 +55,7 @@ class EpochRunner:
 
     def __init__(
         self, *, run: str, graph: JobGraph, manifest: Manifest, history: History, executor: Executor,
-        timeout_ms: int, now_ms: Callable[[], int], steps: Steps,
+        timeout_ms: int, max_rows: int | None, now_ms: Callable[[], int], steps: Steps,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.manifest = manifest
@@ -66,7 +66,7 @@ class EpochRunner:
         self._now_ms = now_ms
         self._steps = steps
         native = {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
-        self.planner = SourcePlanner(graph, native, manifest.parallelism)
+        self.planner = SourcePlanner(graph, native, manifest.parallelism, max_rows)
         self.progress = Progress(next_timer_ms=0 if _has_processing_timers(manifest) else None)
 
     # -- what the next epoch would do

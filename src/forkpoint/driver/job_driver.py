@@ -203,7 +203,7 @@ class JobDriver:
         self.executor.start(self._spec(manifest))
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
-            timeout_ms=self.options.checkpoint.timeout_ms, now_ms=self._now_ms, steps=self._steps,
+            timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self._now_ms, steps=self._steps,
         )  # fmt: skip
         self._runner = runner
         self._state = "running"

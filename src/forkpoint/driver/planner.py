@@ -16,8 +16,9 @@ Assignment = tuple[int, SplitRange]  # operator id, range
 class SourcePlanner:
     """The enumerators of a job's native sources. Positions advance with planning; the manifest decides whether they count."""
 
-    def __init__(self, graph: JobGraph, positions: Mapping[str, Any], parallelism: int) -> None:
+    def __init__(self, graph: JobGraph, positions: Mapping[str, Any], parallelism: int, max_rows: int | None) -> None:
         self._parallelism = parallelism
+        self._max_rows = max_rows
         self._operators: list[tuple[Operator, SplitEnumerator]] = []
         for operator in graph.native_sources:
             assert isinstance(operator.spec, SourceSpec)
@@ -29,7 +30,7 @@ class SourcePlanner:
         assignments: list[Assignment] = []
         for operator, enumerator in self._operators:
             assert isinstance(operator.spec, SourceSpec)
-            limit = operator.spec.source.default_limit
+            limit = self._max_rows or operator.spec.source.default_limit
             assignments.extend((operator.id, r) for r in enumerator.plan(limit, self._parallelism))
         return [pickle.dumps(task, protocol=5) for task in spread(assignments, self._parallelism)]
 

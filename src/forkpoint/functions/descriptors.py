@@ -160,7 +160,7 @@ class ReducingStateDescriptor(StateDescriptor, ReducingState[T]):
 
     @overload
     def __init__(
-        self, name: str, reduce_function: ReduceFunction | Callable[[T, T], T], type_info: type[T]
+        self, name: str, reduce_function: ReduceFunction | Callable[[Any, Any], Any], type_info: type[T]
     ) -> None: ...
     @overload
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from forkpoint.errors import GraphError
 from forkpoint.types import TypeInformation, type_of
@@ -19,11 +19,18 @@ class OutputTag:
     ``type_info``: ``Types.*`` or a Python type; None leaves the elements untyped. An empty id is a GraphError.
     """
 
+    used: ClassVar[bool] = False
+    """Whether any tag exists in this process: without one, no output needs to be looked at for tags."""
+
     tag_id: str
     type_info: TypeInformation | None = field(default=None, compare=False)
 
     def __init__(self, tag_id: str, type_info: Any = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:
             raise GraphError(f"the id of an OutputTag must be a non-empty string, not {tag_id!r}")
+        OutputTag.used = True
         object.__setattr__(self, "tag_id", tag_id)
         object.__setattr__(self, "type_info", None if type_info is None else type_of(type_info))
+
+    def __reduce__(self) -> tuple[type[OutputTag], tuple[str, TypeInformation | None]]:
+        return OutputTag, (self.tag_id, self.type_info)

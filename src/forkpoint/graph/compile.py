@@ -80,6 +80,7 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
                 f"operator {uids[t]!r}: timestamps and watermarks are assigned behind a key_by or rebalance; a split's own "
                 "order is lost there. Assign them before the exchange"
             )
+        _check_strategy(t, uids[t])
         origins[t] = (
             frozenset({ids[t]}) if isinstance(t.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
             else frozenset().union(*(origins[e.upstream] for e in edges))
@@ -96,7 +97,8 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
         operators.append(
             Operator(
                 ids[t], uids[t], t.uid is None, t.name, _KINDS[type(t.spec)], t.spec, stage, tuple(inputs),
-                t.output_type, is_stateful(t.spec), origins[t], None,
+                t.output_type, is_stateful(t.spec), origins[t],
+                getattr(t.spec, "timestamp_column", None),
             )
         )  # fmt: skip
     consumers: dict[int, list[tuple[int, InEdge]]] = {}
@@ -118,6 +120,15 @@ def needs_uid(spec: OperatorSpec) -> bool:
     return is_stateful(spec) or isinstance(spec, SourceSpec | DataFrameSpec | SinkSpec | EpochSinkSpec)
 
 
+def _check_strategy(t: Transformation, uid: str) -> None:
+    strategy = getattr(t.spec, "strategy", None)
+    if strategy is not None and (strategy.generator_factory is not None or strategy.alignment is not None):
+        raise GraphError(
+            f"operator {uid!r}: custom watermark generators and watermark alignment are not available yet; use "
+            "for_monotonous_timestamps() or for_bounded_out_of_orderness()"
+        )
+
+
 def _effective(t: Transformation, edge: Edge) -> Edge:
     """The edge as it will run: an operator with state of its own needs a lasting subtask, so its input is exchanged."""
     if isinstance(t.spec, KEYED_SPECS) and not isinstance(edge.partitioning, KeyBy):
@@ -128,7 +139,7 @@ def _effective(t: Transformation, edge: Edge) -> Edge:
 
 
 def _edge_type(edge: Edge) -> TypeInformation | None:
-    return edge.upstream.output_type if edge.tag is None else None
+    return edge.upstream.output_type if edge.tag is None else edge.tag.type_info
 
 
 def _topological(roots: Iterable[Transformation]) -> list[Transformation]:

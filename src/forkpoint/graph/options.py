@@ -180,6 +180,7 @@ class JobOptions:
     the default, see ``restart_strategy``. ``engine``: None for Spark, unless the surroundings say otherwise.
     ``state_backend``: the subtasks' local store. ``auto_watermark_interval_ms``: 0 holds all watermarks back to the end
     of the input; any other value is the same as any other, since watermarks don't wait for a clock.
+    ``max_epoch_rows``: how many elements an epoch takes from each source at most, None for the source's own limit.
     """
 
     parallelism: int | None = None
@@ -191,6 +192,7 @@ class JobOptions:
     engine: Literal["spark", "local"] | None = None
     state_backend: Literal["lmdb", "rocksdb", "dict"] = "lmdb"
     auto_watermark_interval_ms: int = 200
+    max_epoch_rows: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -206,6 +208,8 @@ class JobOptions:
             raise ConfigError(f"the engine is {self.engine!r}; it must be 'spark' or 'local'")
         if self.state_backend not in ("lmdb", "rocksdb", "dict"):
             raise ConfigError(f"the state backend is {self.state_backend!r}; it must be 'lmdb', 'rocksdb' or 'dict'")
+        if self.max_epoch_rows is not None:
+            _at_least("the greatest number of rows an epoch takes from a source", self.max_epoch_rows, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)
 
     @property

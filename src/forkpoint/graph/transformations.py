@@ -49,8 +49,11 @@ Partitioning = Forward | KeyBy | Rebalance
 
 @dataclass(frozen=True)
 class SourceSpec:
+    """``timestamp_column``: the field that the strategy's timestamp assigner picks, where it does nothing else."""
+
     source: Source
     strategy: WatermarkStrategy
+    timestamp_column: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +92,7 @@ class ProcessSpec:
 @dataclass(frozen=True)
 class TimestampsSpec:
     strategy: WatermarkStrategy
+    timestamp_column: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,28 +12,36 @@ import pyarrow as pa
 from forkpoint.types import TypeInformation
 
 Longs = npt.NDArray[np.int64]
+Indices = npt.NDArray[Any]
+
+NO_TIMESTAMP_MS = -(2**63)
+EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)
 
 
 class Batch:
     """A run of elements as columns (``table``), as Python objects (``values``), or both.
 
-    ``timestamps`` (int64 ms) is None where the stream has none. The order of elements is (``positions``, ``splits``,
-    ``sequence``): place in event time, split, place within the split. Objects are made from columns only when asked for.
+    The order of elements is (``positions``, ``splits``, ``sequence``): place in event time, split, place within the split;
+    the first two are one number where all elements share it. Objects are made from columns only when asked for, and so
+    are timestamps (int64 ms, None where the stream has none) that are one of the columns (``time_column``).
     """
 
-    __slots__ = ("_values", "keys", "ordered", "positions", "sequence", "size", "splits", "table", "timestamps", "type")
+    __slots__ = (
+        "_timestamps", "_values", "keys", "ordered", "positions", "sequence", "size", "splits", "table", "time_column", "type",
+    )  # fmt: skip
 
     def __init__(
         self,
         size: int,
-        positions: Longs,
-        splits: Longs,
+        positions: Longs | int,
+        splits: Longs | int,
         sequence: Longs,
         *,
         values: list[Any] | None = None,
         table: pa.RecordBatch | None = None,
         type: TypeInformation | None = None,
         timestamps: Longs | None = None,
+        time_column: str | None = None,
         keys: list[Any] | None = None,
         ordered: bool = True,
     ) -> None:
@@ -44,7 +52,8 @@ class Batch:
         self._values = values
         self.table = table
         self.type = type
-        self.timestamps = timestamps
+        self._timestamps = timestamps
+        self.time_column = time_column
         self.keys = keys
         self.ordered = ordered
 
@@ -60,6 +69,17 @@ class Batch:
     def has_values(self) -> bool:
         return self._values is not None
 
+    @property
+    def timestamps(self) -> Longs | None:
+        if self._timestamps is None and self.time_column is not None and self.table is not None:
+            self._timestamps = column_ms(self.table.column(self.table.schema.get_field_index(self.time_column)))
+        return self._timestamps
+
+    def stamp(self, timestamps: Longs | None, time_column: str | None) -> None:
+        """Set the timestamps; ``time_column`` names the column that they are, if they are one."""
+        self._timestamps = timestamps
+        self.time_column = time_column
+
     def with_values(self, values: list[Any], type: TypeInformation | None) -> Batch:
         """The same places and times, other elements, one for one."""
         return Batch(
@@ -67,12 +87,21 @@ class Batch:
             values=values, type=type, timestamps=self.timestamps, ordered=self.ordered,
         )  # fmt: skip
 
+    def with_table(self, table: pa.RecordBatch, order: Indices, type: TypeInformation) -> Batch:
+        """Columns that came out of this batch's elements in another order, one for one."""
+        return Batch(
+            self.size, pick(self.positions, order), pick(self.splits, order), self.sequence[order], table=table, type=type,
+            timestamps=None if self.timestamps is None else self.timestamps[order], ordered=False,
+        )  # fmt: skip
+
     def expand(self, values: list[Any], counts: Sequence[int] | Longs, type: TypeInformation | None) -> Batch:
         """Elements that came out of this batch's, ``counts[i]`` of them out of the i-th."""
+        if len(values) == self.size and (np.asarray(counts) == 1).all():
+            return self.with_values(values, type)
         return Batch(
             len(values),
-            np.repeat(self.positions, counts),
-            np.repeat(self.splits, counts),
+            self.positions if isinstance(self.positions, int) else np.repeat(self.positions, counts),
+            self.splits if isinstance(self.splits, int) else np.repeat(self.splits, counts),
             np.repeat(self.sequence, counts),
             values=values,
             type=type,
@@ -80,19 +109,22 @@ class Batch:
             ordered=self.ordered,
         )
 
-    def take(self, indices: npt.NDArray[Any]) -> Batch:
-        values = self._values
+    def take(self, indices: Indices) -> Batch:
+        values, keys = self._values, self.keys
+        picked = indices.tolist() if values is not None or keys is not None else []
+        derived = self.time_column is not None and self.table is not None
         return Batch(
-            len(indices), self.positions[indices], self.splits[indices], self.sequence[indices],
-            values=None if values is None else list(map(values.__getitem__, indices.tolist())),
+            len(indices), pick(self.positions, indices), pick(self.splits, indices), self.sequence[indices],
+            values=None if values is None else list(map(values.__getitem__, picked)),
             table=None if self.table is None else self.table.take(pa.array(indices)),
             type=self.type,
-            timestamps=None if self.timestamps is None else self.timestamps[indices],
-            keys=None if self.keys is None else list(map(self.keys.__getitem__, indices.tolist())),
+            timestamps=None if derived or self._timestamps is None else self._timestamps[indices],
+            time_column=self.time_column,
+            keys=None if keys is None else list(map(keys.__getitem__, picked)),
             ordered=self.ordered,
         )  # fmt: skip
 
-    def objects(self, indices: npt.NDArray[Any]) -> list[Any]:
+    def objects(self, indices: Indices) -> list[Any]:
         """The elements at these places as Python objects; nothing is kept."""
         if self._values is not None:
             return list(map(self._values.__getitem__, indices.tolist()))
@@ -102,14 +134,18 @@ class Batch:
 
     def slice(self, start: int, stop: int) -> Batch:
         return Batch(
-            stop - start, self.positions[start:stop], self.splits[start:stop], self.sequence[start:stop],
+            stop - start,
+            self.positions if isinstance(self.positions, int) else self.positions[start:stop],
+            self.splits if isinstance(self.splits, int) else self.splits[start:stop],
+            self.sequence[start:stop],
             values=None if self._values is None else self._values[start:stop],
             table=None if self.table is None else self.table.slice(start, stop - start),
             type=self.type,
-            timestamps=None if self.timestamps is None else self.timestamps[start:stop],
+            timestamps=None if self._timestamps is None else self._timestamps[start:stop],
+            time_column=self.time_column,
             keys=None if self.keys is None else self.keys[start:stop],
             ordered=self.ordered,
-        )  # fmt: skip
+        )
 
     def in_order(self) -> Batch:
         """The same elements sorted by their place; costs nothing where they are sorted already."""
@@ -125,32 +161,45 @@ class Batch:
             yield self.slice(start, min(self.size, start + rows))
 
 
-NO_TIMESTAMP_MS = -(2**63)
-EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)
+def pick(numbers: Longs | int, indices: Indices) -> Longs | int:
+    return numbers if isinstance(numbers, int) else numbers[indices]
+
+
+def spread(numbers: Longs | int, size: int) -> Longs:
+    """One number an element."""
+    return np.full(size, numbers, dtype=np.int64) if isinstance(numbers, int) else numbers
+
+
+def column_ms(column: pa.Array) -> Longs:
+    """A column of integers (ms) or of Arrow timestamps as int64 ms."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def empty_batch(type: TypeInformation | None) -> Batch:
-    return Batch(0, EMPTY_LONGS, EMPTY_LONGS, EMPTY_LONGS, values=[], type=type)
+    return Batch(0, 0, 0, EMPTY_LONGS, values=[], type=type)
 
 
-def sort_order(batch: Batch) -> npt.NDArray[np.int64] | None:
+def sort_order(batch: Batch) -> Longs | None:
     """The stable order by place, or None where the batch is in order already."""
-    positions, splits, sequence = batch.positions, batch.splits, batch.sequence
     if batch.size < 2:
         return None
-    ahead = positions[1:] > positions[:-1]
-    if not ahead.all():
-        same = positions[1:] == positions[:-1]
-        later = (splits[1:] > splits[:-1]) | ((splits[1:] == splits[:-1]) & (sequence[1:] >= sequence[:-1]))
-        if (ahead | (same & later)).all():
+    positions, splits, sequence = batch.positions, batch.splits, batch.sequence
+    if isinstance(splits, int) and isinstance(positions, int):
+        return None if (sequence[1:] >= sequence[:-1]).all() else np.argsort(sequence, kind="stable")
+    if isinstance(splits, int):
+        # Within one split the watermark never goes back, so the sequence alone tells the order of its elements.
+        if (sequence[1:] >= sequence[:-1]).all() and (positions[1:] >= positions[:-1]).all():  # type: ignore[index]
             return None
-        return np.lexsort((sequence, splits, positions))
-    return None
-
-
-def timestamps_of(batch: Batch) -> Longs:
-    """Timestamps in int ms; elements without one count as having the smallest."""
-    return np.full(batch.size, NO_TIMESTAMP_MS) if batch.timestamps is None else batch.timestamps
+        return np.lexsort((sequence, spread(positions, batch.size)))
+    positions = spread(positions, batch.size)
+    ahead = positions[1:] > positions[:-1]
+    same = positions[1:] == positions[:-1]
+    later = (splits[1:] > splits[:-1]) | ((splits[1:] == splits[:-1]) & (sequence[1:] >= sequence[:-1]))
+    if (ahead | (same & later)).all():
+        return None
+    return np.lexsort((sequence, splits, positions))
 
 
 def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
@@ -162,17 +211,30 @@ def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
         only.ordered = False
         return only
     columns = all(b.table is not None for b in batches)
-    keys = [k for b in batches for k in (b.keys or ())] if batches[0].keys is not None else None
-    timed = any(b.timestamps is not None for b in batches)
+    derived = columns and all(b.time_column is not None for b in batches)
+    timed = not derived and any(b.timestamps is not None for b in batches)
     return Batch(
         sum(b.size for b in batches),
-        np.concatenate([b.positions for b in batches]),
-        np.concatenate([b.splits for b in batches]),
+        _join([b.positions for b in batches], batches),
+        _join([b.splits for b in batches], batches),
         np.concatenate([b.sequence for b in batches]),
         values=None if columns else [v for b in batches for v in b.values],
         table=pa.concat_batches([b.table for b in batches]) if columns else None,
         type=batches[0].type,
-        timestamps=np.concatenate([timestamps_of(b) for b in batches]) if timed else None,
-        keys=keys,
+        timestamps=np.concatenate([_timestamps(b) for b in batches]) if timed else None,
+        time_column=batches[0].time_column if derived else None,
+        keys=[k for b in batches for k in (b.keys or ())] if batches[0].keys is not None else None,
         ordered=False,
     )
+
+
+def _join(parts: list[Longs | int], batches: Sequence[Batch]) -> Longs | int:
+    first = parts[0]
+    if isinstance(first, int) and all(isinstance(p, int) and p == first for p in parts):
+        return first
+    return np.concatenate([spread(p, b.size) for p, b in zip(parts, batches, strict=True)])
+
+
+def _timestamps(batch: Batch) -> Longs:
+    """Timestamps in int ms; elements without one count as having the smallest."""
+    return np.full(batch.size, NO_TIMESTAMP_MS) if batch.timestamps is None else batch.timestamps

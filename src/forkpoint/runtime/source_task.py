@@ -50,10 +50,9 @@ class SourceTask:
         size = elements.num_rows if isinstance(elements, pa.RecordBatch) else len(elements)
         self.sequence[place] = start + size
         self.records[operator.uid] = self.records.get(operator.uid, 0) + size
-        zeros = np.zeros(size, dtype=np.int64)
         columns = isinstance(elements, pa.RecordBatch)
         batch = Batch(
-            size, zeros, zeros, np.arange(start, start + size),
+            size, 0, 0, np.arange(start, start + size),
             table=elements if columns else None, values=None if columns else elements, type=operator.output_type,
         )  # fmt: skip
         self._emit(operator, self._stamped(operator, batch, split, piece), Piece(operator.id, split, piece))

@@ -10,7 +10,7 @@ import numpy as np
 
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.transformations import KeyBy, Rebalance, SinkSpec
-from forkpoint.runtime.batch import Batch, concat, empty_batch
+from forkpoint.runtime.batch import Batch, concat, empty_batch, spread
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import Changes as ChangesPart
 from forkpoint.runtime.epoch import EpochContext, JobSpec, Snapshot
@@ -106,8 +106,11 @@ class StageTask:
     def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
         """Complete the running watermark of a piece with what its split had before, and number the split."""
         before = splits.pieces[piece.split, piece.piece]
-        batch.positions = np.maximum(batch.positions, 2 * before + 1)
-        batch.splits = np.full(batch.size, (rank << _SPLIT_SHIFT) + splits.order[piece.split])
+        batch.positions = (
+            max(batch.positions, 2 * before + 1) if isinstance(batch.positions, int)
+            else np.maximum(batch.positions, 2 * before + 1)
+        )  # fmt: skip
+        batch.splits = (rank << _SPLIT_SHIFT) + splits.order[piece.split]
 
     def _inputs(self, operator: Operator, batches: dict[int, list[Batch]]) -> list[Batch]:
         ordinals = range(max(e.ordinal for e in operator.inputs) + 1)
@@ -142,7 +145,7 @@ class StageTask:
             case Rebalance(by="element"):
                 targets = batch.sequence % parallelism
             case _:
-                targets = batch.splits % parallelism
+                targets = spread(batch.splits, batch.size) % parallelism
         for target, part in route(batch, targets, parallelism):
             for block in part.blocks(_CHUNK_ROWS):
                 self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), encode_chunk(block, None)))

@@ -47,6 +47,10 @@ class Window:
     start: int
     end: int
 
+    def at_one(self, position: int) -> int:
+        """The watermark that an element or timer firing at this position sees."""
+        return min(max((position - 1) >> 1, self.start), self.end)
+
     def at(self, positions: Longs) -> Longs:
         """The watermark that elements or timer firings at these positions see."""
         return np.clip((positions - 1) >> 1, self.start, self.end)

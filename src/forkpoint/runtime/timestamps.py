@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from forkpoint.errors import GraphError
 from forkpoint.functions import WatermarkStrategy
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
+from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, column_ms
 from forkpoint.runtime.operators.base import user_error
 from forkpoint.runtime.time import MIN_MS, element_positions
 
@@ -30,11 +30,11 @@ class PieceClock:
     def stamp(self, batch: Batch) -> Batch:
         """Set the batch's timestamps and positions."""
         self.count += batch.size
-        if self._assign is not None:
-            batch.timestamps = self._timestamps(batch)
+        if self._assign is not None or self._column is not None:
+            self._assign_timestamps(batch)
         stamps = batch.timestamps
         if self._bound_ms is None or stamps is None or not batch.size:
-            batch.positions = np.full(batch.size, 2 * self.watermark_ms + 1)
+            batch.positions = 2 * self.watermark_ms + 1
             return batch
         # The watermark behind each element, as Flink's bounded out-of-orderness: max - bound - 1.
         behind = np.maximum.accumulate(np.maximum(stamps, MIN_MS + self._bound_ms + 1)) - (self._bound_ms + 1)
@@ -46,19 +46,19 @@ class PieceClock:
         batch.positions = element_positions(before)
         return batch
 
-    def _timestamps(self, batch: Batch) -> Longs:
+    def _assign_timestamps(self, batch: Batch) -> None:
         if self._column is not None and batch.table is not None:
             column = batch.table.column(batch.table.schema.get_field_index(self._column))
             if not column.null_count:
-                if pa.types.is_timestamp(column.type):
-                    return np.asarray(column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64()))
-                return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+                batch.stamp(column_ms(column), self._column)
+                return
         before = batch.timestamps
         records = [NO_TIMESTAMP_MS] * batch.size if before is None else before.tolist()
         out: list[Any] = []
-        assert self._assign is not None
+        if self._assign is None:
+            raise GraphError(f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first")
         try:
             out.extend(map(self._assign, batch.values, records))
-            return np.array(out, dtype=np.int64)
+            batch.stamp(np.array(out, dtype=np.int64), None)
         except Exception as error:
             raise user_error(self._uid, error, batch.values[min(len(out), batch.size - 1)]) from error

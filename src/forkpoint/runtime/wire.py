@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
-import numpy as np
 import pyarrow as pa
 
 from forkpoint.graph.job import InEdge
@@ -55,7 +54,8 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
         _squeeze(batch.positions),
         _squeeze(batch.splits),
         batch.sequence,
-        None if batch.timestamps is None else _squeeze(batch.timestamps),
+        None if table is not None and batch.time_column is not None else batch.timestamps,
+        batch.time_column if table is not None else None,
         None if piece is None else (piece.origin, piece.split, piece.piece),
         batch.ordered,
     )
@@ -68,16 +68,17 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
 
 
 def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
-    (size, positions, splits, sequence, timestamps, piece, ordered), table, values, keys = pickle.loads(blob)  # noqa: S301
+    (size, positions, splits, sequence, timestamps, time_column, piece, ordered), table, values, keys = pickle.loads(blob)
     batch = Batch(
         size,
-        _spread(positions, size),
-        _spread(splits, size),
+        positions,
+        splits,
         sequence,
         values=values,
         table=None if table is None else _read_table(table, edge),
         type=edge.type,
-        timestamps=None if timestamps is None else _spread(timestamps, size),
+        timestamps=timestamps,
+        time_column=time_column,
         keys=keys,
         ordered=ordered,
     )
@@ -89,15 +90,11 @@ def _read_table(blob: bytes, edge: InEdge) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.py_buffer(blob), edge.type.arrow_schema)
 
 
-def _squeeze(numbers: Longs) -> Longs | int:
+def _squeeze(numbers: Longs | int) -> Longs | int:
     """One number in place of many equal ones (streams without time, chunks of one split)."""
-    if len(numbers) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+    if not isinstance(numbers, int) and len(numbers) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
         return int(numbers[0])
     return numbers
-
-
-def _spread(numbers: Longs | int, size: int) -> Longs:
-    return np.full(size, numbers, dtype=np.int64) if isinstance(numbers, int) else numbers
 
 
 def progress_rows(progress: list[SplitProgress], targets: Iterable[int]) -> list[ChunkRow]:

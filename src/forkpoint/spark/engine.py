@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from forkpoint.spark.executor import SparkExecutor
 from forkpoint.spark.session import get_session
 
+DEFAULT_INTERVAL_MS = 100
 
-def make_spark_executor() -> SparkExecutor:
-    """An executor on the active SparkSession, or on a new one with forkpoint's settings."""
-    return SparkExecutor(get_session())
+
+def make_spark_executor(interval_ms: int | None) -> tuple[SparkExecutor, int]:
+    """An executor on the active SparkSession, or on a new one with forkpoint's settings, and its default parallelism."""
+    executor = SparkExecutor(get_session(), timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
+    return executor, executor.session.sparkContext.defaultParallelism

@@ -47,6 +47,8 @@ OWN_SETTINGS: Mapping[str, str] = {
     # Loopback TCP costs 40 ms more for each Python stage.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
+    # How long a cancelled task may go on before its worker is killed; until then it holds a core.
+    "spark.python.task.killTimeout": "500ms",
     "spark.scheduler.allocation.file": (_HERE / "pools.xml").as_uri(),
     "spark.scheduler.mode": "FAIR",
     # Subtasks belong where their local store is (see exchange), not where most of an epoch's input happens to be.

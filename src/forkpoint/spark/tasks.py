@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from forkpoint.runtime.epoch import EpochContext, JobSpec
+from forkpoint.runtime.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.rows import COMMIT_EDGE, ChunkRow, pair_batch
 from forkpoint.types import dumps
@@ -64,13 +65,17 @@ class JobHandle:
 
     def open(self) -> Job:
         """The job in this process, unpickled at the first call."""
-        job = _jobs.get(self.token)
+        job = _jobs.pop(self.token, None)
         if job is None:
+            collecting = gc.isenabled()
             path, pickled = pickle.loads(self.payload.value)
+            if not collecting:
+                gc.disable()  # PySpark turns the collector on whenever it has read a broadcast
             extend_import_path(path)
             job = pickle.loads(pickled)
-            _jobs.clear()
-            _jobs[self.token] = job
+            while len(_jobs) >= _MAX_JOBS:
+                drop_worker(_jobs.pop(next(iter(_jobs))).spec.run)
+        _jobs[self.token] = job  # behind those that were used before it
         return job
 
 
@@ -152,6 +157,8 @@ def extend_import_path(path: Sequence[str]) -> None:
     sys.path.extend(entry for entry in path if entry not in known and os.path.exists(entry))
 
 
+# Jobs of one session that run side by side share its workers; ended runs fall out at the front.
+_MAX_JOBS = 4
 _jobs: dict[str, Job] = {}
 _decode_context = msgspec.json.Decoder(EpochContext).decode
 
@@ -175,7 +182,7 @@ def _task(where: str) -> Iterator[None]:
     except (GeneratorExit, KeyboardInterrupt, TaskFailure):
         raise
     except BaseException as error:
-        raise pack_failure(error, where) from error
+        raise pack_failure(error, where) from None
     finally:
         if collecting:
             gc.enable()

@@ -3,6 +3,9 @@
 Entries are in the default column family. The column family "state" has one row: loading or ready, the version, and
 the loader's token; it is written in the same batch as the entries. The write-ahead log is not synced: it survives
 the process.
+
+RocksDB's background threads serve all databases of a process and do not survive a fork, so a process forked from one
+that has used RocksDB cannot use it. Spark's worker processes are forked from a daemon that uses no store.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ _STATE = struct.Struct(">BQ16s")
 _STATE_KEY = b"state"
 _NOTHING = Changes([], [])
 _PAGE = 2048  # entries that a scan takes while it holds the lock
+
+
+_used_by: int | None = None  # the process that started RocksDB's threads, here or before a fork
 
 
 class _State(NamedTuple):
@@ -92,6 +98,13 @@ class _RocksHandle(Handle):
                 raise self.damaged(e) from e
 
     def _open(self) -> None:
+        global _used_by
+        if _used_by not in (None, os.getpid()):
+            raise StorageError(
+                f"local store {self.path}: this process was forked from one that has used RocksDB (pid {_used_by}); "
+                "start it anew (spawn) or use the lmdb store"
+            )
+        _used_by = os.getpid()
         os.makedirs(self.path, exist_ok=True)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)

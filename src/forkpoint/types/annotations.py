@@ -22,7 +22,7 @@ from forkpoint.types.row import Row
 from forkpoint.types.scalars import EnumType, scalar
 from forkpoint.types.wire import type_name
 
-Instant = Annotated[datetime.datetime, Meta(tz=True)]
+Instant = Annotated[datetime.datetime, scalar("instant")]
 """Annotation of an aware datetime; it is kept, and comes back, in UTC. Plain ``datetime`` stands for a naive one."""
 
 _SCALARS: dict[Any, str] = {
@@ -83,6 +83,7 @@ def type_of(annotation: Any) -> TypeInformation:
     try:
         of.decode  # noqa: B018 - msgspec's refusals belong here, not to the first value
         of.arrow_type  # noqa: B018
+        hash(of)  # describes it, defaults included
     except (TypeError, ValueError) as error:
         raise TypeNotSupported(f"{annotation!r} has no durable encoding: {error}; {_GENERAL_HINT}") from error
     return of

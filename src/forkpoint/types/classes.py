@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import typing
 from collections.abc import Callable, Iterator
@@ -84,12 +85,23 @@ def _guard(cls: type) -> Iterator[None]:
 
 def _hints(cls: type) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(cls, include_extras=True)
+        return typing.get_type_hints(cls, None, _locals_around(cls), include_extras=True)
     except NameError as error:
         raise TypeNotSupported(
             f"an annotation of {type_name(cls)} cannot be resolved: {error}; define at module level what it names, "
             "and import it outside `if TYPE_CHECKING`"
         ) from error
+
+
+def _locals_around(cls: type) -> dict[str, Any] | None:
+    """The local names of the running function that defined the class, for annotations that are text."""
+    function, inside, _ = cls.__qualname__.rpartition(".<locals>.")
+    frame = sys._getframe() if inside else None
+    while frame is not None:
+        if frame.f_code.co_qualname == function and frame.f_globals.get("__name__") == cls.__module__:
+            return frame.f_locals
+        frame = frame.f_back
+    return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import MsgspecError
+
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
@@ -28,7 +30,7 @@ def from_description(description: JsonObject) -> TypeInformation:
     """
     try:
         return _make(description)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, MsgspecError) as error:
         raise TypeNotSupported(f"not the description of a type ({error!r}): {description!r:.200}") from error
 
 

@@ -226,6 +226,8 @@ class TypeInformation(ABC):
     def _misfit(self, values: list[Any], cause: BaseException) -> TypeNotSupported:
         """Find the first value that is to blame."""
         for value in values:
+            if value is None and not self.nullable:
+                return self.encode_error(value, TypeError(_NO_NONE))
             try:
                 failed = self._to_array([value]).null_count > 0 and not self.nullable
             except Exception as error:

@@ -387,8 +387,10 @@ def _describe_default(of: TypeInformation, value: Any) -> Any:
     if value is None or (exact and kind in _JSON_KINDS):
         return value
     try:
-        return {"msgpack": base64.b64encode(of.encode(value)).decode()}
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        data = of.encode(value)
+        of.decode(data)  # msgspec does not check what it encodes, and the description must be readable
+        return {"msgpack": base64.b64encode(data).decode()}
+    except (TypeError, ValueError, AttributeError, OverflowError, msgspec.MsgspecError) as error:
         raise of.encode_error(value, error) from error
 
 

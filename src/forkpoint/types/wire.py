@@ -6,6 +6,7 @@ in one C call; where it is not, a type adds ``lower`` (value → wire value) and
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from msgspec import msgpack
+from msgspec import Meta, msgpack
 
 from forkpoint.errors import TypeNotSupported
 
@@ -51,6 +52,17 @@ def _foreign(value: Any) -> Any:
 
 
 pack: Callable[[Any], bytes] = msgpack.Encoder(order="deterministic", uuid_format="bytes", enc_hook=_foreign).encode
+
+_META = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title", "description",
+         "examples", "extra_json_schema", "extra")  # fmt: skip
+
+
+def _meta(values: dict[str, Any]) -> Meta:
+    return Meta(**values)
+
+
+# msgspec gives Meta no pickle support, and a class whose annotations mention one could not be sent to a worker.
+copyreg.pickle(Meta, lambda meta: (_meta, ({name: getattr(meta, name) for name in _META},)))
 
 _LOCK = threading.RLock()
 _CACHE = "__msgspec_cache__"

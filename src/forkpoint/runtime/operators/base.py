@@ -97,6 +97,8 @@ class Context(RuntimeContext):
 
 def split_sides(batch: Batch) -> Outputs:
     """Part ``(tag, value)`` pairs from the elements of the main output."""
+    if not OutputTag.used:
+        return Outputs(batch)
     values = batch.values
     if tuple not in set(map(type, values)):
         return Outputs(batch)

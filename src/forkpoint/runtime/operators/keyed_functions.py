@@ -10,11 +10,11 @@ import numpy as np
 
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.batch import Batch, pick
 from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
-from forkpoint.runtime.operators.keyed_process import BLOCK_ROWS
+from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.types import TypeInformation
 
 STATE_NAME = "state"
@@ -37,7 +37,7 @@ class _OneValue:
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         """One output an element."""
         return Batch(
-            batch.size, batch.positions[order], batch.splits[order], batch.sequence[order],
+            batch.size, pick(batch.positions, order), pick(batch.splits, order), batch.sequence[order],
             values=out, type=self._type, ordered=False,
             timestamps=None if batch.timestamps is None else batch.timestamps[order],
         )  # fmt: skip
@@ -48,21 +48,14 @@ class _OneValue:
         backend, state, run_key = self._backend, self._state, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
         out: list[Any] = []
-        starts, count = groups.starts.tolist(), len(groups.keys)
-        key, k = 0, 0
+        k = 0
         try:
-            while key < count:
-                stop = key + 1
-                limit = starts[key] + BLOCK_ROWS
-                while stop < count and starts[stop + 1] <= limit:
-                    stop += 1
-                base = starts[key]
-                values = batch.objects(groups.order[base : starts[stop]])
-                for k in range(key, stop):
+            for first, last, values, starts in key_blocks(batch, groups):
+                base = starts[first]
+                for k in range(first, last):
                     state.enter(k)
                     state.update(run_key(values, starts[k] - base, starts[k + 1] - base, state.value(), out))
                     state.leave(k)
-                key = stop
         except Exception as error:
             done = self._done(out)
             value = batch.objects(groups.order[done : done + 1])[0]

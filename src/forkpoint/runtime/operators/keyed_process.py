@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from forkpoint.functions import KeyedProcessFunction, TimeDomain, declared_states
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
+from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs, pick, spread
 from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
@@ -17,56 +19,12 @@ from forkpoint.runtime.timers import Timers, to_flink_ms
 BLOCK_ROWS = 65_536
 
 
-class ElementContext(KeyedProcessFunction.Context):
-    """What ``process_element`` sees. One object for the whole epoch; ``index`` moves with the element."""
-
-    __slots__ = ("backend", "index", "timers", "timestamps")
-
-    def __init__(self, backend: KeyedBackend, timers: Timers) -> None:
-        self.backend = backend
-        self.timers = timers
-        self.index = 0
-        self.timestamps: Longs | None = None
-
-    def get_current_key(self) -> Any:
-        return self.backend.current_key
-
-    def timer_service(self) -> Timers:
-        return self.timers
-
-    def timestamp(self) -> int | None:
-        if self.timestamps is None:
-            return None
-        stamp = int(self.timestamps[self.index])
-        return None if stamp == NO_TIMESTAMP_MS else stamp
-
-
-class TimerContext(KeyedProcessFunction.OnTimerContext):
-    """What ``on_timer`` sees."""
-
-    __slots__ = ("backend", "domain", "time_ms", "timers")
-
-    def __init__(self, backend: KeyedBackend, timers: Timers) -> None:
-        self.backend = backend
-        self.timers = timers
-        self.time_ms = 0
-        self.domain = TimeDomain.EVENT_TIME
-
-    def get_current_key(self) -> Any:
-        return self.backend.current_key
-
-    def timer_service(self) -> Timers:
-        return self.timers
-
-    def timestamp(self) -> int:
-        return to_flink_ms(self.time_ms)
-
-    def time_domain(self) -> TimeDomain:
-        return self.domain
-
-
 class Emission:
-    """Where each output came from: elements in key order, with timer firings between them."""
+    """Where each output came from: elements in key order, with timer firings between them.
+
+    ``ends`` has an entry for each element and each firing: how many outputs there were behind it. So it also tells
+    which element is being processed, which saves writing that down for each.
+    """
 
     __slots__ = ("ends", "firings", "values")
 
@@ -75,21 +33,96 @@ class Emission:
         self.ends: list[int] = []
         self.firings: list[tuple[int, int, int, int]] = []  # index among the ends, position, sequence, timestamp
 
-    def batch(self, inputs: Batch, order: np.ndarray, type: Any) -> Batch:
+    @property
+    def element(self) -> int:
+        """How many elements are done: the index, in key order, of the one at hand."""
+        return len(self.ends) - len(self.firings)
+
+    def batch(self, inputs: Batch, order: Longs, type: Any) -> Batch:
         counts = np.diff(np.array(self.ends, dtype=np.int64), prepend=0)
-        positions, splits, sequence = inputs.positions[order], inputs.splits[order], inputs.sequence[order]
+        positions, splits, sequence = pick(inputs.positions, order), pick(inputs.splits, order), inputs.sequence[order]
         timestamps = None if inputs.timestamps is None else inputs.timestamps[order]
         if self.firings:
             # np.insert takes indices of the array without the inserted rows.
             at = np.array([f[0] - n for n, f in enumerate(self.firings)])
-            positions = np.insert(positions, at, [f[1] for f in self.firings])
-            splits = np.insert(splits, at, -1)
+            positions = np.insert(spread(positions, len(order)), at, [f[1] for f in self.firings])
+            splits = np.insert(spread(splits, len(order)), at, -1)
             sequence = np.insert(sequence, at, [f[2] for f in self.firings])
             if timestamps is None:
                 timestamps = np.full(len(order), NO_TIMESTAMP_MS)
             timestamps = np.insert(timestamps, at, [f[3] for f in self.firings])
-        every = Batch(len(positions), positions, splits, sequence, values=[], timestamps=timestamps, ordered=False)
+        every = Batch(len(sequence), positions, splits, sequence, values=[], timestamps=timestamps, ordered=False)
         return every.expand(self.values, counts, type)
+
+
+class Moment:
+    """What contexts ask of the element or timer at hand; worked out only then."""
+
+    __slots__ = ("emission", "fired_at", "order", "positions", "timestamps", "window")
+
+    def __init__(self, batch: Batch, order: Longs, window: Window, emission: Emission) -> None:
+        self.positions = batch.positions
+        self.timestamps = batch.timestamps
+        self.order = order
+        self.window = window
+        self.emission = emission
+        self.fired_at: int | None = None  # the watermark while a timer fires
+
+    def watermark(self) -> int:
+        if self.fired_at is not None:
+            return self.fired_at
+        element = self.emission.element
+        if element >= len(self.order):
+            return self.window.before
+        position = self.positions if isinstance(self.positions, int) else int(self.positions[self.order[element]])
+        return self.window.at_one(position)
+
+    def timestamp(self) -> int | None:
+        if self.timestamps is None:
+            return None
+        stamp = int(self.timestamps[self.order[self.emission.element]])
+        return None if stamp == NO_TIMESTAMP_MS else stamp
+
+
+class ElementContext(KeyedProcessFunction.Context):
+    """What ``process_element`` sees. One object for the whole epoch."""
+
+    def __init__(self, backend: KeyedBackend, timers: Timers) -> None:
+        self._backend = backend
+        self._timers = timers
+        self.moment: Moment | None = None
+
+    def get_current_key(self) -> Any:
+        return self._backend.current_key
+
+    def timer_service(self) -> Timers:
+        return self._timers
+
+    def timestamp(self) -> int | None:
+        assert self.moment is not None
+        return self.moment.timestamp()
+
+
+class TimerContext(KeyedProcessFunction.OnTimerContext):
+    """What ``on_timer`` sees."""
+
+    def __init__(self, backend: KeyedBackend, timers: Timers) -> None:
+        self._backend = backend
+        self._timers = timers
+        self.time_ms = 0
+        self.domain = TimeDomain.EVENT_TIME
+
+    def get_current_key(self) -> Any:
+        return self._backend.current_key
+
+    def timer_service(self) -> Timers:
+        return self._timers
+
+    def timestamp(self) -> int:
+        return to_flink_ms(self.time_ms)
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
 
 
 class KeyedProcess:
@@ -106,7 +139,6 @@ class KeyedProcess:
         for attribute, descriptor in declared_states(fn).items():
             fn.__dict__[attribute] = backend.get(descriptor)
         fn.open(Context(info, backend))
-        self._has_timer_method = type(fn).on_timer is not KeyedProcessFunction.on_timer
         self._element_context = ElementContext(backend, self._timers)
         self._timer_context = TimerContext(backend, self._timers)
         self._next_timer: int | None = None
@@ -120,90 +152,68 @@ class KeyedProcess:
         if due:
             known = set(map(backend.key_type.encode, keys))
             keys = keys + [backend.key_type.decode(k) for k in due if k not in known]
-        backend.begin(keys, epoch.processing_time_ms, lambda: self._watermark)
-        timers.watermark = lambda: self._watermark
         emission = Emission()
-        self._element_context.timestamps = batch.timestamps
-        self._window, self._positions, self._fired_at = window, batch.positions, None
+        moment = Moment(batch, groups.order, window, emission)
+        self._element_context.moment = self._moment = moment
+        timers.watermark = moment.watermark
+        backend.begin(keys, epoch.processing_time_ms, moment.watermark)
         self._run_keys(batch, groups, window, emission)
         self._run_timers_only(range(len(groups.keys), len(keys)), window, emission)
         self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)
         return split_sides(emission.batch(batch, groups.order, self._type))
 
-    # The watermark is asked for rarely, so it is worked out only then.
-    _window: Window
-    _positions: Longs
-    _fired_at: int | None = None
-
-    @property
-    def _watermark(self) -> int:
-        if self._fired_at is not None:
-            return self._fired_at
-        index = self._element_context.index
-        return int(self._window.at(self._positions[index : index + 1])[0]) if len(self._positions) else self._window.before
-
     def _run_keys(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         backend, timers, context = self._backend, self._timers, self._element_context
         process, extend, mark, out = self._fn.process_element, emission.values.extend, emission.ends.append, emission.values
-        starts = groups.starts.tolist()
-        value: Any = None
-        key = 0
         try:
-            while key < len(groups.keys):
-                # Elements become objects block by block, so that few of them exist at a time.
-                stop = key + 1
-                limit = starts[key] + BLOCK_ROWS
-                while stop < len(groups.keys) and starts[stop + 1] <= limit:
-                    stop += 1
-                base = starts[key]
-                indices = groups.order[base : starts[stop]]
-                values, places = batch.objects(indices), indices.tolist()
-                for k in range(key, stop):
+            for first, last, values, starts in key_blocks(batch, groups):
+                for k in range(first, last):
                     backend.enter(k)
                     timers.enter(k)
-                    first, last = starts[k] - base, starts[k + 1] - base
+                    elements = values[starts[k] - starts[first] : starts[k + 1] - starts[first]]
                     if timers.processing.heap:
-                        self._fired_at = window.before
-                        self._fire_processing(emission, k)
-                        self._fired_at = None
+                        self._fire_processing(window, emission, k)
                     heap = timers.event.heap
-                    before = window.before
-                    for i in range(first, last):
-                        context.index = places[i]
-                        value = values[i]
-                        if heap:
-                            now = self._watermark
-                            if now > before:
-                                self._advance(before, now, emission, k)
-                                before = now
-                                context.index = places[i]
-                            out_of_element = process(value, context)
-                            if out_of_element is not None:
-                                extend(out_of_element)
+                    if not heap:
+                        # Nothing can fire until an element registers a timer.
+                        done = 0
+                        for results in map(process, elements, repeat(context)):
+                            if results is not None:
+                                extend(results)
+                            if heap:
+                                done = emission.element + 1 - starts[k]
+                                break
                             mark(len(out))
+                        else:
+                            backend.leave()
                             continue
-                        out_of_element = process(value, context)
-                        if out_of_element is not None:
-                            extend(out_of_element)
+                        before = max(window.before, self._moment.watermark())
                         mark(len(out))
-                        if heap:  # this element registered the first one: it fires once the watermark moves on from here
-                            before = max(before, self._watermark)
-                    if heap:
-                        before = max(before, self._watermark) if last > first else before
-                        self._advance(before, window.end, emission, k)
+                        elements = elements[done:]
+                    else:
+                        before = window.before
+                    for value in elements:
+                        now = self._moment.watermark()
+                        if now > before:
+                            self._advance(before, now, emission, k)
+                            before = now
+                        results = process(value, context)
+                        if results is not None:
+                            extend(results)
+                        mark(len(out))
+                    self._advance(before, window.end, emission, k)
                     backend.leave()
-                key = stop
         except Exception as error:
-            raise user_error(self._uid, error, value, backend.current_key, keyed=True) from error
+            element = emission.element
+            value = batch.objects(groups.order[element : element + 1])
+            raise user_error(self._uid, error, value[0] if value else None, backend.current_key, keyed=True) from error
 
     def _run_timers_only(self, indices: range, window: Window, emission: Emission) -> None:
         for k in indices:
             self._backend.enter(k)
             self._timers.enter(k)
-            self._fired_at = window.before
-            self._fire_processing(emission, k)
+            self._fire_processing(window, emission, k)
             self._advance(window.before, window.end, emission, k)
-            self._fired_at = None
             self._backend.leave()
 
     def _advance(self, before: int, now: int, emission: Emission, key: int) -> None:
@@ -212,27 +222,28 @@ class KeyedProcess:
             return
         while (timer := self._timers.event.pop(now)) is not None:
             fires_at = max(timer[0], before + 1)
-            self._fired_at = fires_at
-            self._fire(timer[0], TimeDomain.EVENT_TIME, timer_position(fires_at), emission, key)
-        self._fired_at = None
+            self._fire(timer[0], TimeDomain.EVENT_TIME, fires_at, timer_position(fires_at), emission, key)
 
-    def _fire_processing(self, emission: Emission, key: int) -> None:
+    def _fire_processing(self, window: Window, emission: Emission, key: int) -> None:
+        """Processing time moved on before the epoch's first element."""
         while (timer := self._timers.processing.pop(self._backend.processing_time_ms)) is not None:
-            position = timer_position(self._fired_at if self._fired_at is not None else 0)
-            self._fire(timer[0], TimeDomain.PROCESSING_TIME, position, emission, key)
+            self._fire(timer[0], TimeDomain.PROCESSING_TIME, window.before, timer_position(window.before), emission, key)
 
-    def _fire(self, time_ms: int, domain: TimeDomain, position: int, emission: Emission, key: int) -> None:
+    def _fire(
+        self, time_ms: int, domain: TimeDomain, watermark: int, position: int, emission: Emission, key: int
+    ) -> None:
         context = self._timer_context
         context.time_ms, context.domain = time_ms, domain
+        self._moment.fired_at = watermark
         try:
             out = self._fn.on_timer(context.timestamp(), context)
             if out is not None:
                 emission.values.extend(out)
         except Exception as error:
             raise user_error(self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True) from error
-        sequence = hash_of(self._backend.key_bytes[key])
+        self._moment.fired_at = None
         stamp = to_flink_ms(time_ms) if domain is TimeDomain.EVENT_TIME else NO_TIMESTAMP_MS
-        emission.firings.append((len(emission.ends), position, sequence, stamp))
+        emission.firings.append((len(emission.ends), position, order_of(self._backend.key_bytes[key]), stamp))
         emission.ends.append(len(emission.values))
 
     def changes(self) -> ChangeLog:
@@ -253,6 +264,22 @@ class KeyedProcess:
         self._fn.close()
 
 
-def hash_of(key: bytes) -> int:
+def key_blocks(batch: Batch, groups: Groups) -> Iterator[tuple[int, int, list[Any], list[int]]]:
+    """Runs of whole keys: (first key, behind the last key, their elements as objects, all keys' starts).
+
+    Elements become objects block by block, so that few of them exist at a time.
+    """
+    starts = groups.starts.tolist()
+    key, count = 0, len(groups.keys)
+    while key < count:
+        stop = key + 1
+        limit = starts[key] + BLOCK_ROWS
+        while stop < count and starts[stop + 1] <= limit:
+            stop += 1
+        yield key, stop, batch.objects(groups.order[starts[key] : starts[stop]]), starts
+        key = stop
+
+
+def order_of(key: bytes) -> int:
     """A number that orders timer firings of different keys at one time, the same in every attempt."""
     return int.from_bytes(key[-7:], "big")

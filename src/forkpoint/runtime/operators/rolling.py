@@ -52,14 +52,9 @@ class Rolling(Reduce):
         table = _with_first(batch.table, groups, states, self._spec.value_type, self._column, running)
         last = table.take(pa.array(groups.starts[1:] - 1))
         self._state.set_all(self._spec.value_type.from_columns(last.columns))
-        order = groups.order
         return Outputs(
-            Batch(
-                batch.size, batch.positions[order], batch.splits[order], batch.sequence[order],
-                table=table, type=self._spec.value_type, ordered=False,
-                timestamps=None if batch.timestamps is None else batch.timestamps[order],
-            )
-        )  # fmt: skip
+            batch.with_table(table, groups.order, self._spec.value_type)
+        )
 
 
 def segmented_accumulate(

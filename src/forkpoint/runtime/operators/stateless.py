@@ -82,7 +82,7 @@ class ElementContext(ProcessFunction.Context):
         self.index = 0
         self.epoch: Epoch | None = None
         self.timestamps: Longs | None = None
-        self.positions: Longs | None = None
+        self.positions: Longs | int = 0
 
     def timestamp(self) -> int | None:
         if self.timestamps is None or self.timestamps[self.index] == NO_TIMESTAMP_MS:
@@ -98,8 +98,8 @@ class ElementContext(ProcessFunction.Context):
 
     def current_watermark(self) -> int:
         assert self.epoch is not None
-        assert self.positions is not None
-        return to_flink_ms(int(self.epoch.window.at(self.positions[self.index : self.index + 1])[0]))
+        positions = self.positions
+        return to_flink_ms(self.epoch.window.at_one(positions if isinstance(positions, int) else int(positions[self.index])))
 
 
 class Process(_Stateless):

@@ -1,0 +1,153 @@
+"""Which files the state at a manifest is made of: for each key group its snapshot and the changes after it. Pure but
+for reading manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from forkpoint.errors import NotFound, StorageError
+from forkpoint.savepoint.tasks import FileRef
+from forkpoint.snapshot.manifest import ChangesRef, Manifest, SnapshotRef
+
+NOTHING = -1  # the epoch before the first: state begins empty
+
+
+@dataclass(frozen=True)
+class Base:
+    """What key groups ``kg_start`` <= kg < ``kg_stop`` begin from: a snapshot of ``epoch``, or nothing."""
+
+    kg_start: int
+    kg_stop: int
+    epoch: int
+    snapshot: FileRef | None
+
+
+@dataclass(frozen=True)
+class ChangesFile:
+    """The changes of a subtask and stage in an epoch."""
+
+    epoch: int
+    subtask: int
+    kg_start: int
+    kg_stop: int
+    file: FileRef
+
+
+@dataclass(frozen=True)
+class OperatorBase:
+    """What a subtask's operator state begins from: its snapshots of ``epoch``, or nothing."""
+
+    subtask: int
+    epoch: int
+    snapshots: tuple[FileRef, ...]
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """Everything that the state at one manifest is made of; changes in the order they were made."""
+
+    bases: tuple[Base, ...]
+    operators: tuple[OperatorBase, ...]
+    changes: tuple[ChangesFile, ...]
+    entries: int
+
+    def slice(self, kg_start: int, kg_stop: int) -> StateFiles:
+        """What is needed for these key groups, operator state aside."""
+        bases = tuple(
+            Base(max(b.kg_start, kg_start), min(b.kg_stop, kg_stop), b.epoch, b.snapshot)
+            for b in self.bases
+            if b.kg_start < kg_stop and kg_start < b.kg_stop
+        )
+        oldest = min((base.epoch for base in bases), default=NOTHING)
+        changes = tuple(
+            c for c in self.changes if c.epoch > oldest and c.kg_start < kg_stop and kg_start < c.kg_stop
+        )
+        return StateFiles(bases, (), changes, 0)
+
+    def operator_state(self) -> StateFiles:
+        """What is needed for operator state."""
+        epochs = {base.subtask: base.epoch for base in self.operators}
+        changes = tuple(c for c in self.changes if c.epoch > epochs.get(c.subtask, NOTHING))
+        return StateFiles((), self.operators, changes, 0)
+
+
+def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFiles:
+    """The files of the state at a committed manifest. ``load`` reads the manifest of an earlier epoch of the job.
+
+    Raises StorageError if one that is needed is gone.
+    """
+    bases = _bases(manifest)
+    operators = _operator_bases(manifest.snapshots)
+    oldest = min(base.epoch for base in (*bases, *operators))
+    steps = _steps(manifest, oldest, load)
+    known = {base.subtask for base in operators}
+    changed = {ref.subtask for step in steps for ref in step.changes} - known
+    operators += tuple(OperatorBase(subtask, NOTHING, ()) for subtask in sorted(changed))
+    changes = tuple(
+        ChangesFile(step.epoch, ref.subtask, ref.kg_start, ref.kg_stop, _changes_file(step, ref))
+        for step in steps
+        for ref in sorted(step.changes, key=lambda ref: (ref.stage, ref.subtask))
+    )
+    entries = sum(ref.entries for ref in manifest.snapshots) + sum(ref.entries for step in steps for ref in step.changes)
+    return StateFiles(bases, operators, changes, entries)
+
+
+def _steps(manifest: Manifest, oldest: int, load: Callable[[int], Manifest]) -> list[Manifest]:
+    """The manifests after epoch ``oldest``, oldest first; back to where state began if ``oldest`` is NOTHING."""
+    found: list[Manifest] = []
+    step = manifest
+    while step.epoch > oldest:
+        found.append(step)
+        goes_on = step.parent.kind == "checkpoint" and step.parent.job == manifest.job
+        if (step.kind == "start" and not goes_on) or step.epoch - 1 <= oldest:
+            break  # what a job brings in from elsewhere is all in its first snapshots
+        try:
+            step = load(step.epoch - 1)
+        except NotFound as error:
+            raise StorageError(
+                f"job {manifest.job!r}: the state of epoch {manifest.epoch} needs the changes of epoch {step.epoch - 1}, "
+                f"whose manifest is gone ({error}); take a savepoint of a newer epoch"
+            ) from error
+    return found[::-1]
+
+
+def _bases(manifest: Manifest) -> tuple[Base, ...]:
+    """For each key group the newest snapshot that covers it, in ranges."""
+    refs = manifest.snapshots
+    borders = {0, manifest.max_parallelism}
+    borders |= {border for ref in refs for border in (ref.kg_start, ref.kg_stop) if border <= manifest.max_parallelism}
+    cuts = sorted(borders)
+    bases: list[Base] = []
+    for start, stop in zip(cuts, cuts[1:], strict=False):
+        covering = [ref for ref in refs if ref.kg_start <= start and stop <= ref.kg_stop]
+        newest = max(covering, key=lambda ref: ref.epoch, default=None)
+        base = Base(start, stop, NOTHING if newest is None else newest.epoch, None if newest is None else _file(newest))
+        last = bases[-1] if bases else None
+        if last is not None and (last.epoch, last.snapshot) == (base.epoch, base.snapshot):
+            bases[-1] = Base(last.kg_start, stop, base.epoch, base.snapshot)
+        else:
+            bases.append(base)
+    return tuple(bases)
+
+
+def _operator_bases(refs: Sequence[SnapshotRef]) -> tuple[OperatorBase, ...]:
+    """A subtask's operator state is in its newest snapshot; after a restore in one of several of the same epoch."""
+    newest: dict[int, int] = {}
+    for ref in refs:
+        newest[ref.subtask] = max(ref.epoch, newest.get(ref.subtask, NOTHING))
+    return tuple(
+        OperatorBase(
+            subtask, epoch, tuple(_file(ref) for ref in refs if ref.subtask == subtask and ref.epoch == epoch)
+        )
+        for subtask, epoch in sorted(newest.items())
+    )
+
+
+def _file(ref: SnapshotRef) -> FileRef:
+    return FileRef(ref.path, ref.path, None, ref.bytes, ref.checksum)
+
+
+def _changes_file(manifest: Manifest, ref: ChangesRef) -> FileRef:
+    name = ref.path or f"changes of stage {ref.stage}, subtask {ref.subtask} in the manifest of epoch {manifest.epoch}"
+    return FileRef(name, ref.path, ref.inline_data(), ref.bytes, ref.checksum)

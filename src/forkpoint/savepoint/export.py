@@ -1,0 +1,212 @@
+"""From a committed manifest to a savepoint: typed Parquet files that anything can read, and savepoint.json at the end."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from forkpoint.errors import AlreadyExists, StorageError
+from forkpoint.savepoint.chain import StateFiles, state_files
+from forkpoint.savepoint.export_task import ExportSlice, NumberedState, WrittenPart, export_slice
+from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.parquet import PartWriter
+from forkpoint.savepoint.seal import SEAL_FILE, write_seal
+from forkpoint.savepoint.slices import cut_groups
+from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress
+from forkpoint.snapshot.format import checksum
+from forkpoint.snapshot.manifest import MANIFEST, Manifest, Parent, SourcePosition, StateInfo
+from forkpoint.snapshot.paths import SAVEPOINT_FILE, JobPaths, source_file, state_part, timers_part
+from forkpoint.snapshot.savepoint_manifest import (
+    SAVEPOINT,
+    Savepoint,
+    SavepointFile,
+    SavepointOperator,
+    SavepointState,
+    Versions,
+    save_savepoint,
+)
+from forkpoint.snapshot.storage import Storage
+
+_OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[^/]+", re.ASCII)
+_POSITION = "position.json"
+
+
+def export_savepoint(
+    *,
+    storage: Storage,
+    manifest: Manifest,
+    target: Storage,
+    savepoint_id: str,
+    run_tasks: RunTasks,
+    label: str | None = None,
+    note: str | None = None,
+    parent: Parent | None = None,
+    progress: Progress = no_progress,
+    created_ms: int | None = None,
+    code_version: str | None = None,
+    spark_version: str | None = None,
+) -> Savepoint:
+    """Write the state at a committed manifest into the directory ``target`` and return what it holds.
+
+    ``storage`` is the checkpoint storage; the files of the manifest's epoch must stay while this runs. ``run_tasks``
+    runs a function of bytes on each argument, anywhere that both storages' URLs can be opened. ``parent`` is what the
+    run came from (the manifest's, if None). ``progress`` is told tasks done and tasks in all; if it raises, the export
+    ends. Files that an earlier, unfinished export left in ``target`` are removed first.
+
+    The directory is a savepoint only once ``savepoint.json`` is there, which is written last. Raises AlreadyExists if
+    there is one already, StorageError, and SavepointCorrupt if a file of the checkpoint is damaged.
+    """
+    if target.exists(SAVEPOINT_FILE):
+        raise AlreadyExists(f"{target.url} holds a savepoint already; choose another directory, or dispose of it first")
+    remove_partial(target)
+    paths = JobPaths(manifest.job)
+    files = state_files(manifest, lambda epoch: MANIFEST.load(storage, paths.manifest(epoch)))
+    slices = _plan(storage, target, manifest, files)
+    results = export_slice(run_tasks, [planned.task for planned in slices], progress)
+    parts: dict[tuple[str, str], list[SavepointFile]] = {(state.uid, state.name): [] for state in manifest.states}
+    for planned, written in zip(slices, results, strict=True):
+        for part in written:
+            state = planned.states[part.state]
+            parts[state.uid, state.name].append(_file(part))
+    for state in manifest.states:
+        if not parts[state.uid, state.name]:
+            parts[state.uid, state.name].append(_empty_part(target, state, len(slices)))
+    for uid, position in manifest.sources.items():
+        for path, data in source_files(uid, position).items():
+            target.put(path, data)
+    savepoint = Savepoint(
+        id=savepoint_id,
+        job=manifest.job,
+        run=manifest.run,
+        epoch=manifest.epoch,
+        created_ms=time.time_ns() // 1_000_000 if created_ms is None else created_ms,
+        parent=manifest.parent if parent is None else parent,
+        label=label,
+        note=note,
+        drained=manifest.drained,
+        versions=Versions(forkpoint=_version(), python=platform.python_version(), spark=spark_version),
+        code_version=code_version,
+        max_parallelism=manifest.max_parallelism,
+        parallelism=manifest.parallelism,
+        sources=manifest.sources,
+        watermarks=manifest.watermarks,
+        operators=_operators(manifest, parts),
+    )
+    write_seal(target, SAVEPOINT.dump(savepoint))
+    save_savepoint(target, savepoint)
+    return savepoint
+
+
+def remove_partial(target: Storage, directory: str = "") -> list[str]:
+    """Remove what an unfinished export left in a directory, and return its paths; other files stay.
+
+    Raises StorageError if the directory holds a savepoint, which is to be disposed of instead.
+    """
+    head = f"{directory.rstrip('/')}/" if directory else ""
+    if target.exists(f"{head}{SAVEPOINT_FILE}"):
+        raise StorageError(f"{target.url}/{directory} is a savepoint, not an unfinished one; dispose of it instead")
+    found = [path for path in target.list(directory) if is_own_file(path[len(head) :])]
+    for path in found:
+        target.delete(path)
+    return found
+
+
+def is_own_file(path: str) -> bool:
+    """Whether a path, relative to a savepoint's directory, is one that exports write (savepoint.json aside)."""
+    return path == SEAL_FILE or _OWN_FILE.fullmatch(path) is not None
+
+
+def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
+    """The files below ``sources/``: for people and tools; a restore reads the same from savepoint.json."""
+    files = {source_file(uid, f"log-{name}"): text.encode() for name, text in position.spark_log.items()}
+    content = position.model_dump(mode="json", exclude={"spark_log"})
+    return {source_file(uid, _POSITION): json.dumps(content, indent=2).encode(), **files}
+
+
+@dataclass(frozen=True)
+class _Planned:
+    task: ExportSlice
+    states: tuple[StateInfo, ...]
+
+
+def _plan(storage: Storage, target: Storage, manifest: Manifest, files: StateFiles) -> list[_Planned]:
+    ranges = cut_groups(manifest.max_parallelism, manifest.parallelism, files.entries)
+    specs = [(state, StateSpec.of(state.uid, state)) for state in manifest.states]
+    keyed = tuple(state for state, spec in specs if not spec.is_operator_state)
+    operator = tuple(state for state, spec in specs if spec.is_operator_state)
+    planned = []
+    for number, (start, stop) in enumerate(ranges):
+        share = files.entries * (stop - start) // manifest.max_parallelism
+        task = ExportSlice(
+            storage.url, target.url, start, stop, files.slice(start, stop), _numbered(keyed, number, len(ranges)), share
+        )
+        planned.append(_Planned(task, keyed))
+    # Also without such states: entries that no state owns must not be lost in silence.
+    task = ExportSlice(storage.url, target.url, 0, 0, files.operator_state(), _numbered(operator, 0, 1), 0)
+    return [*planned, _Planned(task, operator)]
+
+
+def _numbered(states: Sequence[StateInfo], number: int, slices: int) -> tuple[NumberedState, ...]:
+    return tuple(
+        NumberedState(state.sid, StateSpec.of(state.uid, state), _path(state, number, slices)) for state in states
+    )
+
+
+def _path(state: StateInfo, number: int, slices: int) -> str:
+    """Both time domains' timers share a directory, processing time behind event time."""
+    if state.kind == "timers-event":
+        return timers_part(state.uid, number)
+    if state.kind == "timers-processing":
+        return timers_part(state.uid, slices + number)
+    return state_part(state.uid, state.name, number)
+
+
+def _empty_part(target: Storage, state: StateInfo, slices: int) -> SavepointFile:
+    """A file without rows, so that the columns of a state can be read even while it is empty."""
+    path = _path(state, 0, slices)
+    data = PartWriter(layout_of(StateSpec.of(state.uid, state))).finish()
+    target.put(path, data)
+    return SavepointFile(path=path, entries=0, bytes=len(data), checksum=checksum(data), kg_start=0, kg_stop=0)
+
+
+def _file(part: WrittenPart) -> SavepointFile:
+    return SavepointFile(
+        path=part.path, entries=part.entries, bytes=part.bytes, checksum=part.checksum, kg_start=part.kg_start,
+        kg_stop=part.kg_stop,
+    )  # fmt: skip
+
+
+def _operators(
+    manifest: Manifest, parts: dict[tuple[str, str], list[SavepointFile]]
+) -> list[SavepointOperator]:
+    """Every operator of the graph, and those that are gone from it and whose state is kept."""
+    names = {operator.uid: (operator.name, operator.kind) for operator in manifest.operators}
+    for state in manifest.states:
+        names.setdefault(state.uid, (state.uid, ""))
+    operators = []
+    for uid, (name, kind) in names.items():
+        states = [state for state in manifest.states if state.uid == uid]
+        saved = [_state(state, parts[state.uid, state.name]) for state in states]
+        key_type = next((state.key_type for state in states if state.key_type is not None), None)
+        operators.append(SavepointOperator(uid=uid, name=name, kind=kind, key_type=key_type, states=saved))
+    return operators
+
+
+def _state(state: StateInfo, files: list[SavepointFile]) -> SavepointState:
+    return SavepointState(
+        name=state.name, kind=state.kind, key_type=state.key_type, value_type=state.value_type,
+        namespace_type=state.namespace_type, ttl_ms=state.ttl_ms, fingerprint=state.fingerprint,
+        entries=sum(file.entries for file in files), bytes=sum(file.bytes for file in files), files=files,
+    )  # fmt: skip
+
+
+def _version() -> str:
+    try:
+        return version("forkpoint")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"

@@ -1,0 +1,233 @@
+"""The tasks of an export: from snapshots and changes to Parquet files."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from forkpoint.errors import SavepointCorrupt
+from forkpoint.savepoint.chain import Base, StateFiles
+from forkpoint.savepoint.entries import Codec, codec_of
+from forkpoint.savepoint.layout import StateSpec
+from forkpoint.savepoint.parquet import PartWriter
+from forkpoint.savepoint.slices import steps
+from forkpoint.savepoint.tasks import FileRef, TaskOf, task
+from forkpoint.snapshot.format import checksum
+from forkpoint.snapshot.storage import Storage, open_storage
+from forkpoint.state import OPERATOR_KG, decode_operator_key, sid_of, sid_range, slice_changes
+from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile
+from forkpoint.state.store import Changes
+
+BLOCK_ENTRIES = 65_536
+BLOCK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class NumberedState:
+    """A state, its number in store keys, and where this slice's part of it goes."""
+
+    sid: int
+    spec: StateSpec
+    path: str
+
+
+@dataclass(frozen=True)
+class ExportSlice:
+    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; or all operator state, where they are equal."""
+
+    storage_url: str
+    target_url: str
+    kg_start: int
+    kg_stop: int
+    files: StateFiles
+    states: tuple[NumberedState, ...]
+    entries: int
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """A file that a task wrote. ``state`` counts the slice's states."""
+
+    state: int
+    path: str
+    kg_start: int
+    kg_stop: int
+    entries: int
+    bytes: int
+    checksum: str
+
+
+@task(ExportSlice)
+def _export_slice(slice: ExportSlice) -> list[WrittenPart]:
+    storage, target = open_storage(slice.storage_url), open_storage(slice.target_url)
+    writers = [_StateWriter(state) for state in slice.states]
+    reader = _Reader(storage, slice.files)
+    if slice.kg_start == slice.kg_stop:
+        reader.operator_state().share(writers, OPERATOR_KG, OPERATOR_KG + 1)
+    else:
+        for start, stop in steps(slice.kg_start, slice.kg_stop, slice.entries):
+            reader.keyed(start, stop).share(writers, start, stop)
+    written = []
+    for number, writer in enumerate(writers):
+        if writer.part.rows:
+            data = writer.part.finish()
+            target.put(writer.state.path, data)
+            written.append(
+                WrittenPart(
+                    number, writer.state.path, slice.kg_start, slice.kg_stop, writer.part.rows, len(data), checksum(data)
+                )
+            )
+    return written
+
+
+export_slice = TaskOf[ExportSlice, list[WrittenPart]](_export_slice, list[WrittenPart])
+
+
+class _StateWriter:
+    """Takes a state's entries and writes them as blocks of rows."""
+
+    def __init__(self, state: NumberedState) -> None:
+        self.state = state
+        self._codec: Codec = codec_of(state.spec)
+        self.part = PartWriter(self._codec.layout)
+
+    def write(self, groups: np.ndarray[Any, Any], keys: list[bytes], values: list[bytes]) -> None:
+        for low, high in _blocks(values):
+            self.part.write(self._codec.to_table(groups[low:high], keys[low:high], values[low:high]))
+
+
+def _blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Ranges of so many entries and, unless a single one is larger, so many bytes."""
+    sizes = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+    low = 0
+    while low < len(values):
+        before = int(sizes[low - 1]) if low else 0
+        high = int(np.searchsorted(sizes, before + BLOCK_BYTES, side="right"))
+        high = min(max(high, low + 1), low + BLOCK_ENTRIES, len(values))
+        yield low, high
+        low = high
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Entries in store order."""
+
+    keys: list[bytes]
+    values: list[bytes]
+
+    def share(self, writers: list[_StateWriter], kg_start: int, kg_stop: int) -> None:
+        """Give every state its own. Raises SavepointCorrupt if entries are left that belong to none."""
+        shared = 0
+        for writer in writers:
+            ranges: list[tuple[int, int]] = []
+            for group in range(kg_start, kg_stop):
+                start, stop = sid_range(group, writer.state.sid)
+                low = bisect_left(self.keys, start)
+                ranges.append((low, bisect_left(self.keys, stop, low)))
+            counts = [high - low for low, high in ranges]
+            count = sum(counts)
+            if count:
+                shared += count
+                groups = np.repeat(np.arange(kg_start, kg_stop), counts)
+                writer.write(groups, _joined(self.keys, ranges), _joined(self.values, ranges))
+        if shared != len(self.keys):
+            known = {writer.state.sid for writer in writers}
+            strange = next(key for key in self.keys if sid_of(key) not in known)
+            raise SavepointCorrupt(
+                f"{len(self.keys) - shared} stored entries belong to no state of the manifest, the first one to number "
+                f"{sid_of(strange)}; nothing was exported"
+            )
+
+
+def _joined(items: list[bytes], ranges: list[tuple[int, int]]) -> list[bytes]:
+    if len(ranges) == 1 and ranges[0] == (0, len(items)):
+        return items
+    return list(chain.from_iterable(items[low:high] for low, high in ranges))
+
+
+class _Reader:
+    """Reads each file once, and of each only the batches that are needed at a time."""
+
+    def __init__(self, storage: Storage, files: StateFiles) -> None:
+        self._storage = storage
+        self._files = files
+        self._open: dict[FileRef, ArrowFile] = {}
+
+    def keyed(self, kg_start: int, kg_stop: int) -> _Entries:
+        """The entries of these key groups."""
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for base in self._files.bases:
+            start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
+            if start < stop:
+                some = self._merged(base, start, stop)
+                keys += some.keys
+                values += some.values
+        return _Entries(keys, values)
+
+    def _merged(self, base: Base, start: int, stop: int) -> _Entries:
+        pieces = [] if base.snapshot is None else self._read(base.snapshot, SNAPSHOT, start, stop)
+        changes = [
+            piece
+            for change in self._files.changes
+            if change.epoch > base.epoch and change.kg_start < stop and start < change.kg_stop
+            for piece in self._read(change.file, CHANGES, start, stop)
+        ]
+        return _merge(pieces, changes)
+
+    def operator_state(self) -> _Entries:
+        """The operator state of all subtasks."""
+        everything: list[tuple[bytes, bytes]] = []
+        for base in self._files.operators:
+            pieces = [
+                _of_subtask(piece, base.subtask)
+                for snapshot in base.snapshots
+                for piece in self._read(snapshot, SNAPSHOT, OPERATOR_KG, OPERATOR_KG + 1)
+            ]
+            changes = [
+                _of_subtask(piece, base.subtask)
+                for change in self._files.changes
+                if change.subtask == base.subtask and change.epoch > base.epoch
+                for piece in self._read(change.file, CHANGES, OPERATOR_KG, OPERATOR_KG + 1)
+            ]
+            merged = _merge(pieces, changes)
+            everything += zip(merged.keys, merged.values, strict=True)
+        everything.sort()
+        return _Entries([key for key, _ in everything], [value for _, value in everything])
+
+    def _read(self, ref: FileRef, kind: int, kg_start: int, kg_stop: int) -> list[Changes]:
+        file = self._open.get(ref)
+        if file is None:
+            file = self._open[ref] = ArrowFile(ref.read(self._storage), kind, ref.name)
+        found = []
+        for number, block in enumerate(file.blocks):
+            if block.first_kg < kg_stop and block.last_kg >= kg_start:
+                piece = Changes(*file.read(number))
+                if block.first_kg < kg_start or block.last_kg >= kg_stop:
+                    piece = slice_changes(piece, kg_start, kg_stop)
+                found.append(piece)
+        return found
+
+
+def _merge(pieces: list[Changes], changes: list[Changes]) -> _Entries:
+    """A snapshot's pieces, which are in order, and later changes: the last one counts, deletes drop out."""
+    keys: list[bytes] = [key for piece in pieces for key in piece.keys]
+    values: list[Any] = [value for piece in pieces for value in piece.values]
+    if not any(map(len, changes)):
+        return _Entries(keys, values)
+    merged: dict[bytes, bytes | None] = dict(zip(keys, values, strict=True))
+    for change in changes:
+        merged.update(zip(change.keys, change.values, strict=True))
+    entries = {key: value for key, value in merged.items() if value is not None}
+    keys = sorted(entries)
+    return _Entries(keys, list(map(entries.__getitem__, keys)))
+
+
+def _of_subtask(piece: Changes, subtask: int) -> Changes:
+    kept = [i for i, key in enumerate(piece.keys) if decode_operator_key(key).subtask == subtask]
+    return Changes([piece.keys[i] for i in kept], [piece.values[i] for i in kept])

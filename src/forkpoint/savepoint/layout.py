@@ -1,0 +1,180 @@
+"""The columns of a state's Parquet files: what ``pd.read_parquet`` shows of it. Pure.
+
+    value, reducing, aggregating   key_group | key | [namespace] | value | [ttl_stamp]
+    map                            key_group | key | map_key | value | [ttl_stamp]
+    list                           key_group | key | [namespace] | index | value | [ttl_stamp]      a row an element
+    timers                         key_group | key | domain | namespace | timestamp
+    operator-list, -union          subtask | index | value                                          a row an element
+    broadcast                      subtask | index | value
+
+Rows are in the order of key group and key, a list's elements in the list's order. ``ttl_stamp`` (when the entry's time
+to live began) and ``timestamp`` are int64 milliseconds since 1970 UTC; ``domain`` is "event" or "processing".
+
+A part that is a record is flat, a column for each field: a key of fields user and item is ``key_user`` and
+``key_item``, a map key's and a namespace's are ``map_key_…`` and ``namespace_…``, and a value's have their own names,
+``count`` and ``total``. A name that is taken (columns are told apart without regard to case, as SQL does) gets the
+prefix ``value_``. Names follow from the types alone, so all files of a state have the same columns.
+
+Types without an Arrow form of their own (ANY, unions, maps with null keys) are binary: msgpack, as in the description
+of the type in the file's metadata, under "forkpoint".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import chain, count
+from typing import Any, Literal, cast
+
+import pyarrow as pa
+
+from forkpoint.errors import SavepointCorrupt, TypeNotSupported
+from forkpoint.snapshot.manifest import StateInfo, StateKind
+from forkpoint.snapshot.savepoint_manifest import SavepointState
+from forkpoint.types import TypeInformation, Types, from_description
+
+Role = Literal["key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"]
+
+METADATA_KEY = b"forkpoint"
+TIMER_KINDS = ("timers-event", "timers-processing")
+OPERATOR_KINDS = ("operator-list", "operator-union", "broadcast")
+_BROKEN_TYPE = "the file is damaged or of a newer forkpoint"
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A state of an operator as it is saved; types are descriptions. Travels to tasks, so plain data only."""
+
+    uid: str
+    name: str
+    kind: str
+    key_type: Any = None
+    value_type: Any = None
+    namespace_type: Any = None
+    ttl_ms: int | None = None
+
+    @property
+    def where(self) -> str:
+        return f"state {self.name!r} of operator {self.uid!r}"
+
+    @property
+    def is_operator_state(self) -> bool:
+        return self.kind in OPERATOR_KINDS
+
+    @property
+    def is_timers(self) -> bool:
+        return self.kind in TIMER_KINDS
+
+    @staticmethod
+    def of(uid: str, state: SavepointState | StateInfo) -> StateSpec:
+        return StateSpec(
+            uid, state.name, state.kind, state.key_type, state.value_type, state.namespace_type, state.ttl_ms
+        )
+
+
+def typed(description: Any, spec: StateSpec, what: str) -> TypeInformation:
+    """The type of a part of a state. Raises SavepointCorrupt if the description is none."""
+    try:
+        return from_description(description)
+    except TypeNotSupported as error:
+        raise SavepointCorrupt(f"{spec.where}: its {what} type cannot be used: {error}; {_BROKEN_TYPE}") from error
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a row: a type, and the names of its columns. ``raw``: the column holds bytes as they are stored."""
+
+    role: Role
+    type: TypeInformation
+    names: tuple[str, ...]
+    raw: bool = False
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        inner = list(self.type.arrow_schema)
+        return [pa.field(name, f.type, f.nullable) for name, f in zip(self.names, inner, strict=True)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of one state's files, in order."""
+
+    spec: StateSpec
+    parts: tuple[Part, ...]
+
+    def has(self, role: Role) -> bool:
+        return any(part.role == role for part in self.parts)
+
+    def part(self, role: Role) -> Part:
+        return next(part for part in self.parts if part.role == role)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        described = {"format": 1, **asdict(self.spec), "columns": {part.role: part.names for part in self.parts}}
+        return pa.schema(
+            [field for part in self.parts for field in part.fields], {METADATA_KEY: json.dumps(described, sort_keys=True)}
+        )
+
+
+def layout_of(spec: StateSpec) -> Layout:
+    """The columns of a state's files. Raises SavepointCorrupt for types or kinds that are unknown."""
+    names = _Names()
+    parts: list[Part] = []
+
+    def add(role: Role, type: TypeInformation, *, raw: bool = False) -> None:
+        parts.append(Part(role, type, names.take(role, type), raw))
+
+    if spec.is_operator_state:
+        add("subtask", Types.INT())
+        add("index", Types.LONG())
+    else:
+        add("key_group", Types.INT())
+        add("key", typed(spec.key_type, spec, "key"))
+    if spec.is_timers:
+        add("domain", Types.STRING())
+        _add_namespace(spec, add, raw=True)
+        add("timestamp", Types.LONG())
+        return Layout(spec, tuple(parts))
+    match cast(StateKind, spec.kind):
+        case "map":
+            add("map_key", typed(spec.namespace_type, spec, "map key"))
+        case "value" | "reducing" | "aggregating":
+            _add_namespace(spec, add, raw=False)
+        case "list":
+            _add_namespace(spec, add, raw=False)
+            add("index", Types.LONG())
+        case _ if not spec.is_operator_state:
+            raise SavepointCorrupt(f"{spec.where} is of the unknown kind {spec.kind!r}; {_BROKEN_TYPE}")
+    add("value", typed(spec.value_type, spec, "value"))
+    if spec.ttl_ms is not None and not spec.is_operator_state:
+        add("ttl_stamp", Types.LONG())
+    return Layout(spec, tuple(parts))
+
+
+def _add_namespace(spec: StateSpec, add: Any, *, raw: bool) -> None:
+    if spec.namespace_type is not None:
+        add("namespace", typed(spec.namespace_type, spec, "namespace"))
+    elif raw:
+        add("namespace", Types.BYTES(), raw=True)
+
+
+class _Names:
+    """Gives out column names, each once, without regard to case."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, role: Role, type: TypeInformation) -> tuple[str, ...]:
+        if not type.fields:
+            return (self._first_free((role,)),)
+        prefix = "" if role == "value" else f"{role}_"
+        return tuple(self._first_free((f"{prefix}{name}", f"{role}_{name}")) for name in type.column_names)
+
+    def _first_free(self, candidates: Iterable[str]) -> str:
+        candidates = tuple(candidates)
+        numbered = (f"{candidates[-1]}_{n}" for n in count(2))
+        name = next(name for name in chain(candidates, numbered) if name.lower() not in self._taken)
+        self._taken.add(name.lower())
+        return name

@@ -1,0 +1,56 @@
+"""How state is cut into slices of key groups, so that each task's share fits in memory. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forkpoint.state import key_group_range
+
+ENTRIES_PER_SLICE = 100_000
+ENTRIES_PER_STEP = 250_000
+MAX_SLICES = 64
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Key groups ``kg_start`` <= kg < ``kg_stop``, all of one subtask. ``first``: the subtask's first slice."""
+
+    number: int
+    subtask: int
+    kg_start: int
+    kg_stop: int
+    first: bool
+
+
+def wanted_slices(entries: int) -> int:
+    """How many slices this many entries are worth."""
+    return max(1, min(MAX_SLICES, -(-entries // ENTRIES_PER_SLICE)))
+
+
+def cut_groups(max_parallelism: int, parallelism: int, entries: int) -> list[tuple[int, int]]:
+    """Ranges of key groups for an export; along the subtasks' borders where there are as many slices as subtasks."""
+    wanted = wanted_slices(entries)
+    if wanted >= parallelism:
+        wanted = -(-wanted // parallelism) * parallelism
+    ranges = (key_group_range(i, wanted, max_parallelism) for i in range(wanted))
+    return [(start, stop) for start, stop in ranges if start < stop]
+
+
+def cut_subtasks(max_parallelism: int, parallelism: int, entries: int) -> list[Slice]:
+    """Slices for a restore: at least one for every subtask, none across two."""
+    each = -(-wanted_slices(entries) // parallelism)
+    slices: list[Slice] = []
+    for subtask in range(parallelism):
+        bounds = [key_group_range(i, parallelism * each, max_parallelism) for i in range(subtask * each, (subtask + 1) * each)]
+        ranges = [(start, stop) for start, stop in bounds if start < stop] or bounds[:1]
+        for start, stop in ranges:
+            slices.append(Slice(len(slices), subtask, start, stop, first=(start, stop) == ranges[0]))
+    return slices
+
+
+def steps(kg_start: int, kg_stop: int, entries: int) -> list[tuple[int, int]]:
+    """A slice in ranges that hold some hundred thousand entries each, as far as key groups allow."""
+    groups = kg_stop - kg_start
+    count = max(1, min(groups, -(-entries // ENTRIES_PER_STEP)))
+    bounds = [kg_start + i * groups // count for i in range(count + 1)]
+    return list(zip(bounds, bounds[1:], strict=False))

@@ -1,0 +1,111 @@
+"""What the tasks of exports and imports share: payloads, results that may be failures, and running in waves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from forkpoint import errors
+from forkpoint.errors import ForkpointError, SavepointCorrupt
+from forkpoint.snapshot.format import verify
+from forkpoint.snapshot.storage import Storage
+
+Task = Callable[[bytes], bytes]
+RunTasks = Callable[[Task, Sequence[bytes]], Sequence[bytes]]
+"""Runs a function on each argument, in parallel where it can, and returns the results in the same order."""
+Progress = Callable[[int, int], None]
+"""Told how many of how many tasks are done. What it raises ends the whole."""
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+WAVE = 16  # tasks handed over at once; between waves progress is told
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A file, or bytes that stand for one. ``path`` is relative to the storage; ``name`` is for messages."""
+
+    name: str
+    path: str | None
+    inline: bytes | None
+    bytes: int
+    checksum: str
+
+    def read(self, storage: Storage) -> bytes:
+        """The verified content. Raises NotFound, and SavepointCorrupt naming the file and both values."""
+        data = storage.read(self.path) if self.path is not None else self.inline
+        if data is None:
+            raise SavepointCorrupt(f"{self.name}: has neither a path nor content")
+        return verify(data, self.checksum, self.bytes, self.name)
+
+
+class _Result(msgspec.Struct):
+    value: msgspec.Raw = msgspec.Raw(b"")
+    error: tuple[str, str] | None = None
+
+
+encode: Callable[[Any], bytes] = msgspec.msgpack.encode
+_decode_result = msgspec.msgpack.Decoder(_Result).decode
+
+
+@dataclass(frozen=True)
+class TaskOf(Generic[A, R]):
+    """A task by its function and the types of its argument and result.
+
+    An error raised on purpose travels as a result, so that it arrives as it was whatever the engine does to exceptions.
+    """
+
+    run: Task
+    result: type[R]
+
+    def __call__(
+        self, run_tasks: RunTasks, arguments: Sequence[A], progress: Progress, done: int = 0, total: int | None = None
+    ) -> list[R]:
+        """Run all; ``done`` and ``total`` place these tasks among others for ``progress``."""
+        total = len(arguments) if total is None else total
+        results: list[R] = []
+        progress(done, total)
+        for start in range(0, len(arguments), WAVE):
+            wave = [encode(argument) for argument in arguments[start : start + WAVE]]
+            results += [self._open(blob) for blob in run_tasks(self.run, wave)]
+            progress(done + len(results), total)
+        return results
+
+    def _open(self, blob: bytes) -> R:
+        result = _decode_result(blob)
+        if result.error is not None:
+            kind, message = result.error
+            raise getattr(errors, kind, ForkpointError)(message)
+        return msgspec.msgpack.decode(result.value, type=self.result)
+
+
+def task(argument: type[A]) -> Callable[[Callable[[A], Any]], Task]:
+    """Make a function of bytes out of one that takes and returns plain data."""
+
+    def wrap(function: Callable[[A], Any]) -> Task:
+        decoder = msgspec.msgpack.Decoder(argument)
+
+        @wraps(function)
+        def run(data: bytes) -> bytes:
+            try:
+                return encode(_Result(value=msgspec.Raw(encode(function(decoder.decode(data))))))
+            except ForkpointError as error:
+                return encode(_Result(error=(type(error).__name__, str(error))))
+
+        return run
+
+    return wrap
+
+
+def run_here(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
+    """Run tasks one after the other in this process: for what needs no engine."""
+    return [function(argument) for argument in arguments]
+
+
+def no_progress(done: int, total: int) -> None:
+    return None

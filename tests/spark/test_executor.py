@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import StartRun, context, frame_operator
+from echo_runtime import run_source_task
+from pyspark.sql import SparkSession
+
+from forkpoint.errors import RestoreRefused, UserFunctionError
+from forkpoint.spark.executor import SparkExecutor
+from forkpoint.types import Types
+
+pytestmark = pytest.mark.spark
+
+
+def plan(*numbers: int, **order: Any) -> bytes:
+    return json.dumps({"numbers": numbers, **order}).encode()
+
+
+def epoch(executor: SparkExecutor, number: int, *plans: bytes, frame: Any = None) -> list[dict[str, Any]]:
+    return [json.loads(blob) for blob in executor.run_epoch(context(number), plans, frame)]
+
+
+def got(commits: list[dict[str, Any]], stage: int) -> dict[int, list[str]]:
+    return {row["subtask"]: row["got"] for row in commits if row["stage"] == stage}
+
+
+def test_rows_reach_their_subtasks_and_every_commit_row_the_driver(start_run: StartRun) -> None:
+    executor = start_run(stages=1, parallelism=3)
+    commits = epoch(executor, 1, plan(0, 1, 2, 3, 4), plan(6, 7))
+    assert got(commits, 1) == {0: ["0", "3", "6"], 1: ["1", "4", "7"], 2: ["2"]}
+    assert sorted((row["stage"], row["subtask"]) for row in commits) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+
+
+def test_three_stages_and_all_the_commits_of_each(start_run: StartRun) -> None:
+    executor = start_run(stages=3, parallelism=2)
+    commits = epoch(executor, 1, plan(0, 1, 2))
+    assert got(commits, 3) == {0: ["0", "2"], 1: ["1"]}  # moved on by one subtask, twice
+    assert sorted((row["stage"], row["subtask"]) for row in commits) == [(0, 0)] + [
+        (s, i) for s in (1, 2, 3) for i in (0, 1)
+    ]
+
+
+def test_a_job_of_stage_0_alone_returns_only_commit_rows(start_run: StartRun, session: SparkSession) -> None:
+    operators = [frame_operator(5, "f", None)]
+    executor = start_run(stages=0, parallelism=2, operators=operators)
+    commits = epoch(executor, 4, plan(1, 2, 3), frame=executor.frame_stage(5, session.range(0, 6, 1, 2)))
+    assert [(row["epoch"], row["stage"], row["subtask"]) for row in commits] == [(4, 0, 0), (4, 0, 1), (4, 0, 2)]
+    assert epoch(executor, 5) == []
+
+
+def test_subtasks_run_where_nothing_arrives_and_see_the_epochs_own_context(start_run: StartRun) -> None:
+    executor = start_run(stages=2, parallelism=3)
+    for number in (1, 2):
+        commits = epoch(executor, number)
+        assert sorted((row["stage"], row["subtask"]) for row in commits) == [(s, i) for s in (1, 2) for i in range(3)]
+        assert {row["epoch"] for row in commits} == {number}
+
+
+def test_a_frame_and_native_tasks_meet_in_one_epoch(start_run: StartRun, session: SparkSession) -> None:
+    executor = start_run(stages=1, parallelism=2, operators=[frame_operator(5, "f", None)])
+    frame = executor.frame_stage(5, session.range(0, 10, 1, 2))
+    commits = epoch(executor, 1, plan(100, 101), frame=frame)
+    values = [value for rows in got(commits, 1).values() for value in rows]
+    assert sorted(v for v in values if not v.startswith("[")) == ["100", "101"]
+    assert sorted(json.loads(v)[1]["id"] for v in values if v.startswith("[")) == list(range(10))
+    assert sorted(row["subtask"] for row in commits if row["stage"] == 0) == [0, 1, 2]  # task numbers are unique
+
+
+def test_large_blobs_cross_whole(start_run: StartRun) -> None:
+    executor = start_run(stages=2, parallelism=1)
+    commits = epoch(executor, 1, *[plan(blob_bytes=n) for n in (5_000_000, 70_000_000)])
+    assert got(commits, 2) == {0: [5_000_000, 70_000_000]}
+
+
+def test_workers_are_kept_and_collect_no_cycles_within_a_task(start_run: StartRun) -> None:
+    executor = start_run(stages=1, parallelism=2)
+    seen = [epoch(executor, n, plan(1)) for n in range(1, 9)]
+    assert len({row["pid"] for commits in seen for row in commits}) <= 4
+    assert os.getpid() not in {row["pid"] for commits in seen for row in commits}
+    assert [row for commits in seen for row in commits if row["gc"]] == []
+
+
+def test_a_tasks_exception_comes_out_as_itself(start_run: StartRun) -> None:
+    executor = start_run(stages=1, parallelism=2)
+    with pytest.raises(ValueError, match=r"^thirteen") as stage_1:
+        epoch(executor, 1, plan(13))
+    assert "stage 1, subtask 1" in "".join(stage_1.value.__notes__)
+    with pytest.raises(RestoreRefused, match=r"^uid 'x' and the state do not fit$"):
+        epoch(executor, 1, plan(**{"raise": "refused"}))
+    with pytest.raises(UserFunctionError, match=r"LostException in stage 0, source task 0: one and two"):
+        epoch(executor, 1, plan(**{"raise": "lost"}))
+    assert got(epoch(executor, 1, plan(4)), 1)[0] == ["4"]  # and the run goes on
+
+
+def test_shuffle_files_do_not_outlive_their_epoch(start_run: StartRun, session: SparkSession) -> None:
+    local = Path(session.conf.get("spark.local.dir"))
+    executor = start_run(stages=1, parallelism=2)
+    for number in range(1, 6):
+        epoch(executor, number, plan(blob_bytes=100_000))
+    deadline = time.monotonic() + 10
+    while (left := list(local.rglob("shuffle_*"))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def test_local_properties_are_given_back(start_run: StartRun, session: SparkSession) -> None:
+    sc = session.sparkContext
+    sc.setLocalProperty("spark.scheduler.pool", "mine")
+    try:
+        epoch(start_run(), 1, plan(1))
+        assert sc.getLocalProperty("spark.scheduler.pool") == "mine"
+        assert sc.getLocalProperty("forkpoint.epoch") is None
+    finally:
+        sc.setLocalProperty("spark.scheduler.pool", None)
+
+
+def test_interrupt_ends_a_running_epoch_and_only_that(start_run: StartRun) -> None:
+    from conftest import ECHO
+
+    def slow(spec: Any, ctx: Any, task: int, plan: bytes) -> Any:
+        if ctx.epoch == 1:
+            time.sleep(60)
+        return run_source_task(spec, ctx, task, plan)
+
+    executor = start_run(runtime=ECHO._replace(run_source_task=slow))
+    timer = threading.Timer(1.0, executor.interrupt)
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(Exception, match=r"(?i)cancel"):
+        epoch(executor, 1, plan(1))
+    assert time.monotonic() - begin < 30
+    assert got(epoch(executor, 2, plan(1)), 1)[1] == ["1"]
+
+
+def test_background_tasks_keep_order_and_leave_epochs_room(start_run: StartRun) -> None:
+    executor = start_run(stages=1, parallelism=2)
+    args = [str(i).encode() for i in range(7)]
+    assert executor.run_tasks(lambda arg: arg * 2, args, "doubling") == [arg * 2 for arg in args]
+    assert executor.run_tasks(lambda arg: arg, [], "nothing") == []
+    epoch(executor, 1, plan(1))
+    results: list[bytes] = []
+
+    def nap(arg: bytes) -> bytes:
+        time.sleep(0.5)
+        return arg
+
+    background = threading.Thread(target=lambda: results.extend(executor.run_tasks(nap, args, "napping")))
+    background.start()
+    time.sleep(0.3)
+    epochs = 0
+    while background.is_alive():
+        epoch(executor, 2 + epochs, plan(1))
+        epochs += 1
+    assert results == args
+    assert epochs >= 5, "epochs waited for the background tasks"
+
+
+def test_a_background_tasks_exception_comes_out_as_itself(start_run: StartRun) -> None:
+    def refuse(arg: bytes) -> bytes:
+        raise RestoreRefused(arg.decode())
+
+    with pytest.raises(RestoreRefused, match=r"^no$"):
+        start_run().run_tasks(refuse, [b"no"], "refusing")
+
+
+def test_staged_frame_reads_staged_files(start_run: StartRun, tmp_path: Any) -> None:
+    kind = Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.LONG()])
+    schema = kind.arrow_schema
+    pq.write_table(pa.table([["a", "b"], [1, 2]], schema=schema), tmp_path / "1.parquet")
+    executor = start_run()
+    frame = executor.staged_frame([str(tmp_path / "1.parquet")], kind)
+    assert sorted(map(tuple, frame.collect())) == [("a", 1), ("b", 2)]
+    assert executor.staged_frame([], kind).columns == ["name", "n"]
+    assert executor.staged_frame([], kind).count() == 0
+
+
+def test_an_executor_starts_a_second_run(start_run: StartRun) -> None:
+    executor = start_run(stages=1, parallelism=2)
+    epoch(executor, 1, plan(1))
+    assert executor._spec is not None
+    executor.start(executor._spec)
+    assert got(epoch(executor, 1, plan(1)), 1)[1] == ["1"]

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import StartRun, context, frame_operator, graph_of
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from forkpoint.errors import ConfigError, RestoreRefused
+from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.spark.streams import StreamingSources
+
+pytestmark = pytest.mark.spark
+
+Positions = dict[str, SourcePosition]
+
+
+def files(session: SparkSession, directory: Path) -> DataFrame:
+    return session.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(directory))
+
+
+def rate(session: SparkSession) -> DataFrame:
+    options = {"rowsPerBatch": 5, "numPartitions": 2, "startTimestamp": 0, "advanceMillisPerBatch": 1000}
+    return session.readStream.format("rate-micro-batch").options(**options).load()
+
+
+def write(directory: Path, name: str, *numbers: int) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / f".{name}").write_text("".join(json.dumps({"n": n}) + "\n" for n in numbers))
+    (directory / f".{name}").rename(directory / name)
+
+
+class Run:
+    """Runs epochs over streams until a number of batches has been taken; keeps what came and the positions after each batch."""
+
+    def __init__(self, start_run: StartRun, frames: Mapping[str, tuple[int, DataFrame]], positions: Positions) -> None:
+        operators = [frame_operator(operator, uid, frame) for uid, (operator, frame) in frames.items()]
+        self.executor = start_run(stages=1, parallelism=2, operators=operators)
+        self.by_operator = {operator: uid for uid, (operator, _) in frames.items()}
+        self.values: dict[str, list[int]] = {uid: [] for uid in frames}
+        self.positions: list[Positions] = []
+        self.enough = threading.Event()
+        self.batches = 0
+        self.streams: StreamingSources = self.executor.start_streams(graph_of(1, operators), positions, self.on_batch)
+
+    def on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
+        for blob in self.executor.run_epoch(context(len(self.positions) + 1), [], frame):
+            for text in json.loads(blob)["got"]:
+                operator, row = json.loads(text)
+                self.values[self.by_operator[operator]].append(row["n"] if "n" in row else row["value"])
+        self.positions.append(dict(positions))
+        if self.batches and len(self.positions) >= self.batches:
+            self.streams.stop()
+            self.enough.set()
+
+    def until(self, batches: int) -> Positions:
+        self.batches = batches
+        assert self.enough.wait(60), f"{len(self.positions)} batches only; {self.streams.failure()}"
+        self.streams.wait(timedelta(seconds=30))
+        assert self.streams.failure() is None
+        assert len(self.positions) == batches
+        return self.positions[-1]
+
+
+def stored(positions: Positions) -> Positions:
+    """What a manifest would give back."""
+    return {uid: SourcePosition.model_validate_json(p.model_dump_json()) for uid, p in positions.items()}
+
+
+def test_sources_go_on_exactly_where_they_were_reordered_and_with_one_more(
+    start_run: StartRun, session: SparkSession, tmp_path: Path
+) -> None:
+    for i in range(14):
+        write(tmp_path / "a", f"{i:02}.json", 10 * i, 10 * i + 1)
+    first = Run(start_run, {"a": (1, files(session, tmp_path / "a")), "r": (2, rate(session))}, {})
+    positions = stored(first.until(12))  # past the file source's first compaction, at 10 files
+
+    assert [json.loads(p["a"].spark_offset or "") for p in first.positions] == [{"logOffset": i} for i in range(12)]
+    assert set(positions["a"].spark_log) == {"9.compact", "10", "11"}
+    write(tmp_path / "b", "0.json", 7)
+    frames = {
+        "b": (5, files(session, tmp_path / "b")),
+        "r": (6, rate(session)),
+        "a": (7, files(session, tmp_path / "a")),
+    }
+    second = Run(start_run, frames, positions)
+    write(tmp_path / "a", "99.json", 1000)
+    second.until(6)
+
+    assert first.values["a"] == [n for i in range(12) for n in (10 * i, 10 * i + 1)]
+    assert second.values["a"] == [120, 121, 130, 131, 1000]
+    assert second.values["b"] == [7]
+    rates = first.values["r"] + second.values["r"]
+    assert sorted(rates) == list(range(len(rates)))
+    assert len(rates) == 5 * 18
+
+
+def test_any_earlier_position_can_be_gone_back_to(start_run: StartRun, session: SparkSession, tmp_path: Path) -> None:
+    for i in range(4):
+        write(tmp_path / "a", f"{i}.json", i)
+    first = Run(start_run, {"a": (1, files(session, tmp_path / "a"))}, {})
+    first.until(4)
+    again = Run(start_run, {"a": (1, files(session, tmp_path / "a"))}, stored(first.positions[1]))
+    again.until(2)
+    assert again.values["a"] == [2, 3]
+
+
+def test_without_an_interval_the_query_takes_what_is_there_and_ends(
+    start_run: StartRun, session: SparkSession, tmp_path: Path
+) -> None:
+    for i in range(3):
+        write(tmp_path / "a", f"{i}.json", i)
+    operators = [frame_operator(1, "a", files(session, tmp_path / "a"))]
+    executor = start_run(operators=operators, interval=None)
+    taken: list[str] = []
+
+    def on_batch(frame: Any, positions: Mapping[str, SourcePosition]) -> None:
+        blobs = executor.run_epoch(context(len(taken) + 1), [], frame)
+        taken.extend(value for blob in blobs for value in json.loads(blob)["got"])
+
+    streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
+    assert streams.wait(timedelta(seconds=60))
+    assert streams.failure() is None
+    assert [json.loads(value)[1]["n"] for value in taken] == [0, 1, 2]
+
+
+def test_what_on_batch_raises_ends_the_query_and_is_kept_as_it_was(start_run: StartRun, session: SparkSession) -> None:
+    operators = [frame_operator(1, "r", rate(session))]
+    executor = start_run(operators=operators)
+    error = RestoreRefused("no")
+
+    def on_batch(frame: Any, positions: Mapping[str, SourcePosition]) -> None:
+        raise error
+
+    streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
+    assert streams.wait(timedelta(seconds=60))
+    assert streams.failure() is error
+    streams.stop()
+
+
+def test_a_source_that_fails_is_sparks_failure(start_run: StartRun, session: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "a", "0.json", 1)
+    frame = files(session, tmp_path / "a").select(f.raise_error(f.lit("broken")).cast("long").alias("n"))
+    operators = [frame_operator(1, "a", frame)]
+    executor = start_run(operators=operators)
+    streams = executor.start_streams(
+        graph_of(1, operators), {}, lambda frame, positions: executor.run_epoch(context(1), [], frame) and None
+    )
+    assert streams.wait(timedelta(seconds=60))
+    assert "broken" in str(streams.failure())
+    streams.stop()
+
+
+def test_stop_waits_for_the_batch_and_no_other_begins(start_run: StartRun, session: SparkSession) -> None:
+    operators = [frame_operator(1, "r", rate(session))]
+    executor = start_run(operators=operators)
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def on_batch(frame: Any, positions: Mapping[str, SourcePosition]) -> None:
+        seen.append("begin")
+        begun.set()
+        assert go_on.wait(30)
+        executor.run_epoch(context(1), [], frame)
+        seen.append("end")
+
+    streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
+    assert begun.wait(60)
+    stopper = threading.Thread(target=streams.stop)
+    stopper.start()
+    stopper.join(0.5)
+    assert stopper.is_alive()
+    go_on.set()
+    stopper.join(30)
+    assert not stopper.is_alive()
+    assert not streams.active
+    assert seen == ["begin", "end"]
+    assert streams.failure() is None
+
+
+def test_the_sessions_settings_are_given_back(start_run: StartRun, session: SparkSession) -> None:
+    session.conf.set("spark.sql.adaptive.enabled", "true")
+    session.conf.set("spark.sql.streaming.minBatchesToRetain", "77")
+    try:
+        Run(start_run, {"r": (1, rate(session))}, {}).until(1)
+        assert session.conf.get("spark.sql.adaptive.enabled") == "true"
+        assert session.conf.get("spark.sql.streaming.minBatchesToRetain") == "77"
+    finally:
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        session.conf.set("spark.sql.streaming.minBatchesToRetain", "10")
+
+
+def test_frames_that_a_savepoint_could_not_hold_are_refused(start_run: StartRun, session: SparkSession) -> None:
+    executor = start_run()
+
+    def start(*frames: DataFrame, position: SourcePosition | None = None) -> None:
+        operators = [frame_operator(i, f"u{i}", frame) for i, frame in enumerate(frames)]
+        executor.start_streams(graph_of(1, operators), {"u0": position} if position else {}, lambda *_: None)
+
+    one = rate(session)
+    with pytest.raises(ConfigError, match=r"'u0'.*keeps state in Spark \(Deduplicate\)"):
+        start(one.dropDuplicates(["value"]))
+    with pytest.raises(ConfigError, match=r"'u0'.*keeps state in Spark \(Aggregate\)"):
+        start(one.groupBy("value").count())
+    with pytest.raises(ConfigError, match="'u0' reads 2 streams"):
+        start(one.union(rate(session)))
+    with pytest.raises(ConfigError, match="'u0' and 'u1' share one"):
+        start(one, one.select("value"))
+    with pytest.raises(ConfigError, match="'u0' is a batch DataFrame"):
+        start(session.range(3))
+    with pytest.raises(RestoreRefused, match="'u0'.*kind 'native'"):
+        start(one, position=SourcePosition(kind="native", position=3))
+
+
+def test_a_static_side_of_a_join_is_no_stream(start_run: StartRun, session: SparkSession) -> None:
+    joined = rate(session).join(session.range(0, 10).withColumnRenamed("id", "value"), "value")
+    run = Run(start_run, {"j": (1, joined)}, {})
+    run.until(3)
+    assert sorted(run.values["j"]) == list(range(10))
+
+
+def test_failed_queries_keep_their_type(start_run: StartRun, session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a", "0.json", 1)
+    operators = [frame_operator(1, "a", files(session, tmp_path / "a"))]
+    executor = start_run(operators=operators)
+    position = SourcePosition(kind="spark", spark_offset='{"logOffset":0', spark_log={})
+    streams = executor.start_streams(graph_of(1, operators), {"a": position}, lambda *_: None)
+    assert streams.wait(timedelta(seconds=60))
+    assert isinstance(streams.failure(), StreamingQueryException)
+    streams.stop()

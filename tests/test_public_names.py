@@ -1,0 +1,51 @@
+import subprocess
+import sys
+import types
+
+import pytest
+
+import forkpoint
+
+HEAVY = ("pyspark", "starlette", "uvicorn", "click", "rich")
+
+
+def test_the_public_names_are_those_of_all():
+    public = {
+        name for name, value in vars(forkpoint).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }  # fmt: skip
+    assert public == set(forkpoint.__all__)
+    assert len(forkpoint.__all__) == len(public)
+
+
+def test_all_is_sorted():
+    constants = [name for name in forkpoint.__all__ if name.isupper()]
+    others = [name for name in forkpoint.__all__ if not name.isupper()]
+    assert forkpoint.__all__ == sorted(constants) + sorted(others)
+
+
+def test_importing_forkpoint_loads_neither_an_engine_nor_a_server():
+    program = f"import sys, forkpoint; print([m for m in {HEAVY} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", forkpoint.__all__)
+def test_every_public_class_and_method_has_a_docstring(name):
+    thing = getattr(forkpoint, name)
+    if not isinstance(thing, type):
+        return
+    assert thing.__doc__, name
+    own = {attribute: value for attribute, value in vars(thing).items() if not attribute.startswith("_")}
+    if not thing.__module__.startswith(("forkpoint.api", "forkpoint.functions", "forkpoint.graph")):
+        return
+    methods = {a: v.__func__ if isinstance(v, staticmethod | classmethod) else v for a, v in own.items()}
+    undocumented = [
+        a for a, v in methods.items()
+        if isinstance(v, types.FunctionType | property) and not (v.__doc__ or _inherited(thing, a))
+    ]  # fmt: skip
+    assert not undocumented
+
+
+def _inherited(cls, attribute):
+    return any(getattr(vars(base).get(attribute), "__doc__", None) for base in cls.__mro__[1:])
