@@ -86,8 +86,10 @@ SPARK_SCENARIOS = {
 FORKPOINT_SCENARIOS = {
     "process_500k": Scenario("process", 500_000, epochs=9),
     "process_2500k": Scenario("process", 2_500_000, epochs=6),
-    "aggregate_500k": Scenario("aggregate", 500_000, epochs=9),
-    "aggregate_2500k": Scenario("aggregate", 2_500_000, epochs=6),
+    "map_with_state_500k": Scenario("map_with_state", 500_000, epochs=9),
+    "map_with_state_2500k": Scenario("map_with_state", 2_500_000, epochs=6),
+    "sum_500k": Scenario("sum", 500_000, epochs=9),
+    "sum_2500k": Scenario("sum", 2_500_000, epochs=6),
     "process_1k": Scenario("process", 1_000, epochs=60, warm_up=20),
 }
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,6 +21,7 @@ from forkpoint.spark.streams import StreamingSources
 
 pytestmark = pytest.mark.spark
 
+seconds = itertools.count(1_700_000_000)
 Positions = dict[str, SourcePosition]
 
 
@@ -34,11 +37,13 @@ def rate(session: SparkSession) -> DataFrame:
 def write(directory: Path, name: str, *numbers: int) -> None:
     directory.mkdir(exist_ok=True)
     (directory / f".{name}").write_text("".join(json.dumps({"n": n}) + "\n" for n in numbers))
+    # Spark takes files in order of modification time.
+    os.utime(directory / f".{name}", times=(next(seconds), next(seconds)))
     (directory / f".{name}").rename(directory / name)
 
 
 class Run:
-    """Runs epochs over streams until a number of batches has been taken; keeps what came and the positions after each batch."""
+    """Runs epochs over streams until a number of batches was taken; keeps what came and the positions after each."""
 
     def __init__(self, start_run: StartRun, frames: Mapping[str, tuple[int, DataFrame]], positions: Positions) -> None:
         operators = [frame_operator(operator, uid, frame) for uid, (operator, frame) in frames.items()]
@@ -215,7 +220,7 @@ def test_frames_that_a_savepoint_could_not_hold_are_refused(start_run: StartRun,
         start(one, one.select("value"))
     with pytest.raises(ConfigError, match="'u0' is a batch DataFrame"):
         start(session.range(3))
-    with pytest.raises(RestoreRefused, match="'u0'.*kind 'native'"):
+    with pytest.raises(RestoreRefused, match=r"'u0'.*kind 'native'"):
         start(one, position=SourcePosition(kind="native", position=3))
 
 

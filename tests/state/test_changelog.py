@@ -51,7 +51,9 @@ def test_merge_is_doing_one_after_the_other(parts: list[list[tuple[bytes, bytes 
     assert (merged.keys, as_dict(merged)) == (sorted(expected), expected)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=2)), max_size=20), st.integers(0, 10), st.integers(0, 10))
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=2)), max_size=20), st.integers(0, 10), st.integers(0, 10)
+)
 def test_a_slice_has_the_key_groups_asked_for(pairs: list[tuple[int, bytes]], start: int, stop: int) -> None:
     changes = of([(state_key(kg, 1, key), b"v") for kg, key in pairs]).in_order()
     expected = sorted({state_key(kg, 1, key) for kg, key in pairs if start <= kg < stop})

@@ -204,17 +204,19 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_are_never_shorter_than_their_header_says(tmp_path: Path) -> None:
-    path, rng = tmp_path / "store", random.Random(1)
-    store = LmdbStore(path)
-    for version in range(1, 60):
-        keys = rng.sample(KEYS, rng.randrange(1, 2000))
-        values = [None if rng.random() < 0.5 else rng.randbytes(rng.randrange(2000)) for _ in keys]
-        store.apply(Changes(keys, list(values)), version, version - 1)
-        assert (path / "data.mdb").stat().st_size >= store._handle._needed_size()
-    store.close()
-    reopened = LmdbStore(path)
-    assert reopened.version == 59
-    reopened.close()
+    # LMDB leaves such files behind when pages are taken and freed in one transaction.
+    def random_value() -> bytes | None:
+        return None if rng.random() < 0.7 else rng.randbytes(rng.choice([1, 100, 1500, 3000, 20000]))
+
+    for seed in range(20):
+        path, rng = tmp_path / f"store-{seed}", random.Random(seed)
+        store = LmdbStore(path)
+        for version in range(1, 9):
+            keys = rng.sample(KEYS[:300], rng.randrange(1, 300))
+            store.apply(Changes(keys, [random_value() for _ in keys]), version, version - 1)
+            assert (path / "data.mdb").stat().st_size >= store._handle._needed_size()
+        store.close()
+        LmdbStore(path).close()
 
 
 def test_a_store_from_before_a_restart_of_the_machine_is_refused(
@@ -233,6 +235,7 @@ def test_a_forked_child_uses_the_store_on_its_own(tmp_path: Path) -> None:
     first = next(scan)
 
     def work() -> None:
+        assert store._handle._open is None  # the parent's reader slots are not the child's
         other = LmdbStore(tmp_path / "store")
         assert (store.version, other.version) == (1, 1)
         store.apply(Changes([b"from"], [b"child"]), 2, 1)

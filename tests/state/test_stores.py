@@ -35,7 +35,9 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 # Many keys share their first 480 to 600 bytes: LMDB stores those above 510 bytes by prefix and hash.
 short_keys = st.binary(min_size=1, max_size=3) | st.sampled_from([b"\0", b"\xff" * 4, b"\0" * 511, b"\xff" * 600])
 long_keys = st.builds(
-    lambda length, tail: b"a" * length + tail, st.sampled_from([480, 494, 495, 496, 509, 510, 511, 600]), st.binary(max_size=4)
+    lambda length, tail: b"a" * length + tail,
+    st.sampled_from([480, 494, 495, 496, 509, 510, 511, 600]),
+    st.binary(max_size=4),
 )
 keys = short_keys | long_keys
 changes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=8)), max_size=12).map(
@@ -140,9 +142,18 @@ def test_a_scan_of_many_entries_is_complete_and_in_order(reopen: Open) -> None:
     assert found == [b"%06d" % i for i in range(100, 9000)]
 
 
+def test_a_scan_leaves_out_its_stop_wherever_it_is(reopen: Open) -> None:
+    store = reopen()
+    store.apply(numbered(0, 2049), 1, 0)
+    for stop in (1, 2047, 2048):
+        assert [key for key, _ in store.scan(b"0", b"%06d" % stop)] == [b"%06d" % i for i in range(stop)]
+
+
 def test_long_keys_of_one_stem_keep_their_order_across_the_pages_of_a_scan(reopen: Open) -> None:
     store = reopen()
-    entries = {b"s" * 600 + b"%06d" % i: b"%d" % i for i in range(5000)} | {b"s" * 495 + b"%d" % i: b"x" for i in range(9)}
+    entries = {b"s" * 600 + b"%06d" % i: b"%d" % i for i in range(5000)} | {
+        b"s" * 495 + b"%d" % i: b"x" for i in range(9)
+    }
     store.apply(Changes(list(entries), list(entries.values())), 1, 0)
     assert list(store.scan(b"s", b"t")) == sorted(entries.items())
     low, high = b"s" * 600 + b"000700", b"s" * 600 + b"004000"

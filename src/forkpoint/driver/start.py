@@ -9,8 +9,8 @@ from forkpoint.driver.commit import operator_infos
 from forkpoint.errors import StaleGeneration
 from forkpoint.driver.history import History
 from forkpoint.graph.job import JobGraph
-from forkpoint.savepoint.restore import OpenedSavepoint
 from forkpoint.snapshot.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
+from forkpoint.snapshot.savepoint_manifest import Savepoint
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ def commit_start(history: History, manifest: Manifest) -> Manifest:
     return manifest
 
 
-def refuse_drained(opened: OpenedSavepoint) -> str | None:
+def refuse_drained(savepoint: Savepoint) -> str | None:
     """A warning where a savepoint was taken with drain: its timers and windows have all fired."""
-    if opened.savepoint.drained:
+    if savepoint.drained:
         return (
-            f"savepoint {opened.savepoint.id} was drained: all its timers and windows fired before their time; "
+            f"savepoint {savepoint.id} was drained: all its timers and windows fired before their time; "
             "going on from it gives other results than going on from one that was not"
         )
     return None

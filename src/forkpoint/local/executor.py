@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import cloudpickle
 
 from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
@@ -16,7 +15,7 @@ from forkpoint.runtime.task import run_source_task, run_subtask
 from forkpoint.runtime.wire import COMMIT, ChunkRow
 from forkpoint.runtime.worker import drop_worker
 from forkpoint.snapshot.manifest import SourcePosition
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, dumps
 
 
 class LocalExecutor:
@@ -29,7 +28,7 @@ class LocalExecutor:
     def start(self, spec: JobSpec) -> None:
         self.close()
         # What workers get is what survives being shipped; a program that works here works on a cluster.
-        self._spec = cloudpickle.loads(cloudpickle.dumps(spec))
+        self._spec = pickle.loads(dumps(spec))
         self._interrupted = False
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
-
-import cloudpickle
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import CheckpointListener
@@ -28,6 +27,7 @@ from forkpoint.runtime.operators.rolling import Rolling
 from forkpoint.runtime.operators.stateless import Filter, FlatMap, Map, Process
 from forkpoint.runtime.operator_state import OperatorState, SnapshotContext, checkpointed
 from forkpoint.state import Store
+from forkpoint.types import dumps
 
 
 class Checkpointed:
@@ -79,7 +79,7 @@ def make_instance(info: TaskInfo, store: Store | None, *, restored: bool) -> tup
 
 def private_copy(operator: Operator) -> Any:
     """Functions have attributes; subtasks that share a process must not share those."""
-    return cloudpickle.loads(cloudpickle.dumps(operator.spec))
+    return pickle.loads(dumps(operator.spec))
 
 
 def make_inner(info: TaskInfo, spec: Any, store: Store | None) -> OperatorInstance:

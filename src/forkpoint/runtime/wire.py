@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 
 from forkpoint.graph.job import InEdge
 from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.epoch import SplitProgress, decode_progress, encode_progress
+from forkpoint.types import dumps
 
 ChunkRow = tuple[int, int, int, bytes]
 
@@ -64,7 +64,7 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
         return pickle.dumps(whole, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
         # Classes that live in __main__ or in a function can't be found by name in another process.
-        return bytes(cloudpickle.dumps(whole, protocol=5))
+        return dumps(whole)
 
 
 def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:

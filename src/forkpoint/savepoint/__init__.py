@@ -1,1 +1,56 @@
-"""Savepoints: export, restore, evolution."""
+"""Savepoints: exported from a committed manifest, opened and verified, compared with a program, imported, disposed of."""
+
+from forkpoint.savepoint.catalog import LATEST, Listed, choose, find_savepoint, jobs_with_savepoints, list_savepoints
+from forkpoint.savepoint.dispose import Dependents, dependents, dispose_savepoint
+from forkpoint.savepoint.export import export_savepoint, remove_partial
+from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.savepoint.mapping import (
+    ProgramOperator,
+    RestorePlan,
+    Row,
+    Saved,
+    SavedState,
+    StateMapping,
+    Verdict,
+    WantedState,
+    compare_state,
+    plan_restore,
+)
+from forkpoint.savepoint.opened import OpenedSavepoint, Verified, open_savepoint, verify_files
+from forkpoint.savepoint.restore import import_savepoint
+from forkpoint.savepoint.tasks import Progress, RunTasks, run_here
+
+__all__ = [
+    "LATEST",
+    "Dependents",
+    "Layout",
+    "Listed",
+    "OpenedSavepoint",
+    "ProgramOperator",
+    "Progress",
+    "RestorePlan",
+    "Row",
+    "RunTasks",
+    "Saved",
+    "SavedState",
+    "StateMapping",
+    "StateSpec",
+    "Verdict",
+    "Verified",
+    "WantedState",
+    "choose",
+    "compare_state",
+    "dependents",
+    "dispose_savepoint",
+    "export_savepoint",
+    "find_savepoint",
+    "import_savepoint",
+    "jobs_with_savepoints",
+    "layout_of",
+    "list_savepoints",
+    "open_savepoint",
+    "plan_restore",
+    "remove_partial",
+    "run_here",
+    "verify_files",
+]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, Protocol
@@ -41,7 +42,8 @@ _CHUNK_BYTES = 8  # the namespace of a list's chunk: the epoch that appended it,
 _key, _namespace, _timestamp = attrgetter("key"), attrgetter("namespace"), attrgetter("ts_ms")
 
 
-class Moved(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Moved:
     """How a state's entries are written on restore.
 
     ``sid``: its number in the new program. ``ttl``: whether entries have a stamp there, ``stamp_ms`` for those that had

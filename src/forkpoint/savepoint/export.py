@@ -146,9 +146,10 @@ def _plan(storage: Storage, target: Storage, manifest: Manifest, files: StateFil
             storage.url, target.url, start, stop, files.slice(start, stop), _numbered(keyed, number, len(ranges)), share
         )
         planned.append(_Planned(task, keyed))
-    # Also without such states: entries that no state owns must not be lost in silence.
-    task = ExportSlice(storage.url, target.url, 0, 0, files.operator_state(), _numbered(operator, 0, 1), 0)
-    return [*planned, _Planned(task, operator)]
+    if operator:
+        task = ExportSlice(storage.url, target.url, 0, 0, files.operator_state(), _numbered(operator, 0, 1), 0)
+        planned.append(_Planned(task, operator))
+    return planned
 
 
 def _numbered(states: Sequence[StateInfo], number: int, slices: int) -> tuple[NumberedState, ...]:
@@ -176,7 +177,7 @@ def _empty_part(target: Storage, state: StateInfo, slices: int) -> SavepointFile
 
 def _file(part: WrittenPart) -> SavepointFile:
     return SavepointFile(
-        path=part.path, entries=part.entries, bytes=part.bytes, checksum=part.checksum, kg_start=part.kg_start,
+        path=part.path, entries=part.entries, bytes=part.size, checksum=part.checksum, kg_start=part.kg_start,
         kg_stop=part.kg_stop,
     )  # fmt: skip
 

@@ -58,7 +58,7 @@ class WrittenPart:
     kg_start: int
     kg_stop: int
     entries: int
-    bytes: int
+    size: int
     checksum: str
 
 

@@ -18,8 +18,8 @@ _LINE = re.compile(rb"([0-9a-f]{64})  (\S+)\n?")
 
 
 def write_seal(target: Storage, content: bytes) -> None:
-    """Seal the savepoint.json that is about to be written."""
-    target.put(SEAL_FILE, f"{checksum(content)}  {SAVEPOINT_FILE}\n".encode())
+    """Seal the savepoint.json that is about to be written. Raises AlreadyExists."""
+    target.create(SEAL_FILE, f"{checksum(content)}  {SAVEPOINT_FILE}\n".encode())
 
 
 def read_seal(storage: Storage, path: str) -> str | None:

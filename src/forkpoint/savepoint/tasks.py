@@ -33,7 +33,7 @@ class FileRef:
     name: str
     path: str | None
     inline: bytes | None
-    bytes: int
+    size: int
     checksum: str
 
     def read(self, storage: Storage) -> bytes:
@@ -41,7 +41,7 @@ class FileRef:
         data = storage.read(self.path) if self.path is not None else self.inline
         if data is None:
             raise SavepointCorrupt(f"{self.name}: has neither a path nor content")
-        return verify(data, self.checksum, self.bytes, self.name)
+        return verify(data, self.checksum, self.size, self.name)
 
 
 class _Result(msgspec.Struct):

@@ -130,7 +130,12 @@ class StreamingSources(Streams):
         """
         self._stopped = True
         if getattr(_within, "sources", None) is self:
-            return  # the query's own thread: it ends when `on_batch` returns, and cannot wait for itself
+            # The query's own thread cannot wait for itself.
+            threading.Thread(target=self._end, name="forkpoint-stop", daemon=True).start()
+        else:
+            self._end()
+
+    def _end(self) -> None:
         with self._turn:  # waits for the batch
             pass
         if self._query is not None:
@@ -140,7 +145,7 @@ class StreamingSources(Streams):
     def _batch(self, frame: DataFrame, batch: int) -> None:
         with self._turn:
             if self._stopped:
-                raise _Stopped
+                return  # Spark may note the batch as done: only the manifests count
             _within.sources = self
             try:
                 positions = self._reader.positions(batch)
@@ -151,12 +156,6 @@ class StreamingSources(Streams):
                 raise
             finally:
                 _within.sources = None
-            if self._stopped:
-                raise _Stopped
-
-
-class _Stopped(Exception):
-    """Ends the query's thread after `stop`."""
 
 
 _within = threading.local()

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forkpoint.errors import TypeNotSupported
+
 if TYPE_CHECKING:
     from forkpoint.types import TypeInformation
 
@@ -25,7 +27,6 @@ MAX_MAX_PARALLELISM = 32768  # as in Flink; key groups above it are left for ope
 _MASK = 2**64 - 1
 _GAMMA, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _BLOCK = 8192  # values mixed at once: small enough for the temporaries to stay in the CPU's cache
-_BIT_VIEWS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def _splitmix64(value: int) -> int:
@@ -53,45 +54,59 @@ def _splitmix64_high(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
 def key_hash(key: Any, type: TypeInformation) -> int:
     """The hash of one key of the given type: 0 <= hash < 2**32.
 
-    Raises TypeNotSupported (from `type.encode`) for a value that the type cannot hold.
+    Raises TypeNotSupported for a value that the type cannot hold.
     """
-    if key is not None and pa.types.is_integer(type.arrow_type):
-        return _splitmix64(int(key) & _MASK) >> 32
-    return _splitmix64(zlib.crc32(type.encode(key))) >> 32
+    if pa.types.is_integer(type.arrow_type):
+        if not isinstance(key, int):  # None, an Enum of ints, numpy's integers, or nothing that fits
+            return int(hash_column(type.to_arrow([key]), type)[0])
+        return _splitmix64(key & _MASK) >> 32
+    try:
+        # An int given for a float has to hash like the float that a column makes of it.
+        data = type.encode_key(key)
+    except Exception as e:
+        raise type.encode_error(key, e) from e
+    return _splitmix64(zlib.crc32(data)) >> 32
 
 
 def hash_column(arr: pa.Array | pa.ChunkedArray, type: TypeInformation) -> npt.NDArray[np.uint32]:
     """`key_hash` of every element of a column, in order; shape (len(arr),).
 
     Elements that are not integers are decoded, encoded and hashed once for each distinct value.
+    Raises TypeNotSupported if the type cannot hold an element: nulls, unless it is Optional.
     """
     if isinstance(arr, pa.ChunkedArray):
         arr = arr.combine_chunks()
     if pa.types.is_dictionary(arr.type):
         return _hash_dictionary(arr, type)
-    if pa.types.is_integer(arr.type) and pa.types.is_integer(type.arrow_type):
+    if pa.types.is_integer(type.arrow_type):
         return _hash_integers(arr, type)
     encoded = _dictionary_encode(arr)
     return _hash_values(arr, type) if encoded is None else _hash_dictionary(encoded, type)
 
 
+def _null_hash(type: TypeInformation) -> int:
+    type.from_arrow(pa.nulls(1, type.arrow_type))  # raises unless None is a value of the type
+    return _splitmix64(zlib.crc32(type.encode(None))) >> 32
+
+
 def _hash_integers(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]:
+    if not pa.types.is_integer(arr.type):
+        try:
+            arr = arr.cast(type.arrow_type)
+        except pa.ArrowException as e:
+            raise TypeNotSupported(f"a column of {arr.type} cannot be read as keys of {type!r}: {e}") from e
     filled = arr.fill_null(0) if arr.null_count else arr
     values = filled.to_numpy(zero_copy_only=False)
     if values.dtype != np.uint64:
         values = values.astype(np.int64, copy=False).view(np.uint64)  # by way of int64, so that negatives keep the sign
     hashes = _splitmix64_high(values)
     if arr.null_count:
-        hashes[arr.is_null().to_numpy(zero_copy_only=False)] = key_hash(None, type)
+        hashes[arr.is_null().to_numpy(zero_copy_only=False)] = _null_hash(type)
     return hashes
 
 
 def _dictionary_encode(arr: pa.Array) -> pa.DictionaryArray | None:
     """The column by distinct values; None where Arrow has no such operation (structs, lists, maps)."""
-    if pa.types.is_floating(arr.type):
-        # By bits: Arrow takes 0.0 and -0.0 for one value, their encodings (and so their hashes) differ.
-        encoded = arr.view(_BIT_VIEWS[arr.type.bit_width]).dictionary_encode()
-        return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.view(arr.type))
     try:
         return arr.dictionary_encode()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
@@ -107,7 +122,7 @@ def _hash_values(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]
 
 def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDArray[np.uint32]:
     dictionary = arr.dictionary
-    if pa.types.is_integer(dictionary.type) and pa.types.is_integer(type.arrow_type):
+    if pa.types.is_integer(type.arrow_type):
         distinct = _hash_integers(dictionary, type)
     else:
         distinct = _hash_values(dictionary, type)
@@ -116,7 +131,7 @@ def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDAr
         return hashes
     # Nulls take one more place behind the distinct values.
     indices = arr.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy(zero_copy_only=False)
-    with_null: npt.NDArray[np.uint32] = np.append(distinct, np.uint32(key_hash(None, type)))[indices]
+    with_null: npt.NDArray[np.uint32] = np.append(distinct, np.uint32(_null_hash(type)))[indices]
     return with_null
 
 

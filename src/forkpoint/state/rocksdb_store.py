@@ -118,8 +118,6 @@ class _RocksHandle(Handle):
         self._state_family = self._db.get_column_family("state")
         self._state_handle = self._db.get_column_family_handle("state")
         self._identity = self._stat()
-        if self.state().phase == _LOADING:  # by a process that was killed
-            self.remove_all()
 
     def state(self) -> _State:
         row = self._state_family.get(_STATE_KEY)

@@ -1,0 +1,109 @@
+"""forkpoint's side: one scenario in a process of its own.
+
+    python benchmarks/forkpoint_side.py NAME [--engine spark|local] [--epochs N]
+
+Prints a ``Measurement`` as JSON. Parquet files in, durable checkpoints on disk, a sink that drops its input (as Spark's
+side has noop); the final state is read back out of a savepoint and compared key by key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from data import check_totals, stage_input
+from scenarios import CORES, FORKPOINT_SCENARIOS, Measurement, Scenario
+
+import forkpoint as fp
+from forkpoint.api.launch import Launch, launching
+
+
+class Bid(NamedTuple):
+    key: int
+    amount: int
+    ts: int
+
+
+class CountAndSum(fp.KeyedProcessFunction):
+    """Running count and sum of a key's amounts, in one ValueState."""
+
+    totals = fp.ValueStateDescriptor("totals", tuple[int, int])
+
+    def process_element(self, bid: Bid, ctx: fp.KeyedProcessFunction.Context) -> Any:
+        totals = self.totals.value()
+        count, amount = (totals[0] + 1, totals[1] + bid.amount) if totals else (1, bid.amount)
+        self.totals.update((count, amount))
+        yield bid.key, count, amount
+
+
+def count_and_sum(bid: Bid, totals: tuple[int, int] | None) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    count, amount = (totals[0] + 1, totals[1] + bid.amount) if totals else (1, bid.amount)
+    return (bid.key, count, amount), (count, amount)
+
+
+class Clock:
+    """Notes when each epoch was published."""
+
+    def __init__(self) -> None:
+        self.began: dict[int, float] = {}
+        self.seconds: list[float] = []
+
+    def on_step(self, step: str, epoch: int) -> None:
+        if step == "planned":
+            self.began[epoch] = time.perf_counter()
+        elif step == "published":
+            self.seconds.append(time.perf_counter() - self.began[epoch])
+
+
+def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path) -> None:
+    strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_assigner(lambda bid, _: bid.ts)
+    source = fp.FileSource.parquet(str(directory), Bid, bounded=True)
+    keyed = env.from_source(source, strategy, "bids").uid("bids").key_by(lambda bid: bid.key)
+    match kind:
+        case "process":
+            totals = keyed.process(CountAndSum())
+        case "map_with_state":
+            totals = keyed.map_with_state(count_and_sum, tuple[int, int])
+        case "sum":
+            totals = keyed.sum("amount")
+        case _:
+            raise SystemExit(f"no scenario of kind {kind!r}")
+    totals.uid("totals").sink_to(fp.DiscardSink()).uid("discard")
+
+
+def run(scenario: Scenario, engine: str) -> Measurement:
+    with tempfile.TemporaryDirectory(prefix="forkpoint-bench-") as temporary:
+        directory = Path(temporary) / "bids"
+        stage_input(scenario.rows_per_epoch, scenario.epochs, directory)
+        env = fp.StreamExecutionEnvironment.get_execution_environment()
+        env.set_state_root(f"{temporary}/state").set_parallelism(CORES).set_max_epoch_rows(scenario.rows_per_epoch)
+        build(env, scenario.kind, directory)
+        clock = Clock()
+        with launching(Launch(options={"engine": engine}, steps=clock)):
+            env.execute("bench")
+        epochs = [(scenario.rows_per_epoch, seconds) for seconds in clock.seconds]
+        return Measurement.of_epochs(epochs[: scenario.epochs], scenario.warm_up)
+
+
+def totals_of(savepoint: Path, kind: str) -> pa.Table:
+    """(key, count, sum) out of a savepoint's Parquet files."""
+    state = pq.read_table(savepoint / "operators" / "totals" / ("totals" if kind == "process" else "state"))
+    value = state["value"].combine_chunks()
+    return pa.table({"key": state["key"], "count": value.field(0), "sum": value.field(1)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=sorted(FORKPOINT_SCENARIOS))
+    parser.add_argument("--engine", default="spark")
+    arguments = parser.parse_args()
+    print(run(FORKPOINT_SCENARIOS[arguments.name], arguments.engine).to_json())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The savepoints in a job's default directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forkpoint.errors import SavepointCorrupt, SavepointNotFound
+from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
+from forkpoint.snapshot.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape
+from forkpoint.snapshot.savepoint_manifest import Savepoint, load_savepoint
+from forkpoint.snapshot.storage import Storage
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One directory: a savepoint, or why it is none (damaged, or never finished: then ``unfinished``)."""
+
+    directory: str
+    savepoint: Savepoint | None
+    problem: str | None = None
+    unfinished: bool = False
+
+
+def list_savepoints(storage: Storage, job: str) -> list[Listed]:
+    """What is in the job's default directory, oldest first, what cannot be read at the end.
+
+    ``directory`` is relative to the storage. Of each savepoint only savepoint.json is read.
+    """
+    head = JobPaths(job).savepoints
+    complete: dict[str, bool] = {}
+    for path in storage.list(head):
+        name, _, inside = path[len(head) + 1 :].partition("/")
+        if inside:
+            complete[f"{head}/{name}"] = complete.get(f"{head}/{name}", False) or inside == SAVEPOINT_FILE
+    listed = [_listed(storage, directory, finished) for directory, finished in sorted(complete.items())]
+    return sorted(listed, key=lambda each: (each.savepoint is None, each.savepoint.created_ms if each.savepoint else 0))
+
+
+def _listed(storage: Storage, directory: str, finished: bool) -> Listed:
+    if not finished:
+        return Listed(directory, None, f"{directory} has no {SAVEPOINT_FILE}: its export did not finish", True)
+    try:
+        return Listed(directory, load_savepoint(storage, directory))
+    except (SavepointCorrupt, SavepointNotFound) as error:
+        return Listed(directory, None, str(error))
+
+
+def jobs_with_savepoints(storage: Storage) -> list[str]:
+    """The jobs that have a default directory of savepoints."""
+    return sorted({unescape(path.split("/")[1]) for path in storage.list(SAVEPOINTS)})
+
+
+def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSavepoint:
+    """Open the savepoint of this id or label, or the latest one that can be read.
+
+    Raises SavepointNotFound, which lists what there is, and SavepointCorrupt.
+    """
+    listed = list_savepoints(storage, job)
+    found = choose(listed, name)
+    if found is None:
+        there = ", ".join(each.savepoint.id for each in listed if each.savepoint is not None) or "none"
+        raise SavepointNotFound(
+            f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {there}. A savepoint elsewhere is named "
+            "by its directory"
+        )
+    return open_savepoint(storage, found)
+
+
+def choose(listed: Sequence[Listed], name: str) -> str | None:
+    """The directory of the savepoint of this id, else of the newest with this label; or of the newest. Pure."""
+    readable = [(each.savepoint, each.directory) for each in listed if each.savepoint is not None]
+    if name == LATEST:
+        matching = readable
+    else:
+        matching = [each for each in readable if each[0].id == name] or [each for each in readable if each[0].label == name]
+    newest = max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id), default=None)
+    return None if newest is None else newest[1]

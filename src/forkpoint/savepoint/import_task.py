@@ -1,0 +1,172 @@
+"""The tasks of a restore: from Parquet files to native snapshot files.
+
+Where the max parallelism stays, each task makes one slice. Where it changes, every file has keys for every slice: then
+one round of tasks sorts files into runs, one for each slice, and another makes slices of runs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from forkpoint.errors import SavepointCorrupt
+from forkpoint.savepoint.entries import Entries, Moved, codec_of, dealt
+from forkpoint.savepoint.layout import StateSpec
+from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.tasks import FileRef, TaskOf, task
+from forkpoint.snapshot.format import checksum
+from forkpoint.snapshot.storage import Storage, open_storage
+from forkpoint.state import kg_of, range_for, read_snapshot, write_snapshot
+
+Entry = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """A file of a state, its rows, and the key groups that it is of."""
+
+    file: FileRef
+    entries: int
+    kg_start: int
+    kg_stop: int
+
+
+@dataclass(frozen=True)
+class MovedState:
+    """A state as saved, how it is to be written, and its files (those that matter to the task)."""
+
+    spec: StateSpec
+    moved: Moved
+    files: tuple[SavedFile, ...]
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Operator state for one subtask: of how many subtasks the savepoint is, and how many there are now."""
+
+    states: tuple[MovedState, ...]
+    subtask: int
+    saved_parallelism: int
+    parallelism: int
+
+
+@dataclass(frozen=True)
+class ImportSlice:
+    """What makes one snapshot file: keyed state by key group, or runs that were sorted out before; operator state."""
+
+    source_url: str
+    target_url: str
+    path: str
+    kg_start: int
+    kg_stop: int
+    states: tuple[MovedState, ...]
+    runs: tuple[FileRef, ...]
+    deal: Deal | None
+
+
+@dataclass(frozen=True)
+class WrittenSnapshot:
+    path: str
+    entries: int
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class SortFiles:
+    """Some files whose keys get new key groups; ``cuts[i]`` <= key group < ``cuts[i + 1]`` is slice i."""
+
+    source_url: str
+    target_url: str
+    states: tuple[MovedState, ...]
+    cuts: tuple[int, ...]
+    paths: tuple[str, ...]  # for each slice
+
+
+@dataclass(frozen=True)
+class Run:
+    """What sorting found for one slice."""
+
+    slice: int
+    file: FileRef
+
+
+@task(ImportSlice)
+def _import_slice(slice: ImportSlice) -> WrittenSnapshot:
+    source, target = open_storage(slice.source_url), open_storage(slice.target_url)
+    entries: list[Entry] = []
+    for state in slice.states:
+        for file in state.files:
+            entries += _converted(source, state, file, (slice.kg_start, slice.kg_stop))
+    for run in slice.runs:
+        for piece in read_snapshot(run.read(target), slice.kg_start, slice.kg_stop, run.name):
+            entries += zip(piece.keys, [value or b"" for value in piece.values], strict=True)
+    if slice.deal is not None:
+        entries += _dealt(source, slice.deal)
+    entries.sort()  # cheap: they come in a few runs that are in order
+    data = _snapshot(entries)
+    target.put(slice.path, data)
+    return WrittenSnapshot(slice.path, len(entries), len(data), checksum(data))
+
+
+@task(SortFiles)
+def _sort_files(files: SortFiles) -> list[Run]:
+    source, target = open_storage(files.source_url), open_storage(files.target_url)
+    entries: list[Entry] = []
+    for state in files.states:
+        for file in state.files:
+            entries += _converted(source, state, file, None)
+    entries.sort()
+    borders = [bisect_left(entries, (range_for(cut, cut + 1)[0], b"")) for cut in files.cuts]
+    runs = []
+    for number, (low, high) in enumerate(pairwise(borders)):
+        if low < high:
+            data = _snapshot(entries[low:high])
+            path = files.paths[number]
+            target.put(path, data)
+            runs.append(Run(number, FileRef(path, path, None, len(data), checksum(data))))
+    return runs
+
+
+import_slice = TaskOf[ImportSlice, WrittenSnapshot](_import_slice, WrittenSnapshot)
+sort_files = TaskOf[SortFiles, list[Run]](_sort_files, list[Run])
+
+
+def _converted(
+    source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None
+) -> Iterator[Entry]:
+    """A file's rows as store entries; of these key groups (as they were saved) only, if they are given."""
+    codec = codec_of(state.spec)
+    data = file.file.read(source)
+    for table in read_part(data, file.file.name, codec.layout, file.entries, groups):
+        yield from _named(codec.to_entries(table, state.moved))
+    yield from _named(codec.finish(state.moved))
+
+
+def _named(entries: Entries) -> Iterable[Entry]:
+    return zip(*entries, strict=True)
+
+
+def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
+    for state in deal.states:
+        entries = [entry for file in state.files for entry in _converted(source, state, file, None)]
+        keys, values = [key for key, _ in entries], [value for _, value in entries]
+        yield from _named(
+            dealt(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
+        )
+
+
+def _snapshot(entries: list[Entry]) -> bytes:
+    """Entries, in order, as a snapshot file. Raises SavepointCorrupt if two have the same key."""
+    try:
+        return write_snapshot(entries)
+    except ValueError:
+        double = next((one for (one, _), (other, _) in pairwise(entries) if one == other), None)
+        if double is None:
+            raise
+        raise SavepointCorrupt(
+            f"the savepoint has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it was "
+            "not written by forkpoint, or was changed since"
+        ) from None

@@ -1,0 +1,342 @@
+"""What a restore would do to each operator, state and source: decided before anything is touched. Pure.
+
+States are matched by operator uid and state name, and have to be of the same kind and the same types.
+``compare_state`` is the one place that decides whether a saved state fits a declared one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from forkpoint.errors import RestoreRefused, TypeNotSupported
+from forkpoint.runtime.keyed_state import state_id
+from forkpoint.savepoint.layout import TIMER_KINDS
+from forkpoint.snapshot.manifest import Manifest, SourcePosition, StateInfo
+from forkpoint.snapshot.savepoint_manifest import Savepoint
+from forkpoint.types import from_description
+
+Outcome = Literal["restored", "new", "kept", "dropped", "refused"]
+Subject = Literal["operator", "state", "source", "rename"]
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A state of a savepoint or checkpoint; types are descriptions. ``entries``: None where nobody counted."""
+
+    uid: str
+    name: str
+    kind: str
+    key_type: Any = None
+    value_type: Any = None
+    namespace_type: Any = None
+    ttl_ms: int | None = None
+    fingerprint: str | None = None
+    entries: int | None = None
+
+
+@dataclass(frozen=True)
+class Saved:
+    """All that a restore can bring: states, operators by uid with their names, sources by uid with their kinds."""
+
+    states: tuple[SavedState, ...]
+    operators: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(saved: Savepoint | Manifest) -> Saved:
+        if isinstance(saved, Manifest):
+            states = tuple(_saved(state.uid, state, None) for state in saved.states)
+            known = {state.uid: state.uid for state in saved.states}
+            return Saved(states, known | {o.uid: o.name for o in saved.operators}, _kinds(saved.sources))
+        states = tuple(_saved(o.uid, state, state.entries) for o in saved.operators for state in o.states)
+        return Saved(states, {o.uid: o.name for o in saved.operators}, _kinds(saved.sources))
+
+
+def _saved(uid: str, state: Any, entries: int | None) -> SavedState:
+    return SavedState(
+        uid, state.name, state.kind, state.key_type, state.value_type, state.namespace_type, state.ttl_ms,
+        state.fingerprint, entries,
+    )  # fmt: skip
+
+
+def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
+    return {uid: position.kind for uid, position in sources.items()}
+
+
+class WantedState(Protocol):
+    """A state that the program declares: a manifest's StateInfo, a runtime's StateRecord."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def key_type(self) -> Any: ...
+    @property
+    def value_type(self) -> Any: ...
+    @property
+    def namespace_type(self) -> Any: ...
+    @property
+    def ttl_ms(self) -> int | None: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class ProgramOperator:
+    """An operator of the new program.
+
+    ``source``: the kind of its position ("native", "spark", …) if it has one. ``complete``: whether the declared states
+    are all that it can have; False for a function that may ask for more once it runs, as in ``open()``. What such an
+    operator had and does not declare is kept.
+    """
+
+    uid: str
+    kind: str
+    stateful: bool
+    source: str | None = None
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the comparison. ``uid`` is the program's where it has the operator; ``why`` is for people."""
+
+    subject: Subject
+    uid: str
+    name: str
+    outcome: Outcome
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class StateMapping:
+    """A saved state, and the state of the program that it becomes."""
+
+    saved_uid: str
+    saved_name: str
+    target: StateInfo
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What will be restored. ``uids``: saved uid → uid in the program, for watermarks and positions of operators that
+    are there. ``sources``: saved uid → uid in the new manifest, those included that the program no longer has: their
+    positions are kept, in case they come back."""
+
+    rows: tuple[Row, ...]
+    states: tuple[StateMapping, ...]
+    uids: Mapping[str, str]
+    sources: Mapping[str, str]
+
+    @property
+    def refused(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.outcome == "refused")
+
+    def table(self) -> str:
+        """All rows as text."""
+        return render(self.rows)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a saved state fits; ``why`` says what does not, or what changes on the way."""
+
+    fits: bool
+    why: str = ""
+
+
+def plan_restore(
+    saved: Saved,
+    wanted: Sequence[WantedState],
+    operators: Sequence[ProgramOperator],
+    *,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    check_only: bool = False,
+) -> RestorePlan:
+    """Compare what was saved with a program, by uid and state name. ``renames``: saved uid → uid in the program.
+
+    Raises RestoreRefused with a table of every problem, unless ``check_only``: then the plan has the refused rows.
+    """
+    planner = _Planner(saved, {(s.uid, s.name): s for s in wanted}, {o.uid: o for o in operators}, allow_non_restored)
+    plan = planner.plan(dict(renames or {}))
+    if plan.refused and not check_only:
+        count = len(plan.refused)
+        raise RestoreRefused(
+            f"the program and the saved state do not fit together ({count} problem{'s' if count > 1 else ''}):\n"
+            f"{render(plan.refused)}"
+        )
+    return plan
+
+
+def compare_state(saved: SavedState, wanted: WantedState) -> Verdict:
+    """Whether a saved state can become the declared one as it is, all but the time to live being equal."""
+    if saved.kind != wanted.kind:
+        return Verdict(False, f"was {saved.kind} state and is declared as {wanted.kind} state; give it a new name")
+    for what, old, new in (
+        ("key", saved.key_type, wanted.key_type),
+        ("value", saved.value_type, wanted.value_type),
+        ("map key" if saved.kind == "map" else "namespace", saved.namespace_type, wanted.namespace_type),
+    ):
+        if old != new:
+            return Verdict(False, f"its {what} type was {type_text(old)} and is declared as {type_text(new)}")
+    if saved.fingerprint != wanted.fingerprint:
+        return Verdict(False, f"it means something else now: was {saved.fingerprint}, is {wanted.fingerprint}")
+    if saved.ttl_ms is None and wanted.ttl_ms is not None:
+        return Verdict(True, "has a time to live now: entries begin to age with this run")
+    if saved.ttl_ms is not None and wanted.ttl_ms is None:
+        return Verdict(True, "has no time to live any more")
+    return Verdict(True)
+
+
+def type_text(description: Any) -> str:
+    """A type's description as people write it."""
+    if description is None:
+        return "none"
+    try:
+        return repr(from_description(description))
+    except TypeNotSupported:
+        return str(description)
+
+
+def render(rows: Iterable[Row]) -> str:
+    """Rows as aligned text, one a line."""
+    cells = [(row.outcome, row.subject, f"{row.uid}/{row.name}" if row.name else row.uid, row.why) for row in rows]
+    widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(3)]
+    lines = ("  ".join([*(text.ljust(w) for text, w in zip(cell, widths, strict=False)), cell[3]]) for cell in cells)
+    return "\n".join(f"  {line.rstrip()}" for line in lines)
+
+
+@dataclass
+class _Planner:
+    saved: Saved
+    wanted: Mapping[tuple[str, str], WantedState]
+    program: Mapping[str, ProgramOperator]
+    allow_non_restored: bool
+    rows: list[Row] = field(default_factory=list)
+    states: list[StateMapping] = field(default_factory=list)
+
+    def plan(self, renames: dict[str, str]) -> RestorePlan:
+        self._check_renames(renames)
+        known = {*self.saved.operators, *self.saved.sources, *(state.uid for state in self.saved.states)}
+        targets = {uid: renames.get(uid, uid) for uid in known}
+        uids = {old: new for old, new in targets.items() if new in self.program}
+        self._operators(set(uids.values()))
+        for state in self.saved.states:
+            self._state(state, targets[state.uid])
+        there = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
+        seen = there | {(row.uid, row.name) for row in self.rows}
+        for (uid, name), wanted in self.wanted.items():
+            if (uid, name) not in seen and wanted.kind not in TIMER_KINDS:
+                self._row("state", uid, name, "new", "starts empty")
+        sources = self._sources(targets)
+        self._check_numbers()
+        return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources)
+
+    def _row(self, subject: Subject, uid: str, name: str, outcome: Outcome, why: str = "") -> None:
+        self.rows.append(Row(subject, uid, name, outcome, why))
+
+    def _check_renames(self, renames: dict[str, str]) -> None:
+        known = {*self.saved.operators, *self.saved.sources}
+        taken: dict[str, str] = {}
+        for old, new in renames.items():
+            what = f"{old} → {new}"
+            if old not in known:
+                self._row("rename", what, "", "refused", f"there is no saved operator {old!r}; saved are {_list(known)}")
+            if new not in self.program:
+                self._row("rename", what, "", "refused", f"the program has no operator {new!r}; it has {_list(self.program)}")
+            if new in known and new not in renames and new != old:
+                self._row("rename", what, "", "refused", f"there is a saved operator {new!r} already; rename that one too")
+            if (other := taken.setdefault(new, old)) != old:
+                self._row("rename", what, "", "refused", f"{other!r} is to become {new!r} too")
+
+    def _operators(self, matched: set[str]) -> None:
+        for operator in self.program.values():
+            if operator.uid in matched:
+                self._row("operator", operator.uid, "", "restored")
+            elif operator.stateful or operator.source is not None:
+                self._row("operator", operator.uid, "", "new", "starts empty")
+
+    def _state(self, state: SavedState, uid: str) -> None:
+        operator = self.program.get(uid)
+        wanted = self.wanted.get((uid, state.name))
+        if wanted is not None:
+            verdict = compare_state(state, wanted)
+            if verdict.fits:
+                self._map(state, uid, wanted.ttl_ms)
+                self._row("state", uid, state.name, "restored", verdict.why)
+            else:
+                self._row("state", uid, state.name, "refused", verdict.why)
+        elif operator is not None and operator.stateful and not operator.complete:
+            self._map(state, uid, state.ttl_ms)
+            self._row("state", uid, state.name, "kept", "not declared up front; there when the function asks for it")
+        else:
+            gone = f"the program has no operator {uid!r}" if operator is None else "the operator has no such state any more"
+            self._gone(state, uid, gone)
+
+    def _gone(self, state: SavedState, uid: str, why: str) -> None:
+        if state.entries == 0:
+            self._row("state", uid, state.name, "dropped", f"{why}; it was empty")
+        elif self.allow_non_restored:
+            self._row("state", uid, state.name, "dropped", f"{why}; it stays in the savepoint")
+        else:
+            self._row(
+                "state", uid, state.name, "refused",
+                f"{why}; restore it under its new uid with --map {uid}=NEW, or leave it behind with "
+                "--allow-non-restored-state",
+            )  # fmt: skip
+
+    def _map(self, state: SavedState, uid: str, ttl_ms: int | None) -> None:
+        target = StateInfo.model_validate(
+            {
+                "sid": state_id(uid, state.name), "uid": uid, "name": state.name, "kind": state.kind,
+                "key_type": state.key_type, "value_type": state.value_type, "namespace_type": state.namespace_type,
+                "ttl_ms": ttl_ms, "fingerprint": state.fingerprint,
+            }
+        )  # fmt: skip
+        self.states.append(StateMapping(state.uid, state.name, target))
+
+    def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for old, kind in self.saved.sources.items():
+            new = targets[old]
+            operator = self.program.get(new)
+            if operator is None or operator.source is None:
+                found[old] = new
+                self._row("source", new, "", "kept", "not in the program; its position stays, should it come back")
+            elif operator.source != kind:
+                self._row(
+                    "source", new, "", "refused",
+                    f"its position is one of a {kind} source, the program has a {operator.source} source; give it a new uid",
+                )  # fmt: skip
+            else:
+                found[old] = new
+                self._row("source", new, "", "restored")
+        for operator in self.program.values():
+            if operator.source is not None and operator.uid not in found.values() and not self._told("source", operator.uid):
+                self._row("source", operator.uid, "", "new", "reads from its own start")
+        return found
+
+    def _told(self, subject: Subject, uid: str) -> bool:
+        return any(row.subject == subject and row.uid == uid for row in self.rows)
+
+    def _check_numbers(self) -> None:
+        """Two states with one number would be one state."""
+        taken: dict[int, StateInfo] = {}
+        for mapping in self.states:
+            target = mapping.target
+            other = taken.setdefault(target.sid, target)
+            if other is not target:
+                self._row(
+                    "state", target.uid, target.name, "refused",
+                    f"gets the same number as state {other.name!r} of operator {other.uid!r}; rename one of the operators",
+                )  # fmt: skip
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(names))) or "none"
