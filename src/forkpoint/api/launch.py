@@ -217,5 +217,3 @@ def _collected(job: Job, sink: CollectSink) -> Iterator[Any]:
                 result.result()
             except JobFailed:
                 pass
-
-

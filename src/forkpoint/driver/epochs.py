@@ -76,7 +76,9 @@ class EpochRunner:
         times = (self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self._now_ms()))
         return min((t for t in times if t is not None), default=None)
 
-    def step(self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None) -> bool:
+    def step(
+        self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None
+    ) -> bool:
         """Run one epoch if there is anything to do; False if there was nothing."""
         tasks = self.planner.plan()
         finished = frozenset(self.planner.finished())
@@ -85,7 +87,9 @@ class EpochRunner:
         now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
         if not (tasks or frame is not None or drain or ends or (due is not None and due <= now_ms)):
             return False
-        self._epoch(tasks, frame, Positions(self.planner.positions(), frames or {}, finished), now_ms, drain or ends, ends)
+        self._epoch(
+            tasks, frame, Positions(self.planner.positions(), frames or {}, finished), now_ms, drain or ends, ends
+        )
         return True
 
     @property

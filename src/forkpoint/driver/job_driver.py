@@ -24,7 +24,7 @@ from forkpoint.errors import JobFailed, StaleGeneration
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
-from forkpoint.runtime.epoch import JobSpec
+from forkpoint.runtime.epoch import JobSpec, KnownState
 from forkpoint.snapshot.manifest import Manifest, SourcePosition
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import Storage
@@ -91,7 +91,7 @@ class JobDriver:
         self._started_ms = now_ms()
         self._records = RunRecords(storage, job, self.run_id)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory)
-        self._rng = random.Random()  # noqa: S311
+        self._rng = random.Random()
 
     # -- asked from other threads
 
@@ -139,8 +139,9 @@ class JobDriver:
         except BaseException as error:
             self._state = "ended"
             self._failure = str(error)
-            outcome = "superseded" if isinstance(error, StaleGeneration) else "failed"
-            self._records.end(outcome, str(error), self._now_ms())
+            self._records.end(
+                "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self._now_ms()
+            )
             self._end(error)
             raise
         self._state = "ended"
@@ -230,7 +231,10 @@ class JobDriver:
             store=options.state_backend,
             local_dir=f"{self._local_dir}/{self.run_id}-{self._restarts}",
             parameters=dict(options.parameters),
-            known_states={s.sid: (s.uid, s.name, s.kind, s.value_type, s.key_type) for s in manifest.states},
+            known_states={
+                s.sid: KnownState(s.uid, s.name, s.kind, s.key_type, s.value_type, s.namespace_type)
+                for s in manifest.states
+            },
         )
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:
@@ -307,5 +311,3 @@ class JobDriver:
             collect_garbage(self.history, self.options.checkpoint.num_retained, self._savepoints.pinned())
         except Exception:
             log.exception("job %r: cleaning up old checkpoints failed; it will be tried again", self.job)
-
-

@@ -42,7 +42,10 @@ class RunRecords:
         self._put()
 
     def end(
-        self, outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"], reason: str | None, ended_ms: int
+        self,
+        outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"],
+        reason: str | None,
+        ended_ms: int,
     ) -> None:
         if self._run is not None:
             self._run = self._run.model_copy(update={"outcome": outcome, "reason": reason, "ended_ms": ended_ms})
@@ -54,4 +57,8 @@ class RunRecords:
 
 
 def _shown(options: JobOptions) -> dict[str, Any]:
-    return {"engine": options.engine, "state_backend": options.state_backend, "interval_ms": options.checkpoint.interval_ms}
+    return {
+        "engine": options.engine,
+        "state_backend": options.state_backend,
+        "interval_ms": options.checkpoint.interval_ms,
+    }

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forkpoint.driver.commit import operator_infos
-from forkpoint.errors import StaleGeneration
 from forkpoint.driver.history import History
+from forkpoint.errors import StaleGeneration
 from forkpoint.graph.job import JobGraph
 from forkpoint.snapshot.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
 from forkpoint.snapshot.savepoint_manifest import Savepoint
@@ -27,7 +27,15 @@ class Restored:
 
 
 def start_manifest(
-    job: str, run: str, graph: JobGraph, restored: Restored, *, epoch: int, generation: int, parallelism: int, now_ms: int
+    job: str,
+    run: str,
+    graph: JobGraph,
+    restored: Restored,
+    *,
+    epoch: int,
+    generation: int,
+    parallelism: int,
+    now_ms: int,
 ) -> Manifest:
     """The first manifest of a run. Committing it fences every older run of the job."""
     return Manifest(
@@ -85,5 +93,3 @@ def refuse_drained(savepoint: Savepoint) -> str | None:
             "going on from it gives other results than going on from one that was not"
         )
     return None
-
-

@@ -132,7 +132,9 @@ def _check_strategy(t: Transformation, uid: str) -> None:
 def _effective(t: Transformation, edge: Edge) -> Edge:
     """The edge as it will run: an operator with state of its own needs a lasting subtask, so its input is exchanged."""
     if isinstance(t.spec, KEYED_SPECS) and not isinstance(edge.partitioning, KeyBy):
-        raise GraphError(f"operator {t.uid or t.name!r} keeps state by key, but its input has no key; call key_by() first")
+        raise GraphError(
+            f"operator {t.uid or t.name!r} keeps state by key, but its input has no key; call key_by() first"
+        )
     if isinstance(edge.partitioning, Forward) and is_stateful(t.spec):
         return Edge(edge.upstream, edge.tag, Rebalance("split"), edge.ordinal)
     return edge

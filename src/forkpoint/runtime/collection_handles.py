@@ -31,7 +31,7 @@ class _Elements:
         self.chunks = False  # True when the stored chunks must go: overwritten, cleared or partly expired
 
 
-class ListHandle(ListState):
+class ListHandle(ListState[Any]):
     def __init__(self, backend: KeyedBackend, descriptor: ListStateDescriptor[Any]) -> None:
         self._backend = backend
         self.sid = backend.sid(descriptor.name)
@@ -145,7 +145,7 @@ class ListHandle(ListState):
 _GONE: Any = object()
 
 
-class MapHandle(MapState):
+class MapHandle(MapState[Any, Any]):
     def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor[Any, Any]) -> None:
         self._backend = backend
         self.sid = backend.sid(descriptor.name)

@@ -12,6 +12,18 @@ from forkpoint.graph.job import JobGraph
 
 
 @dataclass(frozen=True)
+class KnownState:
+    """A state that the run restored, by its types' descriptions."""
+
+    uid: str
+    name: str
+    kind: str
+    key_type: Any
+    value_type: Any
+    namespace_type: Any
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """All that stays the same in a run; shipped to every worker once.
 
@@ -27,7 +39,7 @@ class JobSpec:
     store: str
     local_dir: str
     parameters: dict[str, str]
-    known_states: Mapping[int, tuple[str, str, str, Any, Any]]
+    known_states: Mapping[int, KnownState]
     inline_changes_bytes: int = 20_000
 
 
@@ -107,11 +119,11 @@ class CommitRow(msgspec.Struct, frozen=True):
     attempt: str
     changes: Changes | None = None
     snapshot: Snapshot | None = None
-    states: list[dict[str, Any]] = []  # noqa: RUF012  (msgspec copies defaults)
-    committables: dict[str, list[Any]] = {}  # noqa: RUF012
-    progress: list[SplitProgress] = []  # noqa: RUF012
-    records_in: dict[str, int] = {}  # noqa: RUF012
-    records_out: dict[str, int] = {}  # noqa: RUF012
+    states: list[dict[str, Any]] = []
+    committables: dict[str, list[Any]] = {}
+    progress: list[SplitProgress] = []
+    records_in: dict[str, int] = {}
+    records_out: dict[str, int] = {}
     next_processing_timer_ms: int | None = None
     failure: Failure | None = None
 

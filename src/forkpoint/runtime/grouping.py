@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,7 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
     return list(map(key.selector, batch.values))
 
 
-def hash_keys(keys: list[Any], type: TypeInformation) -> npt.NDArray[np.uint32]:
+def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint32]:
     """``key_hash`` of each key, computed once for each distinct key."""
     if pa.types.is_integer(type.arrow_type):
         return hash_column(pa.array(keys, pa.int64()), type)
@@ -120,7 +121,9 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
         numbers = column.to_numpy(zero_copy_only=False)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else np.empty(0, int)
+        starts = (
+            np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else np.empty(0, int)
+        )
         return Groups(ordered[starts].tolist(), order, np.append(starts, len(ordered)))
     encoded = column.dictionary_encode()
     assert key.key_type is not None

@@ -20,12 +20,12 @@ from forkpoint.graph.transformations import (
 )
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.operator_state import OperatorState, SnapshotContext, checkpointed
 from forkpoint.runtime.operators.base import Epoch, OperatorInstance, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_functions import FlatMapWithState, MapWithState, Reduce
 from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.operators.rolling import Rolling
 from forkpoint.runtime.operators.stateless import Filter, FlatMap, Map, Process
-from forkpoint.runtime.operator_state import OperatorState, SnapshotContext, checkpointed
 from forkpoint.state import Store
 from forkpoint.types import dumps
 
@@ -66,7 +66,9 @@ class Checkpointed:
         self._inner.close()
 
 
-def make_instance(info: TaskInfo, store: Store | None, *, restored: bool) -> tuple[OperatorInstance, CheckpointListener | None]:
+def make_instance(
+    info: TaskInfo, store: Store | None, *, restored: bool
+) -> tuple[OperatorInstance, CheckpointListener | None]:
     """An operator's instance for one subtask, with a copy of the function of its own, and its listener if it is one."""
     spec = private_copy(info.operator)
     fn = getattr(spec, "fn", None)
@@ -96,7 +98,7 @@ def make_inner(info: TaskInfo, spec: Any, store: Store | None) -> OperatorInstan
     assert key is not None
     assert key.key_type is not None
     assert store is not None
-    backend = KeyedBackend(info.operator.uid, key.key_type, info.max_parallelism, store)
+    backend = KeyedBackend(info.operator.uid, key.key_type, info.max_parallelism, store, info.known_states)
     match spec:
         case KeyedProcessSpec(fn=fn):
             return KeyedProcess(info, backend, fn)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from forkpoint.errors import GraphError
+from forkpoint.errors import GraphError, RestoreRefused
 from forkpoint.functions import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -22,6 +22,7 @@ from forkpoint.functions import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from forkpoint.runtime.epoch import KnownState
 from forkpoint.runtime.grouping import hash_keys
 from forkpoint.state import MAX_SID, Store, key_group, prefix_stop, state_key
 from forkpoint.types import TypeInformation
@@ -77,11 +78,30 @@ class StateRecord:
     fingerprint: str | None = None
 
 
+def check_known(record: StateRecord, known: KnownState | None) -> None:
+    """Saved state is never reinterpreted: a restored state must be opened with the types it was written with."""
+    if known is None:
+        return
+    for what, old, new in (
+        ("kind", known.kind, record.kind),
+        ("key type", known.key_type, record.key_type),
+        ("value type", known.value_type, record.value_type),
+        ("map key type", known.namespace_type, record.namespace_type),
+    ):
+        if old != new:
+            raise RestoreRefused(
+                f"operator {record.uid!r}, state {record.name!r}: its {what} was {old} when it was saved and is {new} in this "
+                "program; give the changed state a new name, or restore with the program that wrote it"
+            )
+
+
 class KeyedBackend:
     """All keyed states of one operator on one subtask."""
 
-    def __init__(self, uid: str, key_type: TypeInformation, max_parallelism: int, store: Store) -> None:
+    def __init__(self, uid: str, key_type: TypeInformation, max_parallelism: int, store: Store,
+                 known: Mapping[int, KnownState] | None = None) -> None:  # fmt: skip
         self.uid = uid
+        self._known = known or {}
         self.key_type = key_type
         self.max_parallelism = max_parallelism
         self.store = store
@@ -103,13 +123,13 @@ class KeyedBackend:
 
     def record(self, kind: str, name: str, value: TypeInformation | None, namespace: TypeInformation | None = None,
                ttl_ms: int | None = None, fingerprint: str | None = None) -> None:  # fmt: skip
-        self.records.append(
-            StateRecord(
-                self.sid(name), self.uid, name, kind, self.key_type.describe(),
-                None if value is None else value.describe(), None if namespace is None else namespace.describe(),
-                ttl_ms, fingerprint,
-            )
+        record = StateRecord(
+            self.sid(name), self.uid, name, kind, self.key_type.describe(),
+            None if value is None else value.describe(), None if namespace is None else namespace.describe(),
+            ttl_ms, fingerprint,
         )  # fmt: skip
+        check_known(record, self._known.get(record.sid))
+        self.records.append(record)
 
     def get(self, descriptor: StateDescriptor) -> Any:
         """The live handle of a described state; the same one each time it is asked for."""

@@ -93,7 +93,11 @@ class StageTask:
         return {o: join_pieces(self.context.splits.get(str(o), {}), progress.get(o, ())) for o in ids}
 
     def _deliver(
-        self, inbox: Inbox, operators: tuple[Operator, ...], origins: dict[int, Splits], waiting: dict[int, dict[int, list[Batch]]]
+        self,
+        inbox: Inbox,
+        operators: tuple[Operator, ...],
+        origins: dict[int, Splits],
+        waiting: dict[int, dict[int, list[Batch]]],
     ) -> None:
         ranks = {o: rank for rank, o in enumerate(sorted(origins))}
         for operator in operators:

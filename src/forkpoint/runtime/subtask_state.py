@@ -139,7 +139,8 @@ class SubtaskState:
                 return False
             group = kg_of(key)
             return not any(
-                a <= group < b or (group == OPERATOR_KG and decode_operator_key(key).subtask == s) for a, b, s in skipped
+                a <= group < b or (group == OPERATOR_KG and decode_operator_key(key).subtask == s)
+                for a, b, s in skipped
             )
 
         kept = [i for i, key in enumerate(changes.keys) if wanted(key)]

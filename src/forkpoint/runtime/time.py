@@ -53,7 +53,7 @@ class Window:
 
     def at(self, positions: Longs) -> Longs:
         """The watermark that elements or timer firings at these positions see."""
-        return np.clip((positions - 1) >> 1, self.start, self.end)
+        return np.asarray(np.clip((positions - 1) >> 1, self.start, self.end))
 
 
 @dataclass(frozen=True)

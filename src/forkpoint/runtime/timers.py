@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any
 
 from forkpoint.functions import TimerService
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
@@ -50,7 +49,7 @@ class TimerQueue:
 
     def enter(self, index: int) -> None:
         self._index = index
-        self.heap = self._due.pop(self._backend.key_bytes[index], None) or []
+        self.heap = self._due.pop(self._backend.key_bytes[index], [])
         heapq.heapify(self.heap)
         self._live = set(self.heap)
 
@@ -144,5 +143,3 @@ def to_flink_ms(time_ms: int) -> int:
     if time_ms <= MIN_MS:
         return -(2**63)
     return 2**63 - 1 if time_ms >= MAX_MS else time_ms
-
-

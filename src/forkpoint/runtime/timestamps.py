@@ -56,7 +56,9 @@ class PieceClock:
         records = [NO_TIMESTAMP_MS] * batch.size if before is None else before.tolist()
         out: list[Any] = []
         if self._assign is None:
-            raise GraphError(f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first")
+            raise GraphError(
+                f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first"
+            )
         try:
             out.extend(map(self._assign, batch.values, records))
             batch.stamp(np.array(out, dtype=np.int64), None)

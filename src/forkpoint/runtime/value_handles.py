@@ -73,7 +73,7 @@ class _Cell:
         self._dirty = dict.fromkeys(range(len(values)))
 
 
-class ValueHandle(_Cell, ValueState):
+class ValueHandle(_Cell, ValueState[Any]):
     __slots__ = ()
 
     def value(self) -> Any:
@@ -97,10 +97,12 @@ class DefaultValueHandle(ValueHandle):
         return self._decode(self._default) if self._current is None else self._current
 
 
-class ReducingHandle(_Cell, ReducingState):
+class ReducingHandle(_Cell, ReducingState[Any]):
     __slots__ = ("_reduce",)
 
-    def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation, reduce: Callable[[Any, Any], Any]) -> None:
+    def __init__(
+        self, backend: KeyedBackend, name: str, type: TypeInformation, reduce: Callable[[Any, Any], Any]
+    ) -> None:
         super().__init__(backend, name, type)
         self._reduce = reduce
 
@@ -112,7 +114,7 @@ class ReducingHandle(_Cell, ReducingState):
         self._changed = True
 
 
-class AggregatingHandle(_Cell, AggregatingState):
+class AggregatingHandle(_Cell, AggregatingState[Any, Any]):
     __slots__ = ("_aggregate",)
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation, aggregate: Any) -> None:
@@ -141,7 +143,7 @@ class _Stamped:
         raw = self._backend.store.get_many(self._backend.prefixes(self.sid))
         self._values = [None if r is None else decode(r[STAMP_BYTES:]) for r in raw]
         self._stamps = [0 if r is None else unpack_stamp(r) for r in raw]
-        self._dirty = {}
+        self._dirty = dict[int, None]()
 
     def enter(self: Any, index: int) -> None:
         self._changed = False
@@ -165,7 +167,7 @@ class _Stamped:
             gone = value is None or self._expiry.expired(self._stamps[i])
             log.keys.append(prefixes[i])
             log.values.append(None if gone else pack_stamp(self._stamps[i]) + self._encode(value))
-        self._values, self._stamps, self._dirty = [], [], {}
+        self._values, self._stamps, self._dirty = [], [], dict[int, None]()
 
     def _alive(self: Any) -> None:
         """Within one key's elements time may pass: look again before each access."""
@@ -222,7 +224,8 @@ class StampedAggregatingHandle(_Stamped, AggregatingHandle):
 
 
 def value_handle(
-    backend: KeyedBackend, descriptor: ValueStateDescriptor[Any] | ReducingStateDescriptor[Any] | AggregatingStateDescriptor
+    backend: KeyedBackend,
+    descriptor: ValueStateDescriptor[Any] | ReducingStateDescriptor[Any] | AggregatingStateDescriptor[Any, Any, Any],
 ) -> Handle:
     name, type, ttl = descriptor.name, descriptor.value_type, descriptor.ttl
     handle: Any

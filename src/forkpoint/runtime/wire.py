@@ -68,7 +68,9 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
 
 
 def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
-    (size, positions, splits, sequence, timestamps, time_column, piece, ordered), table, values, keys = pickle.loads(blob)
+    (size, positions, splits, sequence, timestamps, time_column, piece, ordered), table, values, keys = pickle.loads(
+        blob
+    )
     batch = Batch(
         size,
         positions,

@@ -56,7 +56,14 @@ class Worker:
         if kept is None or (isinstance(kept.instance, Checkpointed) and not accepted):
             if kept is not None:
                 kept.instance.close()
-            info = TaskInfo(operator, subtask, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
+            info = TaskInfo(
+                operator,
+                subtask,
+                self.spec.parallelism,
+                self.spec.max_parallelism,
+                self.spec.parameters,
+                self.spec.known_states,
+            )
             store = self.state(subtask).store if operator.stateful else None
             kept = _Kept(*make_instance(info, store, restored=context.committed > 1))
             self.instances[operator.id, subtask] = kept

@@ -7,12 +7,12 @@ one round of tasks sorts files into runs, one for each slice, and another makes 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.savepoint.entries import Entries, Moved, codec_of, dealt
+from forkpoint.savepoint.entries import Moved, codec_of, dealt
 from forkpoint.savepoint.layout import StateSpec
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
@@ -136,26 +136,23 @@ sort_files = TaskOf[SortFiles, list[Run]](_sort_files, list[Run])
 
 def _converted(
     source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None
-) -> Iterator[Entry]:
+) -> list[Entry]:
     """A file's rows as store entries; of these key groups (as they were saved) only, if they are given."""
     codec = codec_of(state.spec)
     data = file.file.read(source)
+    entries: list[Entry] = []
     for table in read_part(data, file.file.name, codec.layout, file.entries, groups):
-        yield from _named(codec.to_entries(table, state.moved))
-    yield from _named(codec.finish(state.moved))
-
-
-def _named(entries: Entries) -> Iterable[Entry]:
-    return zip(*entries, strict=True)
+        entries.extend(zip(*codec.to_entries(table, state.moved), strict=True))
+    entries.extend(zip(*codec.finish(state.moved), strict=True))
+    return entries
 
 
 def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
     for state in deal.states:
         entries = [entry for file in state.files for entry in _converted(source, state, file, None)]
         keys, values = [key for key, _ in entries], [value for _, value in entries]
-        yield from _named(
-            dealt(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
-        )
+        shares = dealt(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
+        yield from zip(*shares, strict=True)
 
 
 def _snapshot(entries: list[Entry]) -> bytes:

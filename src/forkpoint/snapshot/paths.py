@@ -2,11 +2,13 @@
 
     jobs/<job>/job.json
     jobs/<job>/runs/<run>/run.json
+    jobs/<job>/runs/<run>/endpoint.json               while it runs: where it can be asked
     jobs/<job>/runs/<run>/spark/
     jobs/<job>/checkpoints/<epoch>.json
     jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
     jobs/<job>/staging/<epoch>/<uid>/<name>
+    logs/<name>.log                                   of detached drivers
     savepoints/<job>/<id>/                            or any other directory, which has inside it
         savepoint.json
         sources/<uid>/<name>
@@ -28,6 +30,7 @@ from forkpoint.errors import ConfigError
 
 JOBS = "jobs"
 SAVEPOINTS = "savepoints"
+LOGS = "logs"
 SAVEPOINT_FILE = "savepoint.json"
 MAX_EPOCH = 10**12 - 1
 _MAX_SEGMENT = 200  # file systems take 255 bytes; the rest is for suffixes
@@ -35,6 +38,7 @@ _MAX_SEGMENT = 200  # file systems take 255 bytes; the rest is for suffixes
 _UNSAFE = re.compile(rb"^[._]|[^A-Za-z0-9._-]")
 _ESCAPE = re.compile(rb"!([0-9a-f]{2})")
 _MANIFEST = re.compile(r"checkpoints/(\d{12})\.json", re.ASCII)
+_RUN_FILE = re.compile(rf"{JOBS}/([^/]+)/runs/([^/]+)/(run|endpoint)\.json")
 _DATA_FILE = re.compile(r"(changelog|snapshots|staging)/(\d{12})/.+", re.ASCII)
 
 
@@ -73,6 +77,15 @@ class EpochFile:
 
     area: Area
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A record of a run: of which job and run, and which."""
+
+    job: str
+    run: str
+    kind: Literal["run", "endpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +130,10 @@ class JobPaths:
     def run_file(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/run.json"
 
+    def endpoint_file(self, run: str) -> str:
+        """Where a run can be asked; there only while its driver runs, or if that was killed."""
+        return f"{self.runs}/{escape(run)}/endpoint.json"
+
     def spark_directory(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/spark"
 
@@ -154,6 +171,19 @@ def job_of(path: str) -> str | None:
     """The job whose directory `path` is in, or None."""
     parts = path.split("/")
     return unescape(parts[1]) if len(parts) > 2 and parts[0] == JOBS else None
+
+
+def parse_run_file(path: str) -> RunFile | None:
+    """What `path` is, or None if it is not the record of a run."""
+    match = _RUN_FILE.fullmatch(path)
+    if match is None:
+        return None
+    return RunFile(unescape(match[1]), unescape(match[2]), "run" if match[3] == "run" else "endpoint")
+
+
+def log_file(name: str) -> str:
+    """The output of a detached driver."""
+    return f"{LOGS}/{escape(name)}.log"
 
 
 def source_file(uid: str, name: str) -> str:

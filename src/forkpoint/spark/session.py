@@ -71,6 +71,8 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
         raise ConfigError(
             "SPARK_REMOTE asks for Spark Connect, which cannot run forkpoint's jobs; unset it and give a master"
         )
+    # pandas is only imported by PySpark here, never used: its warning would tell a user nothing.
+    warnings.filterwarnings("ignore", message=_PANDAS_WARNING, category=FutureWarning)
     active = SparkSession.getActiveSession()
     if active is not None:
         _refuse_connect(active)
@@ -90,9 +92,7 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     builder = SparkSession.builder.appName(settings.get("spark.app.name", "forkpoint"))
     for name, value in sorted(settings.items()):
         builder = builder.config(name, value)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=_PANDAS_WARNING, category=FutureWarning)
-        session = builder.getOrCreate()
+    session = builder.getOrCreate()
     _refuse_connect(session)
     return session
 

@@ -10,16 +10,14 @@ every platform and in every release: saved state is addressed by it.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
-
-if TYPE_CHECKING:
-    from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation
 
 DEFAULT_MAX_PARALLELISM = 128
 MAX_MAX_PARALLELISM = 32768  # as in Flink; key groups above it are left for operator state

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,6 +41,7 @@ _MAX_PLAIN = 510
 _STEM = 495  # with 16 bytes of hash: 511
 _ABOVE_HASH = b"\xff" * 17
 _LENGTH = struct.Struct(">I")
+_COVER_SECONDS = 0.02
 _PAGE = 2048  # entries that a scan takes while it holds the lock
 
 
@@ -123,6 +125,9 @@ class _LmdbHandle(Handle):
     def _check(self) -> None:
         # Pages beyond the end of a shortened file would end the process (SIGBUS) when touched: look before.
         needed, stat = self._needed_size(), os.stat(self.data_file)
+        if stat.st_size < needed:
+            time.sleep(_COVER_SECONDS)  # another process may be between its commit and `_cover_end`
+            stat = os.stat(self.data_file)
         if stat.st_size < needed:
             raise self.damaged(f"data.mdb has {stat.st_size} bytes, its header says {needed}")
         self._identity = (stat.st_dev, stat.st_ino)

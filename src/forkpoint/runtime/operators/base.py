@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import Any, Protocol
+
+import numpy as np
 
 from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.epoch import KnownState
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.time import Window
 
@@ -57,6 +60,7 @@ class TaskInfo:
     parallelism: int
     max_parallelism: int
     parameters: dict[str, str]
+    known_states: Mapping[int, KnownState] = field(default_factory=dict)
 
 
 class Context(RuntimeContext):
@@ -74,7 +78,20 @@ class Context(RuntimeContext):
             )
         return self._backend.get(descriptor)
 
-    get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _state
+    def get_state(self, state_descriptor: Any) -> Any:
+        return self._state(state_descriptor)
+
+    def get_list_state(self, state_descriptor: Any) -> Any:
+        return self._state(state_descriptor)
+
+    def get_map_state(self, state_descriptor: Any) -> Any:
+        return self._state(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: Any) -> Any:
+        return self._state(state_descriptor)
+
+    def get_aggregating_state(self, state_descriptor: Any) -> Any:
+        return self._state(state_descriptor)
 
     def get_task_name(self) -> str:
         return self._info.operator.name
@@ -106,8 +123,6 @@ def split_sides(batch: Batch) -> Outputs:
     names = dict.fromkeys(t for t in tagged if t is not None)
     if not names:
         return Outputs(batch)
-    import numpy as np
-
     codes = np.array([-1 if t is None else list(names).index(t) for t in tagged])
     sides = {}
     for code, name in enumerate(names):
@@ -131,8 +146,3 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
 def shorten(value: Any, length: int = 200) -> str:
     text = repr(value)
     return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def is_generator(fn: Any) -> bool:
-    code = getattr(fn, "__code__", None) or getattr(getattr(fn, "__func__", None), "__code__", None)
-    return isinstance(code, CodeType) and bool(code.co_flags & 0x20)

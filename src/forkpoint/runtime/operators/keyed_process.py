@@ -52,7 +52,7 @@ class Emission:
                 timestamps = np.full(len(order), NO_TIMESTAMP_MS)
             timestamps = np.insert(timestamps, at, [f[3] for f in self.firings])
         every = Batch(len(sequence), positions, splits, sequence, values=[], timestamps=timestamps, ordered=False)
-        return every.expand(self.values, counts, type)
+        return every.expand(self.values, counts.astype(np.int64), type)
 
 
 class Moment:
@@ -164,7 +164,12 @@ class KeyedProcess:
 
     def _run_keys(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         backend, timers, context = self._backend, self._timers, self._element_context
-        process, extend, mark, out = self._fn.process_element, emission.values.extend, emission.ends.append, emission.values
+        process, extend, mark, out = (
+            self._fn.process_element,
+            emission.values.extend,
+            emission.ends.append,
+            emission.values,
+        )
         try:
             for first, last, values, starts in key_blocks(batch, groups):
                 for k in range(first, last):
@@ -227,7 +232,9 @@ class KeyedProcess:
     def _fire_processing(self, window: Window, emission: Emission, key: int) -> None:
         """Processing time moved on before the epoch's first element."""
         while (timer := self._timers.processing.pop(self._backend.processing_time_ms)) is not None:
-            self._fire(timer[0], TimeDomain.PROCESSING_TIME, window.before, timer_position(window.before), emission, key)
+            self._fire(
+                timer[0], TimeDomain.PROCESSING_TIME, window.before, timer_position(window.before), emission, key
+            )
 
     def _fire(
         self, time_ms: int, domain: TimeDomain, watermark: int, position: int, emission: Emission, key: int
@@ -240,7 +247,9 @@ class KeyedProcess:
             if out is not None:
                 emission.values.extend(out)
         except Exception as error:
-            raise user_error(self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True) from error
+            raise user_error(
+                self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True
+            ) from error
         self._moment.fired_at = None
         stamp = to_flink_ms(time_ms) if domain is TimeDomain.EVENT_TIME else NO_TIMESTAMP_MS
         emission.firings.append((len(emission.ends), position, order_of(self._backend.key_bytes[key]), stamp))

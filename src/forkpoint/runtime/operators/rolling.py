@@ -52,9 +52,7 @@ class Rolling(Reduce):
         table = _with_first(batch.table, groups, states, self._spec.value_type, self._column, running)
         last = table.take(pa.array(groups.starts[1:] - 1))
         self._state.set_all(self._spec.value_type.from_columns(last.columns))
-        return Outputs(
-            batch.with_table(table, groups.order, self._spec.value_type)
-        )
+        return Outputs(batch.with_table(table, groups.order, self._spec.value_type))
 
 
 def segmented_accumulate(
@@ -105,7 +103,12 @@ def _may_overflow(numbers: npt.NDArray[Any], seeds: npt.NDArray[Any], groups: Gr
 
 
 def _with_first(
-    table: pa.RecordBatch, groups: Groups, states: list[Any], type: TypeInformation, column: int, running: npt.NDArray[Any]
+    table: pa.RecordBatch,
+    groups: Groups,
+    states: list[Any],
+    type: TypeInformation,
+    column: int,
+    running: npt.NDArray[Any],
 ) -> pa.RecordBatch:
     """The output columns: those of each key's first element ever, with the aggregated one replaced."""
     counts = np.diff(groups.starts)
@@ -144,7 +147,9 @@ def rolling_function(spec: RollingSpec, uid: str) -> Callable[[Any, Any], Any]:
             return value[field]
         if field == 0:
             return value
-        raise GraphError(f"operator {uid!r}: {spec.kind}({field!r}) of {value!r}, which has no fields; use 0 or name a field")
+        raise GraphError(
+            f"operator {uid!r}: {spec.kind}({field!r}) of {value!r}, which has no fields; use 0 or name a field"
+        )
 
     def put(value: Any, new: Any) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction
+from forkpoint.errors import GraphError
+from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
 from forkpoint.runtime.timers import to_flink_ms
@@ -75,7 +76,7 @@ class Filter(_Stateless):
         return Outputs(batch.take(np.flatnonzero(np.array(kept, dtype=bool))))
 
 
-class ElementContext(ProcessFunction.Context):
+class ElementContext(ProcessFunction.Context, TimerService):
     """What ``process_element`` of a function without keys sees."""
 
     def __init__(self) -> None:
@@ -96,10 +97,27 @@ class ElementContext(ProcessFunction.Context):
         assert self.epoch is not None
         return self.epoch.processing_time_ms
 
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self._refuse()
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._refuse()
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._refuse()
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._refuse()
+
+    def _refuse(self) -> None:
+        raise GraphError("timers belong to keys; call key_by() and use a KeyedProcessFunction")
+
     def current_watermark(self) -> int:
         assert self.epoch is not None
         positions = self.positions
-        return to_flink_ms(self.epoch.window.at_one(positions if isinstance(positions, int) else int(positions[self.index])))
+        return to_flink_ms(
+            self.epoch.window.at_one(positions if isinstance(positions, int) else int(positions[self.index]))
+        )
 
 
 class Process(_Stateless):

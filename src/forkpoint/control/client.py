@@ -1,0 +1,135 @@
+"""Talking to a running driver's control port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import ValidationError
+
+from forkpoint.control.endpoint import Endpoint
+from forkpoint.control.messages import (
+    Accepted,
+    Answer,
+    ErrorMessage,
+    Message,
+    SavepointBody,
+    SavepointProgress,
+    StatusMessage,
+    StopBody,
+)
+from forkpoint.errors import ForkpointError, JobFailed
+
+TIMEOUT_SECONDS = 10.0
+POLL_SECONDS = 0.1
+
+M = TypeVar("M", bound=Message)
+
+
+class Unreachable(ForkpointError):
+    """Nobody answers at a run's control port, or somebody else does: its driver is gone."""
+
+
+class ControlClient:
+    """Asks one run. Raises Unreachable where its driver is gone, and ForkpointError where it refuses."""
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.endpoint = endpoint
+        self._http = httpx.Client(
+            base_url=f"http://{endpoint.host}:{endpoint.port}",
+            headers={"authorization": f"Bearer {endpoint.token}"},
+            timeout=timeout_seconds,
+            trust_env=False,  # a proxy of the environment has no business on the loopback interface
+        )
+
+    def __enter__(self) -> ControlClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def status(self) -> StatusMessage:
+        """Where the run stands."""
+        found = self._ask("GET", "/v1/status", StatusMessage)
+        if found.run != self.endpoint.run:
+            raise Unreachable(f"{self._who}: its port now belongs to run {found.run} of job {found.job!r}")
+        return found
+
+    def savepoint(self, directory: str | None = None, label: str | None = None, note: str | None = None) -> str:
+        """Ask for a savepoint while the job goes on; the request's id."""
+        body = SavepointBody(directory=directory, label=label, note=note)
+        return self._ask("POST", "/v1/savepoints", Accepted, body).request_id
+
+    def stop(self, directory: str | None = None, *, drain: bool = False) -> str:
+        """Ask the job to end with a savepoint; the request's id."""
+        return self._ask("POST", "/v1/stop", Accepted, StopBody(directory=directory, drain=drain)).request_id
+
+    def cancel(self) -> None:
+        """Ask the job to end without a savepoint."""
+        self._ask("POST", "/v1/cancel", StatusMessage)
+
+    def answer(self, request_id: str) -> Answer:
+        """Where a request stands."""
+        return self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
+
+    def wait(self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None) -> str:
+        """Wait for a savepoint; its path. Raises JobFailed if there is none, because it failed or the driver died."""
+        while True:
+            try:
+                answer = self.answer(request_id)
+            except Unreachable as error:
+                raise JobFailed(f"{error} before its savepoint was complete{self._log}") from None
+            if answer.status == "COMPLETED" and answer.location is not None:
+                return answer.location
+            if answer.status == "FAILED":
+                raise JobFailed(f"{self._who}: no savepoint was made: {answer.failure}")
+            if answer.progress is not None and on_progress is not None:
+                on_progress(answer.progress)
+            time.sleep(POLL_SECONDS)
+
+    def wait_gone(self, seconds: float) -> bool:
+        """Wait until the driver has ended; False if it has not in this time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                self.status()
+            except Unreachable:
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
+
+    @property
+    def _who(self) -> str:
+        return f"run {self.endpoint.run} of job {self.endpoint.job!r}"
+
+    @property
+    def _log(self) -> str:
+        return f"; its log is {self.endpoint.log}" if self.endpoint.log else ""
+
+    def _ask(self, method: str, path: str, expected: type[M], body: Message | None = None) -> M:
+        content: dict[str, Any] = {} if body is None else {"content": body.model_dump_json(by_alias=True)}
+        try:
+            response = self._http.request(method, path, **content)
+        except httpx.TimeoutException:
+            raise ForkpointError(
+                f"{self._who} (process {self.endpoint.pid}) does not answer at port {self.endpoint.port}; it may be "
+                f"overloaded: try again, or look whether the process lives{self._log}"
+            ) from None
+        except httpx.TransportError:
+            raise Unreachable(f"{self._who}: its driver (process {self.endpoint.pid}) is gone") from None
+        try:
+            if response.is_success:
+                return expected.model_validate_json(response.content)
+            error = ErrorMessage.model_validate_json(response.content).error
+        except ValidationError:
+            raise Unreachable(
+                f"{self._who}: its port {self.endpoint.port} now belongs to something that is no forkpoint driver"
+            ) from None
+        if error.code == "unauthorized":  # the port's present owner has another token
+            raise Unreachable(f"{self._who}: its port {self.endpoint.port} now belongs to another driver")
+        raise ForkpointError(f"{self._who}: {error.message}")

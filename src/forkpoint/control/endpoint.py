@@ -1,0 +1,90 @@
+"""endpoint.json: where a run can be asked. A driver writes it when it starts and removes it at its end.
+
+One that is there although its driver was killed is stale; only asking the port tells (`registry`).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from forkpoint.errors import NotFound
+from forkpoint.snapshot.format import Format, Record
+from forkpoint.snapshot.manifest import Count, Name
+from forkpoint.snapshot.paths import JOBS, JobPaths, parse_run_file
+from forkpoint.snapshot.storage import TEMPORARY_PREFIX, LocalStorage, Storage
+
+
+class Endpoint(Record):
+    """``machine``: the host name of the driver's machine, as ``host`` is loopback and means that machine only.
+
+    ``token`` is what a caller has to show; on local disk only the owner can read the record. ``log``: the file that a
+    detached driver writes to.
+    """
+
+    format_version: Literal[1] = 1
+    job: Name
+    run: Name
+    pid: Count
+    machine: str
+    host: str
+    port: Annotated[int, Field(gt=0, le=65535)]
+    token: Name
+    started_ms: int
+    log: str | None = None
+
+
+ENDPOINT = Format("endpoint.json", Endpoint, 1)
+
+
+def register(storage: Storage, endpoint: Endpoint) -> None:
+    """Write the record of a run that begins."""
+    path = JobPaths(endpoint.job).endpoint_file(endpoint.run)
+    data = ENDPOINT.dump(endpoint)
+    if isinstance(storage, LocalStorage):
+        _put_private(os.path.join(storage.root, path), data)
+    else:
+        storage.put(path, data)
+
+
+def withdraw(storage: Storage, endpoint: Endpoint) -> None:
+    """Remove the record of a run that has ended, or was found to be dead."""
+    storage.delete(JobPaths(endpoint.job).endpoint_file(endpoint.run))
+
+
+def endpoints(storage: Storage, job: str | None = None) -> list[Endpoint]:
+    """The records of one job's runs, or of all jobs'. Some may be stale."""
+    directory = JOBS if job is None else JobPaths(job).runs
+    found = (load_endpoint(storage, path) for path in storage.list(directory) if is_endpoint(path))
+    return [endpoint for endpoint in found if endpoint is not None]
+
+
+def is_endpoint(path: str) -> bool:
+    file = parse_run_file(path)
+    return file is not None and file.kind == "endpoint"
+
+
+def load_endpoint(storage: Storage, path: str) -> Endpoint | None:
+    """The record, None if the run has ended meanwhile."""
+    try:
+        return ENDPOINT.load(storage, path)
+    except NotFound:
+        return None
+
+
+def _put_private(place: str, data: bytes) -> None:
+    """Storage files are as readable as the umask says; this one holds a secret, so it never is, not for a moment."""
+    directory = os.path.dirname(place)
+    os.makedirs(directory, exist_ok=True)
+    temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        os.replace(temporary, place)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)

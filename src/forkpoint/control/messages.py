@@ -1,0 +1,89 @@
+"""What goes over the control port, both ways."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RequestStatus = Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+
+
+class SavepointBody(Message):
+    """``directory``: an absolute path or URL that gets a directory for the savepoint; None for the job's own place."""
+
+    directory: str | None = None
+    label: str | None = None
+    note: str | None = None
+
+
+class StopBody(Message):
+    directory: str | None = None
+    drain: bool = False
+
+
+class Accepted(Message):
+    request_id: str = Field(alias="request-id")
+
+
+class SavepointProgress(Message):
+    """How many of the savepoint's parts are written; ``total`` can grow at the beginning."""
+
+    done: int
+    total: int
+
+
+class Answer(Message):
+    """Where a savepoint request stands: ``location`` when it is COMPLETED, ``failure`` when it FAILED."""
+
+    status: RequestStatus
+    location: str | None = None
+    failure: str | None = None
+    progress: SavepointProgress | None = None
+
+
+class StatusMessage(Message):
+    """A run as its driver sees it. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
+
+    ``records``: elements by operator uid since the run's last (re)start; ``sources``: the uids among them that are
+    sources.
+    """
+
+    job: str
+    run: str
+    state: Literal["starting", "running", "restarting", "ended"]
+    epoch: int
+    started_ms: int
+    now_ms: int
+    restarts: int
+    parallelism: int
+    records: dict[str, int]
+    sources: list[str]
+    watermarks: dict[str, int]
+    savepoint_progress: SavepointProgress | None
+    failure: str | None
+    pid: int
+
+    @property
+    def records_read(self) -> int:
+        """Elements that the sources gave since the run's last (re)start."""
+        return sum(self.records.get(uid, 0) for uid in self.sources)
+
+    @property
+    def uptime_ms(self) -> int:
+        return self.now_ms - self.started_ms
+
+
+class ErrorDetail(Message):
+    code: Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
+    message: str
+
+
+class ErrorMessage(Message):
+    """The one shape of errors: ``{"error": {"code": …, "message": …}}``."""
+
+    error: ErrorDetail

@@ -1,0 +1,186 @@
+"""The runs under a state root, as their records and their drivers tell."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from forkpoint.control.client import ControlClient, Unreachable
+from forkpoint.control.endpoint import Endpoint, endpoints, load_endpoint
+from forkpoint.control.messages import StatusMessage
+from forkpoint.errors import ForkpointError, JobNotFound, NotFound
+from forkpoint.snapshot.manifest import RUN, Parent, Run
+from forkpoint.snapshot.paths import JOBS, JobPaths, job_of, parse_run_file
+from forkpoint.snapshot.storage import Storage
+
+PROBE_SECONDS = 3.0
+
+RunState = Literal[
+    "starting", "running", "restarting", "ending", "silent", "elsewhere", "lost", "unknown",
+    "finished", "stopped", "cancelled", "failed", "superseded",
+]  # fmt: skip
+"""Of a driver that answers: starting … ending. ``silent``: it is there and gives no answer in time. ``elsewhere``: it
+runs, or ran, on another machine. ``lost``: it was killed. ``unknown``: it has no control port (it was not started by
+``forkpoint run``), and no end on record. The rest are ends on record."""
+
+LIVE: tuple[RunState, ...] = ("starting", "running", "restarting", "ending", "silent")
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run. ``newest``: it is its job's last one. ``epoch`` and ``records_read`` are None where nobody can tell."""
+
+    job: str
+    run: str
+    state: RunState
+    newest: bool
+    started_ms: int
+    ended_ms: int | None = None
+    uptime_ms: int | None = None
+    epoch: int | None = None
+    restarts: int | None = None
+    records_read: int | None = None
+    parent: Parent = Parent()
+    reason: str | None = None
+    endpoint: Endpoint | None = None
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE
+
+
+def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
+    """Every run on record, of one job or of all, newest first. Asks the drivers that are said to run."""
+    paths = storage.list(JOBS if job is None else JobPaths(job).directory)
+    runs: dict[tuple[str, str], Run] = {}
+    ports: dict[tuple[str, str], Endpoint] = {}
+    for path in paths:
+        file = parse_run_file(path)
+        if file is None:
+            continue
+        if file.kind == "run":
+            runs[file.job, file.run] = RUN.load(storage, path)
+        elif (endpoint := load_endpoint(storage, path)) is not None:
+            ports[file.job, file.run] = endpoint
+    starts = {key: record.started_ms for key, record in runs.items()} | {k: e.started_ms for k, e in ports.items()}
+    newest: dict[str, str] = {}
+    for (name, run), _ in sorted(starts.items(), key=lambda item: (item[1], item[0])):
+        newest[name] = run
+    epochs = _newest_epochs(paths)
+    views = []
+    for key in sorted(starts, key=lambda k: (-starts[k], k)):
+        is_newest = newest[key[0]] == key[1]
+        views.append(_view(storage, key, runs.get(key), ports.get(key), is_newest, epochs.get(key[0])))
+    return views
+
+
+def find_live(storage: Storage, job: str) -> ControlClient:
+    """A client for the job's running driver. Raises JobNotFound saying what is known of the job instead."""
+    for endpoint in endpoints(storage, job):
+        if _is_here(endpoint):
+            client = ControlClient(endpoint)
+            try:
+                client.status()
+            except Unreachable:
+                continue
+            return client
+    views = list_runs(storage, job)
+    if not views:
+        known = sorted({name for path in storage.list(JOBS) if (name := job_of(path)) is not None})
+        listed = f"; there are {', '.join(map(repr, known))}" if known else "; there are none yet"
+        raise JobNotFound(f"there is no job {job!r} under {storage.url}{listed}")
+    raise JobNotFound(f"job {job!r} is not running: {_last_words(views[0])}")
+
+
+def drop_stale(storage: Storage, job: str) -> None:
+    """Remove the records of drivers that were killed, when a new run of the job begins."""
+    for endpoint in endpoints(storage, job):
+        if _is_here(endpoint) and _probe(endpoint) is None:
+            storage.delete(JobPaths(job).endpoint_file(endpoint.run))
+
+
+def _last_words(view: RunView) -> str:
+    run = f"its last run {view.run}"
+    match view.state:
+        case "lost":
+            log = f"; its log is {view.endpoint.log}" if view.endpoint is not None and view.endpoint.log else ""
+            return f"{run} was lost (its driver was killed){log}. Run the program again; it goes on from the last checkpoint"
+        case "elsewhere" if view.endpoint is not None:
+            return f"{run} was started on machine {view.endpoint.machine!r}; give this command there"
+        case "unknown":
+            return f"{run} has no control port, as it was not started with `forkpoint run`, and no end on record"
+        case "failed":
+            return f"{run} failed: {view.reason}"
+        case _:
+            return f"{run} is {view.state}"
+
+
+def _newest_epochs(paths: Iterable[str]) -> dict[str, int]:
+    newest: dict[str, int] = {}
+    for path in paths:
+        job = job_of(path)
+        file = JobPaths(job).parse(path) if job is not None else None
+        if job is not None and file is not None and file.area == "manifest":
+            newest[job] = max(file.epoch, newest.get(job, 0))
+    return newest
+
+
+def _view(
+    storage: Storage, key: tuple[str, str], record: Run | None, endpoint: Endpoint | None, newest: bool, epoch: int | None
+) -> RunView:
+    job, run = key
+    if record is not None and record.outcome is not None:
+        return RunView(
+            job, run, record.outcome, newest, record.started_ms, record.ended_ms,
+            None if record.ended_ms is None else record.ended_ms - record.started_ms,
+            epoch if newest else None, parent=record.parent, reason=record.reason,
+        )  # fmt: skip
+    started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
+    parent = record.parent if record is not None else Parent()
+    state: RunState
+    if endpoint is None:
+        state = "unknown" if newest else "lost"
+    elif not _is_here(endpoint):
+        state = "elsewhere"
+    else:
+        status = _probe(endpoint)
+        if isinstance(status, StatusMessage):
+            return RunView(
+                job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
+                status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
+            )  # fmt: skip
+        if status is None:
+            return _lost(storage, key, newest, epoch, started_ms, parent, endpoint)
+        state = "silent"
+    return RunView(job, run, state, newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint)
+
+
+def _lost(
+    storage: Storage, key: tuple[str, str], newest: bool, epoch: int | None, started_ms: int, parent: Parent, endpoint: Endpoint
+) -> RunView:
+    """Nobody answers: the driver was killed, or it ended while we looked; then its record tells now."""
+    job, run = key
+    try:
+        record = RUN.load(storage, JobPaths(job).run_file(run))
+    except NotFound:
+        record = None
+    if record is not None and record.outcome is not None:
+        return _view(storage, key, record, None, newest, epoch)
+    return RunView(job, run, "lost", newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint)
+
+
+def _is_here(endpoint: Endpoint) -> bool:
+    return endpoint.machine == socket.gethostname()
+
+
+def _probe(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
+    """What the driver says, None if it is gone."""
+    with ControlClient(endpoint, PROBE_SECONDS) as client:
+        try:
+            return client.status()
+        except Unreachable:
+            return None
+        except ForkpointError:
+            return "silent"

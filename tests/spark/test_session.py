@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from forkpoint.errors import ConfigError
+from forkpoint.spark.session import QUERY_SETTINGS, find_java_home, get_session, query_settings
+
+
+@pytest.mark.spark
+def test_the_active_session_is_taken_as_it_is(session: SparkSession) -> None:
+    session.conf.set("spark.sql.shuffle.partitions", "7")
+    again = get_session({"spark.sql.shuffle.partitions": "9"})
+    assert again is session
+    assert again.conf.get("spark.sql.shuffle.partitions") == "7"
+
+
+@pytest.mark.spark
+def test_a_session_of_our_own_has_the_options_and_workers_with_this_python(session: SparkSession) -> None:
+    sc = session.sparkContext
+    assert sc.master == "local[2]"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert sc.range(1).map(lambda _: sys.executable).collect() == [sys.executable]
+    pools = sc._jsc.sc().getAllPools()
+    assert {"forkpoint-epochs", "forkpoint-background"} <= {pools.apply(i).name() for i in range(pools.size())}
+
+
+@pytest.mark.spark
+def test_query_settings_hold_within_and_are_unset_again(session: SparkSession) -> None:
+    other = session.newSession()
+    name = "spark.sql.streaming.minBatchesToRetain"
+    other.conf.unset(name)
+    before = other.conf.get(name, None)
+    with pytest.raises(RuntimeError), query_settings(other):
+        assert other.conf.get(name) == QUERY_SETTINGS[name]
+        raise RuntimeError
+    assert other.conf.get(name, None) == before
+
+
+def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
+    with pytest.raises(ConfigError, match="unset it and give a master"):
+        get_session()
+
+
+def test_java_is_found_where_it_usually_is(tmp_path: Path) -> None:
+    for version in ("java-17", "java-21"):
+        (tmp_path / version / "bin").mkdir(parents=True)
+        (tmp_path / version / "bin" / "java").touch()
+    (tmp_path / "java-99").mkdir()
+    assert find_java_home((str(tmp_path / "nothing"), str(tmp_path / "java-*"))) == tmp_path / "java-21"
+    with pytest.raises(ConfigError, match="set JAVA_HOME"):
+        find_java_home((str(tmp_path / "nothing" / "*"),))
