@@ -14,9 +14,9 @@ from forkpoint.spark.frames import check_columns, struct_of, to_declared, type_f
 from forkpoint.types import TypeInformation, Types, type_of
 
 EVERYTHING = (
-    "b boolean, i1 tinyint, i2 smallint, i4 int, i8 bigint, f4 float, f8 double, d decimal(10,2), s string, raw binary, "
-    "day date, at timestamp, local timestamp_ntz, span interval day to second, tags array<string>, m map<string,bigint>, "
-    "inner struct<x: bigint, y: array<struct<z: string>>>"
+    "b boolean, i1 tinyint, i2 smallint, i4 int, i8 bigint, f4 float, f8 double, d decimal(10,2), s string, "
+    "raw binary, day date, at timestamp, local timestamp_ntz, span interval day to second, tags array<string>, "
+    "m map<string,bigint>, inner struct<x: bigint, y: array<struct<z: string>>>"
 )
 
 

@@ -42,13 +42,13 @@ class Launch:
     """What the surroundings of a program say about how it is run; the command line sets it.
 
     ``options`` are laid over the program's own. ``job_name`` renames the job (a fork). ``on_driver`` is called with the
-    driver before the run begins, and gives back what to call at its end.
+    driver before the run begins, and gives back what to call at its end with the result, None if the run failed.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     job_name: str | None = None
     restore: RestoreOptions = RestoreOptions()
-    on_driver: Callable[[JobDriver], Callable[[], None]] | None = None
+    on_driver: Callable[[JobDriver], Callable[[Result | None], None]] | None = None
     steps: Steps | None = None
 
 
@@ -78,11 +78,13 @@ class Job:
 
     def run(self) -> Result:
         ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
+        result: Result | None = None
         try:
-            return self.driver.run(restorer(self.driver, self.launch.restore))
+            result = self.driver.run(restorer(self.driver, self.launch.restore))
+            return result
         finally:
             if ended is not None:
-                ended()
+                ended(result)
             if self.temporary is not None:
                 shutil.rmtree(self.temporary, ignore_errors=True)
 

@@ -1,19 +1,5 @@
-"""Asking a running job from another process: its record under the state root, its loopback port, and the client."""
+"""Asking a running job from another process.
 
-from forkpoint.control.client import ControlClient, Unreachable
-from forkpoint.control.endpoint import Endpoint, endpoints, register, withdraw
-from forkpoint.control.registry import RunView, find_live, list_runs
-from forkpoint.control.server import ControlServer
-
-__all__ = [
-    "ControlClient",
-    "ControlServer",
-    "Endpoint",
-    "RunView",
-    "Unreachable",
-    "endpoints",
-    "find_live",
-    "list_runs",
-    "register",
-    "withdraw",
-]
+``endpoint``: the record of a running driver under the state root. ``server``: its loopback port. ``client``: talking to
+it. ``registry``: what runs there are, and which of them live. Only ``server`` loads the web server.
+"""

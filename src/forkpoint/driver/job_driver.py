@@ -77,7 +77,7 @@ class JobDriver:
         self.executor = executor
         self.parallelism = parallelism
         self._local_dir = local_dir
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._steps = steps or NoSteps()
         self.history = History(storage, JobPaths(job))
         self._inbox = Inbox()
@@ -140,12 +140,12 @@ class JobDriver:
             self._state = "ended"
             self._failure = str(error)
             self._records.end(
-                "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self._now_ms()
+                "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self.now_ms()
             )
             self._end(error)
             raise
         self._state = "ended"
-        self._records.end(result.outcome, None, self._now_ms())
+        self._records.end(result.outcome, None, self.now_ms())
         self._end(JobFailed(f"job {self.job!r} has ended"))
         return result
 
@@ -157,22 +157,26 @@ class JobDriver:
 
     def _start(self, restored: Callable[[int], Restored]) -> Manifest:
         newest = self.history.newest()
-        epoch = newest.epoch + 1 if newest is not None else 1
-        base = restored(epoch)
-        epoch = max(epoch, base.epoch + 1)
+        base = restored(newest.epoch + 1 if newest is not None else 1)
         manifest = start_manifest(
-            self.job, self.run_id, self.graph, base, epoch=epoch,
+            self.job,
+            self.run_id,
+            self.graph,
+            base,
             generation=newest.generation + 1 if newest is not None else 1,
-            parallelism=self.parallelism, now_ms=self._now_ms(),
-        )  # fmt: skip
+            parallelism=self.parallelism,
+            now_ms=self.now_ms(),
+        )
         commit_start(self.history, manifest)
         self._records.start(manifest, self.options, self._started_ms)
+        if base.on_started is not None:
+            base.on_started()
         self._repeat_publishing(newest)
         return manifest
 
     def _repeat_publishing(self, newest: Manifest | None) -> None:
         """Output that the last run committed but perhaps did not make visible; then what it staged in vain."""
-        if newest is not None:
+        if newest is not None and not self._records.ended_well(newest.run):
             publish(self.graph, newest)
         clean_sinks(self.graph, self.job, None)
 
@@ -182,7 +186,7 @@ class JobDriver:
                 return self._attempt(manifest)
             except Exception as error:
                 delay_ms, self._failures = next_delay_ms(
-                    self.options.restart_strategy, self._failures, error, self._now_ms(), self._rng
+                    self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng
                 )
                 if delay_ms is None or self._inbox.cancelled:
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
@@ -204,7 +208,7 @@ class JobDriver:
         self.executor.start(self._spec(manifest))
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
-            timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self._now_ms, steps=self._steps,
+            timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms, steps=self._steps,
         )  # fmt: skip
         self._runner = runner
         self._state = "running"
@@ -240,7 +244,7 @@ class JobDriver:
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:
         interval_ms = self.options.checkpoint.interval_ms or 0
         while True:
-            began_ms = self._now_ms()
+            began_ms = self.now_ms()
             with self._lock:
                 result = self._answer(runner)
                 if result is not None:
@@ -257,7 +261,7 @@ class JobDriver:
 
     def _rest(self, runner: EpochRunner, worked: bool, began_ms: int, interval_ms: int) -> None:
         """Wait until the next epoch may begin, or there may be something to do."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         wait_ms = began_ms + interval_ms - now_ms if worked else max(interval_ms, IDLE_WAIT_MS)
         due = runner.due_ms()
         if due is not None and not worked:

@@ -41,6 +41,14 @@ class RunRecords:
         )  # fmt: skip
         self._put()
 
+    def ended_well(self, run: str) -> bool:
+        """Whether a run came to its own end, and so did all that follows a commit."""
+        try:
+            outcome = RUN.load(self._storage, self._paths.run_file(run)).outcome
+        except NotFound:
+            return False
+        return outcome in ("finished", "stopped", "cancelled")
+
     def end(
         self,
         outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"],

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from forkpoint.driver.declared import program_operators, program_states
+from forkpoint.driver.savepoints import new_savepoint_id
 from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
-from forkpoint.errors import RestoreRefused
-from forkpoint.snapshot.manifest import Parent
+from forkpoint.savepoint.catalog import find_savepoint
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.mapping import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.restore import import_savepoint
+from forkpoint.snapshot.manifest import Manifest, Parent
+from forkpoint.snapshot.savepoint_manifest import Savepoint
+from forkpoint.snapshot.storage import open_storage
 
 if TYPE_CHECKING:
     from forkpoint.driver.job_driver import JobDriver
 
+log = logging.getLogger("forkpoint")
+
+LATEST = "latest"
+NONE = "none"
+
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """``savepoint``: a path or URL, ``"latest"``, ``"none"`` to begin anew, or None: go on from the newest checkpoint."""
+    """``savepoint``: a path or URL, ``"latest"``, ``"none"`` to begin anew, or None: go on from the newest checkpoint.
+
+    ``claim``: the savepoint is deleted once the run has its state.
+    """
 
     savepoint: str | None = None
     allow_non_restored: bool = False
@@ -25,14 +42,110 @@ class RestoreOptions:
 
 
 def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[int], Restored]:
-    """What a run restores, as the driver asks for it with the run's first epoch."""
+    """What a run restores; the driver asks for it with the first epoch that is free."""
+    return Restorer(driver, options)
 
-    def restored(epoch: int) -> Restored:
-        newest = driver.history.newest()
-        if options.savepoint is None and newest is not None and newest.kind != "end":
-            if checkpoint_fits(newest, driver.graph, driver.parallelism):
-                return from_checkpoint(newest)
-            raise RestoreRefused("not yet")
-        return Restored(Parent())
 
-    return restored
+@dataclass(frozen=True)
+class Restorer:
+    driver: JobDriver
+    options: RestoreOptions
+
+    def __call__(self, epoch: int) -> Restored:
+        place = self.options.savepoint
+        if place == NONE:
+            return Restored(Parent(), epoch=epoch)
+        if place is None:
+            return self._from_newest(epoch)
+        storage = self.driver.history.storage
+        opened = find_savepoint(storage, self.driver.job) if place == LATEST else open_savepoint(place)
+        return self._from_savepoint(opened, epoch)
+
+    # -- checkpoints
+
+    def _from_newest(self, epoch: int) -> Restored:
+        newest = self.driver.history.newest()
+        if newest is None or newest.kind == "end":
+            return Restored(Parent(), epoch=epoch)
+        plan = self._plan(newest)
+        if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):
+            return replace(from_checkpoint(newest), epoch=epoch)
+        return self._from_checkpoint_by_savepoint(newest, epoch)
+
+    def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int) -> Restored:
+        """A checkpoint's files can't serve a changed program as they are: they are read as a savepoint's would be."""
+        paths, storage = self.driver.history.paths, self.driver.history.storage
+        directory = f"{paths.staging_directory}/{epoch:012d}/_restore/{new_savepoint_id()}"
+        target = open_storage(f"{storage.url.rstrip('/')}/{directory}")
+        try:
+            export_savepoint(
+                storage=storage,
+                manifest=newest,
+                target=target,
+                savepoint_id=new_savepoint_id(),
+                run_tasks=lambda fn, args: self.driver.executor.run_tasks(fn, args, "restore: read the checkpoint"),
+            )
+            restored = self._from_savepoint(open_savepoint(target), epoch)
+        finally:
+            storage.delete_prefix(directory)
+        return replace(restored, parent=from_checkpoint(newest).parent, on_started=None)
+
+    # -- savepoints
+
+    def _from_savepoint(self, opened: OpenedSavepoint, epoch: int) -> Restored:
+        driver, savepoint = self.driver, opened.savepoint
+        plan = self._plan(savepoint)
+        for row in plan.rows:
+            if row.outcome == "dropped":
+                log.warning("job %r: %s %s/%s is not restored: %s", driver.job, row.subject, row.uid, row.name, row.why)
+        if savepoint.drained:
+            log.warning(
+                "job %r: savepoint %s was drained: all its timers fired before their time, so going on from it gives other "
+                "results than going on from one that was not",
+                driver.job,
+                savepoint.id,
+            )
+        epoch = max(epoch, savepoint.epoch + 1)
+        snapshots = import_savepoint(
+            opened=opened,
+            storage=driver.history.storage,
+            paths=driver.history.paths,
+            epoch=epoch,
+            parallelism=driver.parallelism,
+            max_parallelism=driver.graph.max_parallelism,
+            states=plan.states,
+            run_tasks=lambda fn, args: driver.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
+            now_ms=driver.now_ms(),
+        )
+        return Restored(
+            parent=Parent(
+                kind="savepoint",
+                job=savepoint.job,
+                epoch=savepoint.epoch,
+                run=savepoint.run,
+                savepoint_id=savepoint.id,
+                savepoint_path=opened.url,
+            ),
+            sources={plan.sources[uid]: p for uid, p in savepoint.sources.items() if uid in plan.sources},
+            watermarks={plan.uids[uid]: w for uid, w in savepoint.watermarks.items() if uid in plan.uids},
+            states=tuple(mapping.target for mapping in plan.states),
+            snapshots=tuple(snapshots),
+            epoch=epoch,
+            on_started=(lambda: opened.storage.delete_prefix(opened.directory)) if self.options.claim else None,
+        )
+
+    def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
+        return plan_restore(
+            Saved.of(saved),
+            program_states(self.driver.graph),
+            program_operators(self.driver.graph),
+            allow_non_restored=self.options.allow_non_restored,
+            renames=self.options.renames,
+        )
+
+
+def _changed(plan: RestorePlan) -> bool:
+    """Whether state is dropped, renamed or changes its time to live: what a checkpoint's files don't allow."""
+    renamed = any(old != new for old, new in plan.uids.items())
+    retained = any(row.outcome == "restored" and row.why for row in plan.rows if row.subject == "state")
+    return renamed or retained or any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from forkpoint.driver.commit import operator_infos
@@ -10,7 +10,6 @@ from forkpoint.driver.history import History
 from forkpoint.errors import StaleGeneration
 from forkpoint.graph.job import JobGraph
 from forkpoint.snapshot.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
-from forkpoint.snapshot.savepoint_manifest import Savepoint
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,8 @@ class Restored:
     states: tuple[StateInfo, ...] = ()
     snapshots: tuple[SnapshotRef, ...] = ()
     processing_time_ms: int = 0
-    epoch: int = 0  # the saved epoch; epochs only grow along a history
+    epoch: int = 1  # of the run's first manifest: ahead of the job's and the savepoint's, as epochs only grow
+    on_started: Callable[[], None] | None = None
 
 
 def start_manifest(
@@ -32,7 +32,6 @@ def start_manifest(
     graph: JobGraph,
     restored: Restored,
     *,
-    epoch: int,
     generation: int,
     parallelism: int,
     now_ms: int,
@@ -42,13 +41,13 @@ def start_manifest(
         job=job,
         run=run,
         generation=generation,
-        epoch=epoch,
+        epoch=restored.epoch,
         kind="start",
         created_ms=now_ms,
         processing_time_ms=max(now_ms, restored.processing_time_ms),
         parallelism=parallelism,
         max_parallelism=graph.max_parallelism,
-        sources=dict(restored.sources),
+        sources={uid: _awake(position, now_ms) for uid, position in restored.sources.items()},
         watermarks=dict(restored.watermarks),
         states=list(restored.states),
         operators=operator_infos(graph),
@@ -57,12 +56,17 @@ def start_manifest(
     )
 
 
+def _awake(position: SourcePosition, now_ms: int) -> SourcePosition:
+    """A split counts as active at the start: nobody watched it while the job was down."""
+    splits = {name: s.model_copy(update={"last_active_ms": now_ms}) for name, s in position.splits.items()}
+    return position.model_copy(update={"splits": splits})
+
+
 def from_checkpoint(manifest: Manifest) -> Restored:
     """Go on from a checkpoint of the same job: its files stay where they are."""
     return Restored(
         Parent(kind="checkpoint", job=manifest.job, epoch=manifest.epoch, run=manifest.run),
         manifest.sources, manifest.watermarks, tuple(manifest.states), tuple(manifest.snapshots), manifest.processing_time_ms,
-        manifest.epoch,
     )  # fmt: skip
 
 
@@ -83,13 +87,3 @@ def commit_start(history: History, manifest: Manifest) -> Manifest:
     except StaleGeneration as error:
         raise StaleGeneration(f"{error}. Another run of job {manifest.job!r} started at the same moment") from None
     return manifest
-
-
-def refuse_drained(savepoint: Savepoint) -> str | None:
-    """A warning where a savepoint was taken with drain: its timers and windows have all fired."""
-    if savepoint.drained:
-        return (
-            f"savepoint {savepoint.id} was drained: all its timers and windows fired before their time; "
-            "going on from it gives other results than going on from one that was not"
-        )
-    return None

@@ -1,4 +1,4 @@
-"""Savepoints: exported from a committed manifest, opened and verified, compared with a program, imported, disposed of."""
+"""Savepoints: exported from a committed manifest, opened and verified, compared with a program, imported, deleted."""
 
 from forkpoint.savepoint.catalog import LATEST, Listed, choose, find_savepoint, jobs_with_savepoints, list_savepoints
 from forkpoint.savepoint.dispose import Dependents, dependents, dispose_savepoint

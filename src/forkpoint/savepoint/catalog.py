@@ -63,8 +63,8 @@ def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSave
     if found is None:
         there = ", ".join(each.savepoint.id for each in listed if each.savepoint is not None) or "none"
         raise SavepointNotFound(
-            f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {there}. A savepoint elsewhere is named "
-            "by its directory"
+            f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {there}. A savepoint that is "
+            "elsewhere is named by its directory"
         )
     return open_savepoint(storage, found)
 
@@ -75,6 +75,7 @@ def choose(listed: Sequence[Listed], name: str) -> str | None:
     if name == LATEST:
         matching = readable
     else:
-        matching = [each for each in readable if each[0].id == name] or [each for each in readable if each[0].label == name]
+        matching = [each for each in readable if each[0].id == name]
+        matching = matching or [each for each in readable if each[0].label == name]
     newest = max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id), default=None)
     return None if newest is None else newest[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from forkpoint.errors import NotFound, StorageError
 from forkpoint.savepoint.tasks import FileRef
@@ -60,9 +61,7 @@ class StateFiles:
             if b.kg_start < kg_stop and kg_start < b.kg_stop
         )
         oldest = min((base.epoch for base in bases), default=NOTHING)
-        changes = tuple(
-            c for c in self.changes if c.epoch > oldest and c.kg_start < kg_stop and kg_start < c.kg_stop
-        )
+        changes = tuple(c for c in self.changes if c.epoch > oldest and c.kg_start < kg_stop and kg_start < c.kg_stop)
         return StateFiles(bases, (), changes, 0)
 
     def operator_state(self) -> StateFiles:
@@ -79,7 +78,7 @@ def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFil
     """
     bases = _bases(manifest)
     operators = _operator_bases(manifest.snapshots)
-    oldest = min(base.epoch for base in (*bases, *operators))
+    oldest = min(chain((base.epoch for base in bases), (base.epoch for base in operators)))
     steps = _steps(manifest, oldest, load)
     known = {base.subtask for base in operators}
     changed = {ref.subtask for step in steps for ref in step.changes} - known
@@ -89,7 +88,8 @@ def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFil
         for step in steps
         for ref in sorted(step.changes, key=lambda ref: (ref.stage, ref.subtask))
     )
-    entries = sum(ref.entries for ref in manifest.snapshots) + sum(ref.entries for step in steps for ref in step.changes)
+    changed_entries = sum(ref.entries for step in steps for ref in step.changes)
+    entries = sum(ref.entries for ref in manifest.snapshots) + changed_entries
     return StateFiles(bases, operators, changes, entries)
 
 
@@ -106,8 +106,8 @@ def _steps(manifest: Manifest, oldest: int, load: Callable[[int], Manifest]) -> 
             step = load(step.epoch - 1)
         except NotFound as error:
             raise StorageError(
-                f"job {manifest.job!r}: the state of epoch {manifest.epoch} needs the changes of epoch {step.epoch - 1}, "
-                f"whose manifest is gone ({error}); take a savepoint of a newer epoch"
+                f"job {manifest.job!r}: the state of epoch {manifest.epoch} needs the changes of epoch "
+                f"{step.epoch - 1}, whose manifest is gone ({error}); take a savepoint of a newer epoch"
             ) from error
     return found[::-1]
 
@@ -119,7 +119,7 @@ def _bases(manifest: Manifest) -> tuple[Base, ...]:
     borders |= {border for ref in refs for border in (ref.kg_start, ref.kg_stop) if border <= manifest.max_parallelism}
     cuts = sorted(borders)
     bases: list[Base] = []
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         covering = [ref for ref in refs if ref.kg_start <= start and stop <= ref.kg_stop]
         newest = max(covering, key=lambda ref: ref.epoch, default=None)
         base = Base(start, stop, NOTHING if newest is None else newest.epoch, None if newest is None else _file(newest))
@@ -137,9 +137,7 @@ def _operator_bases(refs: Sequence[SnapshotRef]) -> tuple[OperatorBase, ...]:
     for ref in refs:
         newest[ref.subtask] = max(ref.epoch, newest.get(ref.subtask, NOTHING))
     return tuple(
-        OperatorBase(
-            subtask, epoch, tuple(_file(ref) for ref in refs if ref.subtask == subtask and ref.epoch == epoch)
-        )
+        OperatorBase(subtask, epoch, tuple(_file(ref) for ref in refs if ref.subtask == subtask and ref.epoch == epoch))
         for subtask, epoch in sorted(newest.items())
     )
 

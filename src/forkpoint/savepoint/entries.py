@@ -111,7 +111,8 @@ class _Columns:
 
     def _columns(self, table: pa.Table, role: str) -> list[pa.ChunkedArray]:
         start, stop = self._places[role]
-        return table.columns[start:stop]
+        columns: list[pa.ChunkedArray] = table.columns[start:stop]
+        return columns
 
     def _values(self, table: pa.Table, role: Any) -> list[Any]:
         return self._type(role).from_columns(self._columns(table, role))
@@ -124,11 +125,13 @@ class _Columns:
 
     def _groups(self, table: pa.Table, keys: list[Any], moved: Moved) -> list[int]:
         if moved.max_parallelism is None:
-            return self._numbers(table, "key_group").tolist()
+            saved: list[int] = self._numbers(table, "key_group").tolist()
+            return saved
         of = self._type("key")
         columns = self._columns(table, "key")
         column = of.to_arrow(keys) if of.fields else columns[0]
-        return key_group(hash_column(column, of), moved.max_parallelism).tolist()  # type: ignore[no-any-return]
+        groups: list[int] = key_group(hash_column(column, of), moved.max_parallelism).tolist()
+        return groups
 
     def _encode(self, role: Any, values: list[Any]) -> list[bytes]:
         return list(map(self._type(role).encode, values))
@@ -182,7 +185,7 @@ class ValueCodec(_Columns):
                 keys = [state_key(group, sid, key) for group, key in zip(groups, raw, strict=True)]
             else:
                 spaces = self._encode(self._space, self._values(table, self._space))
-                keys = [state_key(group, sid, key, space) for group, key, space in zip(groups, raw, spaces, strict=True)]
+                keys = [state_key(g, sid, key, space) for g, key, space in zip(groups, raw, spaces, strict=True)]
             values = self._encode("value", self._values(table, "value"))
             if moved.ttl:
                 stamps = self._numbers(table, "ttl_stamp").tolist() if self._ttl else [moved.stamp_ms] * len(values)
@@ -245,7 +248,9 @@ class ListCodec(_Columns):
             bases.append(self._length)
             self._length += count
         ends = np.cumsum(counts)
-        return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(np.array(bases, np.int64) - (ends - counts), counts)
+        places: Ints = np.arange(int(ends[-1]) if len(ends) else 0)
+        indexes: Ints = places + np.repeat(np.array(bases, np.int64) - (ends - counts), counts)
+        return indexes
 
     def to_entries(self, table: pa.Table, moved: Moved) -> Entries:
         with _explained(self.layout, "saved rows"):
@@ -273,10 +278,9 @@ class ListCodec(_Columns):
         objects = self._values(firsts, "key")
         groups = self._groups(firsts, objects, moved)
         chunk = moved.epoch.to_bytes(_CHUNK_BYTES, "big")  # those of later epochs come behind it
+        spaces = [b""] * len(objects)
         if self._spaced:
             spaces = self._encode("namespace", self._values(firsts, "namespace"))
-        else:
-            spaces = [b""] * len(objects)
         return [
             state_key(group, moved.sid, key, space + chunk)
             for group, key, space in zip(groups, self._encode("key", objects), spaces, strict=True)
@@ -291,8 +295,8 @@ class ListCodec(_Columns):
         if not follows.all():
             at = int(np.flatnonzero(~follows)[0])
             raise SavepointCorrupt(
-                f"{self.layout.spec.where}: the elements of a list are not in order: index {indexes[at]} in a place where "
-                "the list's next element is expected"
+                f"{self.layout.spec.where}: the elements of a list are not in order: index {indexes[at]} where the list's "
+                "next element is expected"
             )
 
     def _encoded(self, values: list[Any], stamps: list[int], moved: Moved) -> bytes:

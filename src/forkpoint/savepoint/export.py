@@ -1,4 +1,4 @@
-"""From a committed manifest to a savepoint: typed Parquet files that anything can read, and savepoint.json at the end."""
+"""From a committed manifest to a savepoint: typed Parquet files that anything can read, then savepoint.json."""
 
 from __future__ import annotations
 
@@ -182,9 +182,7 @@ def _file(part: WrittenPart) -> SavepointFile:
     )  # fmt: skip
 
 
-def _operators(
-    manifest: Manifest, parts: dict[tuple[str, str], list[SavepointFile]]
-) -> list[SavepointOperator]:
+def _operators(manifest: Manifest, parts: dict[tuple[str, str], list[SavepointFile]]) -> list[SavepointOperator]:
     """Every operator of the graph, and those that are gone from it and whose state is kept."""
     names = {operator.uid: (operator.name, operator.kind) for operator in manifest.operators}
     for state in manifest.states:

@@ -63,25 +63,22 @@ class WrittenPart:
 
 
 @task(ExportSlice)
-def _export_slice(slice: ExportSlice) -> list[WrittenPart]:
-    storage, target = open_storage(slice.storage_url), open_storage(slice.target_url)
-    writers = [_StateWriter(state) for state in slice.states]
-    reader = _Reader(storage, slice.files)
-    if slice.kg_start == slice.kg_stop:
+def _export_slice(plan: ExportSlice) -> list[WrittenPart]:
+    storage, target = open_storage(plan.storage_url), open_storage(plan.target_url)
+    writers = [_StateWriter(state) for state in plan.states]
+    reader = _Reader(storage, plan.files)
+    if plan.kg_start == plan.kg_stop:
         reader.operator_state().share(writers, OPERATOR_KG, OPERATOR_KG + 1)
     else:
-        for start, stop in steps(slice.kg_start, slice.kg_stop, slice.entries):
+        for start, stop in steps(plan.kg_start, plan.kg_stop, plan.entries):
             reader.keyed(start, stop).share(writers, start, stop)
     written = []
     for number, writer in enumerate(writers):
         if writer.part.rows:
             data = writer.part.finish()
             target.put(writer.state.path, data)
-            written.append(
-                WrittenPart(
-                    number, writer.state.path, slice.kg_start, slice.kg_stop, writer.part.rows, len(data), checksum(data)
-                )
-            )
+            rows, path = writer.part.rows, writer.state.path
+            written.append(WrittenPart(number, path, plan.kg_start, plan.kg_stop, rows, len(data), checksum(data)))
     return written
 
 

@@ -94,21 +94,21 @@ class Run:
 
 
 @task(ImportSlice)
-def _import_slice(slice: ImportSlice) -> WrittenSnapshot:
-    source, target = open_storage(slice.source_url), open_storage(slice.target_url)
+def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
+    source, target = open_storage(plan.source_url), open_storage(plan.target_url)
     entries: list[Entry] = []
-    for state in slice.states:
+    for state in plan.states:
         for file in state.files:
-            entries += _converted(source, state, file, (slice.kg_start, slice.kg_stop))
-    for run in slice.runs:
-        for piece in read_snapshot(run.read(target), slice.kg_start, slice.kg_stop, run.name):
+            entries += _converted(source, state, file, (plan.kg_start, plan.kg_stop))
+    for run in plan.runs:
+        for piece in read_snapshot(run.read(target), plan.kg_start, plan.kg_stop, run.name):
             entries += zip(piece.keys, [value or b"" for value in piece.values], strict=True)
-    if slice.deal is not None:
-        entries += _dealt(source, slice.deal)
+    if plan.deal is not None:
+        entries += _dealt(source, plan.deal)
     entries.sort()  # cheap: they come in a few runs that are in order
     data = _snapshot(entries)
-    target.put(slice.path, data)
-    return WrittenSnapshot(slice.path, len(entries), len(data), checksum(data))
+    target.put(plan.path, data)
+    return WrittenSnapshot(plan.path, len(entries), len(data), checksum(data))
 
 
 @task(SortFiles)
@@ -134,9 +134,7 @@ import_slice = TaskOf[ImportSlice, WrittenSnapshot](_import_slice, WrittenSnapsh
 sort_files = TaskOf[SortFiles, list[Run]](_sort_files, list[Run])
 
 
-def _converted(
-    source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None
-) -> list[Entry]:
+def _converted(source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None) -> list[Entry]:
     """A file's rows as store entries; of these key groups (as they were saved) only, if they are given."""
     codec = codec_of(state.spec)
     data = file.file.read(source)
@@ -164,6 +162,6 @@ def _snapshot(entries: list[Entry]) -> bytes:
         if double is None:
             raise
         raise SavepointCorrupt(
-            f"the savepoint has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it was "
-            "not written by forkpoint, or was changed since"
+            f"the savepoint has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it "
+            "was not written by forkpoint, or was changed since"
         ) from None

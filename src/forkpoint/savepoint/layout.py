@@ -35,7 +35,9 @@ from forkpoint.snapshot.manifest import StateInfo, StateKind
 from forkpoint.snapshot.savepoint_manifest import SavepointState
 from forkpoint.types import TypeInformation, Types, from_description
 
-Role = Literal["key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"]
+Role = Literal[
+    "key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"
+]  # fmt: skip
 
 METADATA_KEY = b"forkpoint"
 TIMER_KINDS = ("timers-event", "timers-processing")
@@ -113,9 +115,8 @@ class Layout:
     @cached_property
     def schema(self) -> pa.Schema:
         described = {"format": 1, **asdict(self.spec), "columns": {part.role: part.names for part in self.parts}}
-        return pa.schema(
-            [field for part in self.parts for field in part.fields], {METADATA_KEY: json.dumps(described, sort_keys=True)}
-        )
+        fields = [field for part in self.parts for field in part.fields]
+        return pa.schema(fields, {METADATA_KEY: json.dumps(described, sort_keys=True)})
 
 
 def layout_of(spec: StateSpec) -> Layout:

@@ -246,14 +246,17 @@ class _Planner:
         taken: dict[str, str] = {}
         for old, new in renames.items():
             what = f"{old} → {new}"
+            problems = []
             if old not in known:
-                self._row("rename", what, "", "refused", f"there is no saved operator {old!r}; saved are {_list(known)}")
+                problems.append(f"there is no saved operator {old!r}; saved are {_list(known)}")
             if new not in self.program:
-                self._row("rename", what, "", "refused", f"the program has no operator {new!r}; it has {_list(self.program)}")
+                problems.append(f"the program has no operator {new!r}; it has {_list(self.program)}")
             if new in known and new not in renames and new != old:
-                self._row("rename", what, "", "refused", f"there is a saved operator {new!r} already; rename that one too")
+                problems.append(f"there is a saved operator {new!r} already; rename that one too")
             if (other := taken.setdefault(new, old)) != old:
-                self._row("rename", what, "", "refused", f"{other!r} is to become {new!r} too")
+                problems.append(f"{other!r} is to become {new!r} too")
+            for problem in problems:
+                self._row("rename", what, "", "refused", problem)
 
     def _operators(self, matched: set[str]) -> None:
         for operator in self.program.values():
@@ -276,8 +279,8 @@ class _Planner:
             self._map(state, uid, state.ttl_ms)
             self._row("state", uid, state.name, "kept", "not declared up front; there when the function asks for it")
         else:
-            gone = f"the program has no operator {uid!r}" if operator is None else "the operator has no such state any more"
-            self._gone(state, uid, gone)
+            missing = f"the program has no operator {uid!r}"
+            self._gone(state, uid, missing if operator is None else "the operator has no such state any more")
 
     def _gone(self, state: SavedState, uid: str, why: str) -> None:
         if state.entries == 0:
@@ -312,18 +315,16 @@ class _Planner:
             elif operator.source != kind:
                 self._row(
                     "source", new, "", "refused",
-                    f"its position is one of a {kind} source, the program has a {operator.source} source; give it a new uid",
+                    f"its position is of a {kind} source, the program has a {operator.source} source; give it a new uid",
                 )  # fmt: skip
             else:
                 found[old] = new
                 self._row("source", new, "", "restored")
+        told = {row.uid for row in self.rows if row.subject == "source"}
         for operator in self.program.values():
-            if operator.source is not None and operator.uid not in found.values() and not self._told("source", operator.uid):
+            if operator.source is not None and operator.uid not in told:
                 self._row("source", operator.uid, "", "new", "reads from its own start")
         return found
-
-    def _told(self, subject: Subject, uid: str) -> bool:
-        return any(row.subject == subject and row.uid == uid for row in self.rows)
 
     def _check_numbers(self) -> None:
         """Two states with one number would be one state."""
@@ -334,7 +335,7 @@ class _Planner:
             if other is not target:
                 self._row(
                     "state", target.uid, target.name, "refused",
-                    f"gets the same number as state {other.name!r} of operator {other.uid!r}; rename one of the operators",
+                    f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators",
                 )  # fmt: skip
 
 

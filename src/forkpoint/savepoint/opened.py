@@ -60,10 +60,7 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
     Raises SavepointNotFound; SavepointCorrupt if it is damaged, of a newer format, describes what this forkpoint cannot
     read, or names files that are not there. Files themselves are checked when they are read, and by ``verify_files``.
     """
-    if isinstance(place, str):
-        storage = open_storage(place.removesuffix(f"/{SAVEPOINT_FILE}"))
-    else:
-        storage = place
+    storage = open_storage(place.removesuffix(f"/{SAVEPOINT_FILE}")) if isinstance(place, str) else place
     directory = directory.rstrip("/")
     head = f"{directory}/" if directory else ""
     file = f"{storage.url.rstrip('/')}/{head}{SAVEPOINT_FILE}"
@@ -156,7 +153,9 @@ def verify_files(
     problems += _check_sources(opened)
     problems += _strangers(opened)
     if problems:
-        raise SavepointCorrupt(f"{opened.url}: {len(problems)} of its files are not as they should be:\n" + "\n".join(problems))
+        raise SavepointCorrupt(
+            f"{opened.url}: {len(problems)} of its files are not as they should be:\n" + "\n".join(problems)
+        )
     return Verified(len(arguments), sum(a.entries for a in arguments), sum(a.file.size for a in arguments))
 
 

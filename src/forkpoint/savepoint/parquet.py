@@ -63,7 +63,9 @@ def read_part(data: bytes, file: str, layout: Layout, rows: int, groups: tuple[i
         raise SavepointCorrupt(f"{file}: is no Parquet file: {error}; restore it from a copy") from error
     _check_schema(parquet.schema_arrow, layout.schema, file)
     if parquet.metadata.num_rows != rows:
-        raise SavepointCorrupt(f"{file}: has {parquet.metadata.num_rows} rows, {rows} were recorded; restore it from a copy")
+        raise SavepointCorrupt(
+            f"{file}: has {parquet.metadata.num_rows} rows, {rows} were recorded; restore it from a copy"
+        )
     return _row_groups(parquet, file, groups)
 
 
@@ -74,7 +76,9 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
         try:
             table = parquet.read_row_group(number, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise SavepointCorrupt(f"{file}: row group {number} cannot be read: {error}; restore it from a copy") from error
+            raise SavepointCorrupt(
+                f"{file}: row group {number} cannot be read: {error}; restore it from a copy"
+            ) from error
         if groups is not None:
             column = table.column(0).to_numpy()
             wanted = (column >= groups[0]) & (column < groups[1])
@@ -94,10 +98,10 @@ def _may_have(column: Any, groups: tuple[int, int]) -> bool:
 def _check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
     if not found.equals(expected, check_metadata=False):
         columns, wanted = _shown(found), _shown(expected)
-        raise SavepointCorrupt(f"{file}: has the columns {columns}, expected {wanted}; it is not the file of this state")
+        raise SavepointCorrupt(f"{file}: has the columns {columns}, expected {wanted}; it is not of this state")
     mine, theirs = (_state(schema) for schema in (expected, found))
     if theirs is not None and mine != theirs:  # files written by other tools need not say whose they are
-        raise SavepointCorrupt(f"{file}: is of state {theirs}, expected {mine}; files have been exchanged: restore a copy")
+        raise SavepointCorrupt(f"{file}: is of state {theirs}, expected {mine}; restore it from a copy")
 
 
 def _state(schema: pa.Schema) -> tuple[str, str] | None:

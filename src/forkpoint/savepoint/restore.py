@@ -53,7 +53,9 @@ def import_savepoint(
     Every file is verified as it is read. If anything fails (SavepointCorrupt, NotFound, StorageError, or what
     ``progress`` raises), the files written so far are removed, and nothing has changed.
     """
-    plan = _Plan(opened, storage, paths, epoch, parallelism, max_parallelism, tuple(states), now_ms, uuid.uuid4().hex[:12])
+    plan = _Plan(
+        opened, storage, paths, epoch, parallelism, max_parallelism, tuple(states), now_ms, uuid.uuid4().hex[:12]
+    )
     try:
         refs = plan.run(run_tasks, progress)
     except BaseException:
@@ -123,28 +125,28 @@ class _Plan:
         )
         return MovedState(spec, moved, files)
 
-    def deal(self, slice: Slice) -> Deal | None:
-        states = tuple(self.operator_state) if slice.first else ()
-        return Deal(states, slice.subtask, self.opened.savepoint.parallelism, self.parallelism) if states else None
+    def deal(self, piece: Slice) -> Deal | None:
+        states = tuple(self.operator_state) if piece.first else ()
+        return Deal(states, piece.subtask, self.opened.savepoint.parallelism, self.parallelism) if states else None
 
     # -- paths
 
-    def snapshot_path(self, slice: Slice) -> str:
-        return self.paths.snapshot(self.epoch, slice.subtask, self.slice_attempt(slice))
+    def snapshot_path(self, piece: Slice) -> str:
+        return self.paths.snapshot(self.epoch, piece.subtask, self.slice_attempt(piece))
 
-    def slice_attempt(self, slice: Slice) -> str:
-        return f"{self.attempt}-{slice.number}"
+    def slice_attempt(self, piece: Slice) -> str:
+        return f"{self.attempt}-{piece.number}"
 
-    def run_path(self, group: int, slice: Slice) -> str:
-        return self.paths.staging(self.epoch, _STAGING, f"{self.attempt}-{group}-{slice.number}")
+    def run_path(self, group: int, piece: Slice) -> str:
+        return self.paths.staging(self.epoch, _STAGING, f"{self.attempt}-{group}-{piece.number}")
 
     def snapshot_paths(self) -> list[str]:
-        return [self.snapshot_path(slice) for slice in self.slices]
+        return [self.snapshot_path(piece) for piece in self.slices]
 
     def run_paths(self) -> list[str]:
         if not self.regrouped:
             return []
-        return [self.run_path(group, slice) for group in range(len(self.groups)) for slice in self.slices]
+        return [self.run_path(group, piece) for group in range(len(self.groups)) for piece in self.slices]
 
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -154,7 +156,7 @@ class _Plan:
 
     @cached_property
     def groups(self) -> list[tuple[MovedState, ...]]:
-        """The files in groups of about as many entries; for each group a state has those of its files that are in it."""
+        """The files in groups of about as many entries; each state with those of its files that are in it."""
         states = self.keyed
         pieces = [(file.entries, number, file) for number, state in enumerate(states) for file in state.files]
         pieces.sort(key=lambda piece: (-piece[0], piece[1], piece[2].file.name))
@@ -165,7 +167,8 @@ class _Plan:
             groups[smallest].setdefault(number, []).append(file)
             sizes[smallest] += entries
         return [
-            tuple(replace(states[number], files=tuple(files)) for number, files in sorted(group.items())) for group in groups
+            tuple(replace(states[number], files=tuple(files)) for number, files in sorted(group.items()))
+            for group in groups
         ]
 
     def run(self, run_tasks: RunTasks, progress: Progress) -> list[SnapshotRef]:
@@ -175,18 +178,18 @@ class _Plan:
         total = len(sorting) + len(slices)
         if sorting:
             runs = [run for found in sort_files(run_tasks, sorting, progress, 0, total) for run in found]
-        tasks = [self.import_task(slice, [run.file for run in runs if run.slice == slice.number]) for slice in slices]
+        tasks = [self.import_task(piece, [run.file for run in runs if run.slice == piece.number]) for piece in slices]
         written = import_slice(run_tasks, tasks, progress, len(sorting), total)
         return [
             SnapshotRef(
-                subtask=slice.subtask, attempt=self.slice_attempt(slice), epoch=self.epoch, path=file.path,
-                entries=file.entries, bytes=file.size, checksum=file.checksum, kg_start=slice.kg_start, kg_stop=slice.kg_stop,
+                subtask=piece.subtask, attempt=self.slice_attempt(piece), epoch=self.epoch, path=file.path,
+                entries=file.entries, bytes=file.size, checksum=file.checksum, kg_start=piece.kg_start, kg_stop=piece.kg_stop,
             )
-            for slice, file in zip(slices, written, strict=True)
+            for piece, file in zip(slices, written, strict=True)
         ]  # fmt: skip
 
     def sort_tasks(self, slices: Sequence[Slice]) -> list[SortFiles]:
-        cuts = (*(slice.kg_start for slice in slices), self.max_parallelism)
+        cuts = (*(piece.kg_start for piece in slices), self.max_parallelism)
         return [
             SortFiles(
                 self.opened.storage.url, self.storage.url, group, cuts, tuple(self.run_path(number, s) for s in slices)
@@ -194,14 +197,14 @@ class _Plan:
             for number, group in enumerate(self.groups)
         ]
 
-    def import_task(self, slice: Slice, runs: Sequence[FileRef]) -> ImportSlice:
-        states = [] if self.regrouped else [_overlapping(s, slice) for s in self.keyed]
+    def import_task(self, piece: Slice, runs: Sequence[FileRef]) -> ImportSlice:
+        states = [] if self.regrouped else [_overlapping(s, piece) for s in self.keyed]
         return ImportSlice(
-            self.opened.storage.url, self.storage.url, self.snapshot_path(slice), slice.kg_start, slice.kg_stop,
-            tuple(state for state in states if state.files), tuple(runs), self.deal(slice),
+            self.opened.storage.url, self.storage.url, self.snapshot_path(piece), piece.kg_start, piece.kg_stop,
+            tuple(state for state in states if state.files), tuple(runs), self.deal(piece),
         )  # fmt: skip
 
 
-def _overlapping(state: MovedState, slice: Slice) -> MovedState:
-    files = tuple(f for f in state.files if f.kg_start < slice.kg_stop and slice.kg_start < f.kg_stop)
+def _overlapping(state: MovedState, piece: Slice) -> MovedState:
+    files = tuple(f for f in state.files if f.kg_start < piece.kg_stop and piece.kg_start < f.kg_stop)
     return replace(state, files=files)

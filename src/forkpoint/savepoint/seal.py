@@ -31,8 +31,8 @@ def read_seal(storage: Storage, path: str) -> str | None:
     match = _LINE.fullmatch(data)
     if match is None or match[2] != SAVEPOINT_FILE.encode():
         raise SavepointCorrupt(
-            f"{storage.url}/{path}: holds {data[:80]!r}, expected a SHA-256 checksum and {SAVEPOINT_FILE!r}; restore the "
-            "savepoint from a copy"
+            f"{storage.url}/{path}: holds {data[:80]!r}, expected a SHA-256 checksum and {SAVEPOINT_FILE!r}; restore "
+            "the savepoint from a copy"
         )
     return match[1].decode()
 
@@ -40,6 +40,6 @@ def read_seal(storage: Storage, path: str) -> str | None:
 def check_seal(found: str, sealed: str | None, file: str) -> None:
     """Raises SavepointCorrupt naming both values."""
     if sealed is None:
-        raise SavepointCorrupt(f"{file}: has no {SEAL_FILE} beside it, which holds its checksum; restore it from a copy")
+        raise SavepointCorrupt(f"{file}: {SEAL_FILE} beside it, which holds its checksum, is missing; restore a copy")
     if found != sealed:
-        raise SavepointCorrupt(f"{file}: has SHA-256 {found}, {sealed} was recorded in {SEAL_FILE}; restore it from a copy")
+        raise SavepointCorrupt(f"{file}: has SHA-256 {found}, {sealed} was recorded in {SEAL_FILE}; restore a copy")

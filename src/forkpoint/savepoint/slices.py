@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from forkpoint.state import key_group_range
 
@@ -41,7 +42,8 @@ def cut_subtasks(max_parallelism: int, parallelism: int, entries: int) -> list[S
     each = -(-wanted_slices(entries) // parallelism)
     slices: list[Slice] = []
     for subtask in range(parallelism):
-        bounds = [key_group_range(i, parallelism * each, max_parallelism) for i in range(subtask * each, (subtask + 1) * each)]
+        numbers = range(subtask * each, (subtask + 1) * each)
+        bounds = [key_group_range(number, parallelism * each, max_parallelism) for number in numbers]
         ranges = [(start, stop) for start, stop in bounds if start < stop] or bounds[:1]
         for start, stop in ranges:
             slices.append(Slice(len(slices), subtask, start, stop, first=(start, stop) == ranges[0]))
@@ -53,4 +55,4 @@ def steps(kg_start: int, kg_stop: int, entries: int) -> list[tuple[int, int]]:
     groups = kg_stop - kg_start
     count = max(1, min(groups, -(-entries // ENTRIES_PER_STEP)))
     bounds = [kg_start + i * groups // count for i in range(count + 1)]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))

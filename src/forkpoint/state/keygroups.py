@@ -4,7 +4,7 @@ The hash of a key depends on nothing but its value and the kind of its type, so 
 every platform and in every release: saved state is addressed by it.
 
     integers    splitmix64(value as int64) >> 32
-    the rest    splitmix64(crc32(type.encode(value))) >> 32
+    the rest    splitmix64(crc32(type.encode_key(value))) >> 32    (encode, but for an int given for a float)
 """
 
 from __future__ import annotations
@@ -120,10 +120,8 @@ def _hash_values(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]
 
 def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDArray[np.uint32]:
     dictionary = arr.dictionary
-    if pa.types.is_integer(type.arrow_type):
-        distinct = _hash_integers(dictionary, type)
-    else:
-        distinct = _hash_values(dictionary, type)
+    hash_distinct = _hash_integers if pa.types.is_integer(type.arrow_type) else _hash_values
+    distinct = hash_distinct(dictionary, type)
     if not arr.null_count:
         hashes: npt.NDArray[np.uint32] = distinct[arr.indices.to_numpy(zero_copy_only=False)]
         return hashes

@@ -1,0 +1,6 @@
+"""``python -m forkpoint.cli``, which is how detached drivers are started."""
+
+from forkpoint.cli.command import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The ``forkpoint`` command: its group, and how errors end it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+from forkpoint.cli import failures, settings
+from forkpoint.cli.disposing import dispose
+from forkpoint.cli.jobs import cancel, list_, savepoint, stop
+from forkpoint.cli.run import run
+from forkpoint.cli.savepoints import savepoints, show
+from forkpoint.cli.tree import tree
+from forkpoint.errors import ForkpointError
+
+
+class Group(click.Group):
+    """Turns errors into a message and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ForkpointError as error:
+            _end(ctx, error, failures.describe(error))
+        except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception as error:
+            told = failures.Failure(
+                "InternalError", f"{type(error).__name__}: {error}; this is a fault of forkpoint: please report it with the "
+                "traceback that --verbose shows", failures.FAILED,
+            )  # fmt: skip
+            _end(ctx, error, told)
+
+
+def _end(ctx: click.Context, error: Exception, failure: failures.Failure) -> None:
+    found = ctx.find_root().find_object(settings.Settings) or settings.Settings()
+    if found.verbose:
+        print("".join(traceback.format_exception(error)), file=sys.stderr)
+    found.output.failure(failure)
+    ctx.exit(failure.exit_code)
+
+
+main = Group(
+    "forkpoint",
+    params=settings.options(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    help="Stateful stream processing with savepoints you can stop, fork and rewind.",
+    commands=[run, list_, savepoint, stop, cancel, savepoints, show, dispose, tree],
+    no_args_is_help=True,
+)
+click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -1,0 +1,83 @@
+"""Errors as the command line shows them, and its exit codes. Pure.
+
+    0  ok                          3  the job failed
+    1  the operation failed        4  a restore was refused
+    2  the command line is wrong   5  no such job or savepoint
+    130, 143  ended by Ctrl-C or SIGTERM; a job in the foreground was cancelled cleanly
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, RestoreRefused, SavepointNotFound
+
+OK, FAILED, USAGE, JOB_FAILED, REFUSED, NOT_FOUND = 0, 1, 2, 3, 4, 5
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What to show: ``code`` is the error's name in JSON, ``details`` a traceback, where there is one to show."""
+
+    code: str
+    message: str
+    exit_code: int
+    details: str | None = None
+
+
+def describe(error: ForkpointError) -> Failure:
+    """An error that forkpoint raised on purpose."""
+    return Failure(type(error).__name__, str(error) or type(error).__name__, exit_code_of(error))
+
+
+def exit_code_of(error: BaseException) -> int:
+    match error:
+        case RestoreRefused():
+            return REFUSED
+        case SavepointNotFound() | JobNotFound():
+            return NOT_FOUND
+        case JobFailed():
+            return JOB_FAILED
+        case _:
+            return FAILED
+
+
+def user_traceback(error: BaseException, program: str) -> str:
+    """The traceback as ``python`` would show it: from the program's first frame on, without what called the program."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != program:
+        trace = trace.tb_next
+    # A syntax error in the program itself, say, has no frame in it; then no frame is the program's.
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def user_place(error: BaseException, program: str) -> str | None:
+    """Where the program was when forkpoint refused what it asked: "app.py:12, in build: env.execute()"."""
+    inside = False
+    place = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        inside = inside or frame.filename == program
+        if inside and not _is_ours(frame.filename):
+            place = f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
+    return place
+
+
+def first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
+
+
+def _is_ours(filename: str) -> bool:
+    return _PACKAGE in Path(filename).parents
+
+
+def frames_of(trace: TracebackType | None) -> Iterable[str]:
+    """The file names of a traceback's frames, outermost first."""
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next

@@ -1,0 +1,116 @@
+"""Showing results: text for people, JSON for programs. Results go to stdout; errors and remarks to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from forkpoint.cli.failures import Failure
+
+_WIDE = 10_000  # where no terminal is, nothing may be wrapped or cut
+
+Cell = str | Text
+OnProgress = Callable[[int, int], None]
+
+
+class Output(ABC):
+    """Where a command's result goes."""
+
+    @abstractmethod
+    def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
+        """``data`` is the result as JSON; ``show`` writes it as text."""
+
+    @abstractmethod
+    def event(self, name: str, data: dict[str, Any], text: str) -> None:
+        """Something that happened while a program runs in the foreground, whose own output goes to stdout too."""
+
+    @abstractmethod
+    def failure(self, failure: Failure) -> None:
+        """An error, to stderr."""
+
+    @abstractmethod
+    def progress(self, text: str) -> Any:
+        """A context manager that gives a function to report progress to, as (done, total)."""
+
+    def remark(self, text: str) -> None:
+        """A warning or hint, to stderr."""
+        print(text, file=sys.stderr)
+
+
+class TextOutput(Output):
+    def __init__(self) -> None:
+        self._console = _console(sys.stdout)
+
+    def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
+        show(self)
+
+    def event(self, name: str, data: dict[str, Any], text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def failure(self, failure: Failure) -> None:
+        console = _console(sys.stderr)
+        if failure.details is not None:
+            console.print(failure.details, soft_wrap=True)
+        if failure.message:
+            console.print(Text("Error: ", "bold red") + Text(failure.message), soft_wrap=True)
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[OnProgress]:
+        console = _console(sys.stderr)
+        if not console.is_terminal:
+            yield lambda done, total: None
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("parts"))
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(text, total=None)
+
+            def report(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            yield report
+
+    # -- for `show` functions
+
+    def line(self, text: Cell = "") -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def table(self, titles: Sequence[str], rows: Iterable[Sequence[Cell]], right: Sequence[str] = ()) -> None:
+        """``right``: titles of columns whose values are numbers."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in titles:
+            table.add_column(title, justify="right" if title in right else "left", no_wrap=not self._console.is_terminal)
+        for row in rows:
+            table.add_row(*row)
+        self._console.print(table)
+
+
+class JsonOutput(Output):
+    def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+
+    def event(self, name: str, data: dict[str, Any], text: str) -> None:
+        print(json.dumps({"event": name, **data}, ensure_ascii=False), flush=True)
+
+    def failure(self, failure: Failure) -> None:
+        error = {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}
+        if failure.details is not None:
+            error["details"] = failure.details
+        print(json.dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[OnProgress]:
+        yield lambda done, total: None
+
+
+def _console(file: Any) -> Console:
+    terminal = file.isatty()
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if terminal else _WIDE)

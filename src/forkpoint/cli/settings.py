@@ -1,0 +1,89 @@
+"""The options that every command takes, before or behind the command's name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from forkpoint.cli.output import JsonOutput, Output, TextOutput
+from forkpoint.snapshot.storage import LocalStorage, Storage, open_storage
+
+STATE_ROOT = "FORKPOINT_STATE_ROOT"
+DEFAULT_STATE_ROOT = "./.forkpoint"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``given_root``: what was said on the command line; the environment and the default come after a program's own."""
+
+    given_root: str | None = None
+    output_format: str = "text"
+    verbose: bool = False
+
+    @property
+    def root(self) -> str:
+        """The state root as a path or URL."""
+        return absolute(self.given_root or os.environ.get(STATE_ROOT) or DEFAULT_STATE_ROOT)
+
+    @property
+    def storage(self) -> Storage:
+        return open_storage(self.root)
+
+    @property
+    def output(self) -> Output:
+        return JsonOutput() if self.output_format == "json" else TextOutput()
+
+    @property
+    def log_root(self) -> str:
+        """A local directory for what detached drivers print."""
+        storage = self.storage
+        return storage.root if isinstance(storage, LocalStorage) else os.path.abspath(DEFAULT_STATE_ROOT)
+
+
+def absolute(place: str) -> str:
+    """A path or URL that means the same from any directory."""
+    return place if "://" in place or place.startswith("file:") else os.path.abspath(os.path.expanduser(place))
+
+
+def current() -> Settings:
+    """The settings of the command that runs."""
+    settings = click.get_current_context().find_object(Settings)
+    return settings or Settings()
+
+
+def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    # Each option stands at the group and at the command; the one that was given counts, the nearer one if both were.
+    if value not in (None, False):
+        names = {"state_root": "given_root", "output": "output_format", "verbose": "verbose"}
+        root = ctx.find_root()
+        root.obj = replace(root.obj or Settings(), **{names[param.name or ""]: value})
+
+
+def options() -> list[click.Parameter]:
+    """New instances of the options."""
+    return [
+        click.Option(
+            ["--state-root"], metavar="PATH|URL", expose_value=False, callback=_change,
+            help=f"Where jobs keep their state. [env: {STATE_ROOT}; default: {DEFAULT_STATE_ROOT}]",
+        ),
+        click.Option(
+            ["--output"], type=click.Choice(["text", "json"]), expose_value=False, callback=_change,
+            help="How results are shown. [default: text]",
+        ),
+        click.Option(
+            ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_change,
+            help="Show tracebacks of errors.",
+        ),
+    ]  # fmt: skip
+
+
+class Command(click.Command):
+    """A command with the common options behind its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(options())
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])
