@@ -94,7 +94,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(kind: str, tmp
     assert set(committables[0]) == {"staged", "final"}
     sink.commit(committables, 42)
     extension = {"json": "jsonl", "text": "txt"}.get(kind, kind)
-    assert visible(tmp_path) == [f"out/part-000000000042-3.{extension}"]
+    assert visible(tmp_path) == [f"out/part-000000000042-3-17.{extension}"]
     assert hidden(tmp_path) == []
     assert rows(kind, tmp_path / "out") == expected(kind, [reading(i) for i in range(5)])
 
@@ -175,6 +175,15 @@ def test_a_staged_file_that_was_removed_is_an_error(tmp_path: Path) -> None:
     assert committables[0]["final"] in str(e.value)
 
 
+def test_jobs_that_share_a_directory_do_not_meet(tmp_path: Path) -> None:
+    sink = make("json", tmp_path)
+    first = prepared(sink, [reading(1)], job="fork", attempt="a")
+    second = prepared(sink, [reading(2)], attempt="b")
+    sink.commit(first, 1)
+    sink.commit(second, 1)
+    assert rows("json", tmp_path) == [reading(1), reading(2)]
+
+
 def test_files_of_another_history_are_not_overwritten(tmp_path: Path) -> None:
     sink = make("json", tmp_path)
     first = prepared(sink, [reading(1)], job="fork")
@@ -182,7 +191,7 @@ def test_files_of_another_history_are_not_overwritten(tmp_path: Path) -> None:
     sink.commit(first, 1)
     with pytest.raises(StorageError, match="is already there"):
         sink.commit(second, 1)
-    with pytest.raises(ConfigError, match=r"part-000000000001-0\.jsonl is already there.*prefix="):
+    with pytest.raises(ConfigError, match=r"part-000000000001-0-0\.jsonl is already there.*prefix="):
         prepared(sink, [reading(3)])
     assert rows("json", tmp_path) == [reading(1)]
     Path(first[0]["final"]).rename(tmp_path / "kept.jsonl")  # the remedy
@@ -378,7 +387,7 @@ def test_json_is_the_same_from_elements_and_from_columns(tmp_path: Path) -> None
         writer = writer_of(sink)
         writer.write(batch)
         sink.commit(writer.prepare_commit(), 1)
-        texts.append((tmp_path / str(i) / "part-000000000001-0.jsonl").read_text())
+        texts.append((tmp_path / str(i) / "part-000000000001-0-0.jsonl").read_text())
     assert texts == ['{"room":1,"level":0.5,"day":"2026-01-02"}\n'] * 3
 
 

@@ -55,9 +55,9 @@ def test_operator_keys_come_back(key: OperatorKey) -> None:
 
 
 def test_the_layout_is_what_saved_state_has() -> None:
-    assert state_key(1, 2, b"key", b"ns") == bytes.fromhex("0001 0002 00000003") + b"keyns"
-    assert timer_key(1, 2, -1, b"key", b"ns") == bytes.fromhex("0001 0002 7fffffffffffffff 00000003") + b"keyns"
-    assert operator_key(2, 3, 4) == bytes.fromhex("ffff 0002 00000003 0000000000000004")
+    assert state_key(1, 2, b"key", b"ns") == bytes.fromhex("0001 00000002 00000003") + b"keyns"
+    assert timer_key(1, 2, -1, b"key", b"ns") == bytes.fromhex("0001 00000002 7fffffffffffffff 00000003") + b"keyns"
+    assert operator_key(2, 3, 4) == bytes.fromhex("ffff 00000002 00000003 0000000000000004")
 
 
 @given(timer_keys, timer_keys)

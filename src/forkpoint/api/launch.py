@@ -42,13 +42,13 @@ class Launch:
     """What the surroundings of a program say about how it is run; the command line sets it.
 
     ``options`` are laid over the program's own. ``job_name`` renames the job (a fork). ``on_driver`` is called with the
-    driver before the run begins, and gives back what to call at its end with the result, None if the run failed.
+    driver before the run begins, and gives back what to call at its end, with the result or the error.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     job_name: str | None = None
     restore: RestoreOptions = RestoreOptions()
-    on_driver: Callable[[JobDriver], Callable[[Result | None], None]] | None = None
+    on_driver: Callable[[JobDriver], Callable[[Result | BaseException], None]] | None = None
     steps: Steps | None = None
 
 
@@ -78,13 +78,16 @@ class Job:
 
     def run(self) -> Result:
         ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
-        result: Result | None = None
+        outcome: Result | BaseException | None = None
         try:
-            result = self.driver.run(restorer(self.driver, self.launch.restore))
+            outcome = result = self.driver.run(restorer(self.driver, self.launch.restore))
             return result
+        except BaseException as error:
+            outcome = error
+            raise
         finally:
-            if ended is not None:
-                ended(result)
+            if ended is not None and outcome is not None:
+                ended(outcome)
             if self.temporary is not None:
                 shutil.rmtree(self.temporary, ignore_errors=True)
 

@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from forkpoint.cli import failures, settings
-from forkpoint.cli.disposing import dispose
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
 from forkpoint.cli.run import run
-from forkpoint.cli.savepoints import savepoints, show
+from forkpoint.cli.savepoints import dispose, savepoints, show
 from forkpoint.cli.tree import tree
 from forkpoint.errors import ForkpointError
 

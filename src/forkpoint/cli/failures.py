@@ -1,9 +1,9 @@
 """Errors as the command line shows them, and its exit codes. Pure.
 
-    0  ok                          3  the job failed
-    1  the operation failed        4  a restore was refused
-    2  the command line is wrong   5  no such job or savepoint
-    130, 143  ended by Ctrl-C or SIGTERM; a job in the foreground was cancelled cleanly
+0  ok                          3  the job failed
+1  the operation failed        4  a restore was refused
+2  the command line is wrong   5  no such job or savepoint
+130, 143  ended by Ctrl-C or SIGTERM; a job in the foreground was cancelled cleanly
 """
 
 from __future__ import annotations

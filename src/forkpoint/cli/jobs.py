@@ -24,7 +24,9 @@ _STYLES = {"running": "green", "restarting": "yellow", "lost": "red", "failed": 
 def list_(everything: bool) -> None:
     """Running jobs, and those that were lost because their driver was killed."""
     settings = current()
-    views = [v for v in list_runs(settings.storage) if everything or v.is_live or (v.newest and v.state in _WITHOUT_END)]
+    views = [
+        v for v in list_runs(settings.storage) if everything or v.is_live or (v.newest and v.state in _WITHOUT_END)
+    ]
 
     def show(out: TextOutput) -> None:
         if not views:
@@ -89,7 +91,9 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
 
 @click.command(cls=Command)
 @click.argument("job")
-@click.option("--drain", is_flag=True, help="First let all timers and windows fire; the job is not meant to go on then.")
+@click.option(
+    "--drain", is_flag=True, help="First let all timers and windows fire; the job is not meant to go on then."
+)
 @click.option("-p", "--savepoint-path", metavar="DIR", help="Where the savepoint goes: a path or URL.")
 def stop(job: str, drain: bool, savepoint_path: str | None) -> None:
     """End JOB with a savepoint and print the savepoint's path. Nothing is committed after it."""
@@ -116,7 +120,7 @@ def cancel(job: str) -> None:
 
 def _wait(client: ControlClient, request_id: str, what: str) -> str:
     with current().output.progress(what) as report:
-        return client.wait(request_id, lambda progress: report(progress.done, progress.total))
+        return text.place(client.wait(request_id, lambda progress: report(progress.done, progress.total)))
 
 
 def _wait_gone(client: ControlClient) -> None:

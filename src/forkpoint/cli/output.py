@@ -87,7 +87,9 @@ class TextOutput(Output):
         """``right``: titles of columns whose values are numbers."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles:
-            table.add_column(title, justify="right" if title in right else "left", no_wrap=not self._console.is_terminal)
+            table.add_column(
+                title, justify="right" if title in right else "left", no_wrap=not self._console.is_terminal
+            )
         for row in rows:
             table.add_row(*row)
         self._console.print(table)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
 _FAR_MS = 2**60
+_UNITS = ("kB", "MB", "GB", "TB")
 
 
 def moment(ms: int | None) -> str:
@@ -49,17 +51,18 @@ def size(count: int) -> str:
     """A number of bytes: "812 B", "4.2 MB"."""
     if count < 1000:
         return f"{count} B"
-    scaled = float(count)
-    for unit in ("kB", "MB", "GB", "TB"):
-        scaled /= 1000
-        if scaled < 1000:
-            break
-    return f"{scaled:.1f} {unit}"
+    power = min((len(str(count)) - 1) // 3, len(_UNITS))
+    return f"{count / 1000**power:.1f} {_UNITS[power - 1]}"
 
 
 def number(count: int | None) -> str:
     """A whole number with its thousands apart."""
     return "-" if count is None else f"{count:,}".replace(",", " ")
+
+
+def place(url: str) -> str:
+    """A URL, or the plain path if it is one of this machine's disk."""
+    return unquote(urlsplit(url).path) if url.startswith("file:///") else url
 
 
 def type_name(description: Any) -> str:

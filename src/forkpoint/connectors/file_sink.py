@@ -2,7 +2,7 @@
 
 A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.<owner>.inprogress``, in the
 directory where it will belong. Once the epoch's manifest names it, the commit renames it to
-``part-<epoch>-<subtask>.<ext>``.
+``part-<epoch>-<subtask>-<start of the attempt>.<ext>``: jobs, forks and repeated runs can share a directory.
 ``owner`` stands for (job, uid of the sink), so that several jobs can write below one directory and clean up only their
 own.
 """
@@ -44,8 +44,7 @@ class FileSink(Sink):
     At a crash: staged files that no manifest names are hidden, and removed at the next start. A commit that was cut
     short is completed at the next start.
 
-    Raises ``ConfigError`` in the task if a file of this epoch is there already: epochs of a job have numbers that only
-    grow, so it belongs to somebody else. ``StorageError`` at a commit if a staged file has gone.
+    Raises ``ConfigError`` in the task if a file of this very name is there already. ``StorageError`` at a commit if a staged file has gone.
     """
 
     path: Path
@@ -106,7 +105,7 @@ class FileSink(Sink):
         return BucketedWriter(
             self.path,
             staged_name=f".{stem}-{context.attempt}.{owner}.inprogress",
-            final_name=f"{stem}.{self._extension}",
+            final_name=f"{stem}-{context.attempt[:8]}.{self._extension}",
             kind=self.format,
             type=self.type,
             bucket=self.bucket,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 RequestStatus = Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
 
 
 class Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class SavepointBody(Message):
@@ -27,7 +27,7 @@ class StopBody(Message):
 
 
 class Accepted(Message):
-    request_id: str = Field(alias="request-id")
+    request_id: str = Field(validation_alias=AliasChoices("request-id", "request_id"), serialization_alias="request-id")
 
 
 class SavepointProgress(Message):

@@ -25,6 +25,7 @@ RunState = Literal[
 runs, or ran, on another machine. ``lost``: it was killed. ``unknown``: it has no control port (it was not started by
 ``forkpoint run``), and no end on record. The rest are ends on record."""
 
+_FROM_NOTHING = Parent()
 LIVE: tuple[RunState, ...] = ("starting", "running", "restarting", "ending", "silent")
 
 
@@ -42,7 +43,7 @@ class RunView:
     epoch: int | None = None
     restarts: int | None = None
     records_read: int | None = None
-    parent: Parent = Parent()
+    parent: Parent = _FROM_NOTHING
     reason: str | None = None
     endpoint: Endpoint | None = None
 
@@ -76,16 +77,22 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
     return views
 
 
+def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
+    """The records of all runs, of one job or of all, as they were written."""
+    files = [(parse_run_file(path), path) for path in storage.list(JOBS if job is None else JobPaths(job).runs)]
+    return [RUN.load(storage, path) for file, path in files if file is not None and file.kind == "run"]
+
+
+def live_endpoint(storage: Storage, job: str) -> Endpoint | None:
+    """Where the job's running driver can be asked, None if none runs on this machine."""
+    return next((each for each in endpoints(storage, job) if _is_here(each) and _probe(each) is not None), None)
+
+
 def find_live(storage: Storage, job: str) -> ControlClient:
     """A client for the job's running driver. Raises JobNotFound saying what is known of the job instead."""
-    for endpoint in endpoints(storage, job):
-        if _is_here(endpoint):
-            client = ControlClient(endpoint)
-            try:
-                client.status()
-            except Unreachable:
-                continue
-            return client
+    endpoint = live_endpoint(storage, job)
+    if endpoint is not None:
+        return ControlClient(endpoint)
     views = list_runs(storage, job)
     if not views:
         known = sorted({name for path in storage.list(JOBS) if (name := job_of(path)) is not None})
@@ -128,7 +135,12 @@ def _newest_epochs(paths: Iterable[str]) -> dict[str, int]:
 
 
 def _view(
-    storage: Storage, key: tuple[str, str], record: Run | None, endpoint: Endpoint | None, newest: bool, epoch: int | None
+    storage: Storage,
+    key: tuple[str, str],
+    record: Run | None,
+    endpoint: Endpoint | None,
+    newest: bool,
+    epoch: int | None,
 ) -> RunView:
     job, run = key
     if record is not None and record.outcome is not None:
@@ -138,7 +150,7 @@ def _view(
             epoch if newest else None, parent=record.parent, reason=record.reason,
         )  # fmt: skip
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
-    parent = record.parent if record is not None else Parent()
+    parent = record.parent if record is not None else _FROM_NOTHING
     state: RunState
     if endpoint is None:
         state = "unknown" if newest else "lost"
@@ -154,11 +166,19 @@ def _view(
         if status is None:
             return _lost(storage, key, newest, epoch, started_ms, parent, endpoint)
         state = "silent"
-    return RunView(job, run, state, newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint)
+    return RunView(
+        job, run, state, newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint
+    )
 
 
 def _lost(
-    storage: Storage, key: tuple[str, str], newest: bool, epoch: int | None, started_ms: int, parent: Parent, endpoint: Endpoint
+    storage: Storage,
+    key: tuple[str, str],
+    newest: bool,
+    epoch: int | None,
+    started_ms: int,
+    parent: Parent,
+    endpoint: Endpoint,
 ) -> RunView:
     """Nobody answers: the driver was killed, or it ended while we looked; then its record tells now."""
     job, run = key
@@ -168,7 +188,9 @@ def _lost(
         record = None
     if record is not None and record.outcome is not None:
         return _view(storage, key, record, None, newest, epoch)
-    return RunView(job, run, "lost", newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint)
+    return RunView(
+        job, run, "lost", newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint
+    )
 
 
 def _is_here(endpoint: Endpoint) -> bool:

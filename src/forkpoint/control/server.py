@@ -90,7 +90,10 @@ class ControlServer:
         self._server = uvicorn.Server(config)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name=f"forkpoint-control-{driver.job}", daemon=True
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name=f"forkpoint-control-{driver.job}",
+            daemon=True,
         )
 
     def start(self) -> int:
@@ -123,7 +126,9 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
         request_id = request.path_params["request_id"]
         found = answers.get(request_id, _progress(driver))
         if found is None:
-            raise HTTPException(404, f"there is no request {request_id!r}; POST /v1/savepoints or /v1/stop gives the id")
+            raise HTTPException(
+                404, f"there is no request {request_id!r}; POST /v1/savepoints or /v1/stop gives the id"
+            )
         return _reply(found)
 
     async def stop(request: Request) -> Response:

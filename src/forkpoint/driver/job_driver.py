@@ -215,8 +215,7 @@ class JobDriver:
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
-                spark = {uid: p for uid, p in manifest.sources.items() if p.kind == "spark"}
-                streams = self.executor.start_streams(self.graph, spark, self._on_batch)
+                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch)
             return self._loop(runner, streams)
         finally:
             if streams is not None:

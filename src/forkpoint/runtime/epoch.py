@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from forkpoint.graph.job import JobGraph
+from forkpoint.state import StoreKind
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class JobSpec:
     storage_url: str
     parallelism: int
     max_parallelism: int
-    store: str
+    store: StoreKind
     local_dir: str
     parameters: dict[str, str]
     known_states: Mapping[int, KnownState]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,7 @@ import pyarrow as pa
 from forkpoint.errors import GraphError
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.batch import Batch
-from forkpoint.state import hash_column, key_group, key_hash, subtask_of
-from forkpoint.types import TypeInformation
+from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 
 Ints = npt.NDArray[np.int64]
 
@@ -52,21 +50,6 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
         if len(columns) == len(key.columns):
             return columns[0] if key.single else list(zip(*columns, strict=True))
     return list(map(key.selector, batch.values))
-
-
-def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint32]:
-    """``key_hash`` of each key, computed once for each distinct key."""
-    if pa.types.is_integer(type.arrow_type):
-        return hash_column(pa.array(keys, pa.int64()), type)
-    memo: dict[Any, int] = {}
-    hashes = []
-    for k in keys:
-        identity = (k.__class__, k)
-        h = memo.get(identity)
-        if h is None:
-            h = memo[identity] = key_hash(k, type)
-        hashes.append(h)
-    return np.array(hashes, dtype=np.uint32)
 
 
 def key_groups(batch: Batch, key: KeyBy, max_parallelism: int) -> npt.NDArray[Any]:

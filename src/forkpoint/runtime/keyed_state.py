@@ -23,8 +23,7 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.epoch import KnownState
-from forkpoint.runtime.grouping import hash_keys
-from forkpoint.state import MAX_SID, Store, key_group, prefix_stop, state_key
+from forkpoint.state import MAX_SID, Store, hash_keys, key_group, prefix_stop, state_key
 from forkpoint.types import TypeInformation
 
 

@@ -7,7 +7,8 @@ the epoch, whatever the parallelism.
 
 Between two elements the watermark passes every millisecond: a timer for ``t`` fires at watermark ``t``, after the elements
 at ``v = t - 1`` and before those at ``v = t``, and what it emits is ahead of watermark ``t`` downstream. ``position`` packs
-this order into one integer: ``2 v + 1`` for an element, ``2 t`` for a timer. Both kinds see the watermark ``(position - 1) >> 1``.
+this order into one integer: ``2 v + 1`` for an element, ``2 t`` for a timer. Both see the watermark
+``(position - 1) >> 1``.
 
 Watermarks and timestamps are int ms. They are kept within ±2**61 so that positions fit into 64 bits.
 """

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forkpoint.errors import StorageError
 from forkpoint.functions import CheckpointListener
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.epoch import EpochContext, JobSpec
@@ -14,7 +15,7 @@ from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo
 from forkpoint.runtime.subtask_state import Share, SubtaskState
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import Storage, open_storage
-from forkpoint.state import key_group_range, open_store
+from forkpoint.state import Store, StoreKind, destroy_store, key_group_range, open_store
 
 
 @dataclass
@@ -42,9 +43,19 @@ class Worker:
         if state is None:
             directory = Path(self.spec.local_dir) / str(subtask)
             directory.mkdir(parents=True, exist_ok=True)
-            store = open_store(self.spec.store, directory)  # type: ignore[arg-type]
-            state = self.states[subtask] = SubtaskState(store, self.storage, self.paths, self.share(subtask))
+            state = self.states[subtask] = SubtaskState(
+                self._store(directory), self.storage, self.paths, self.share(subtask)
+            )
         return state
+
+    def _store(self, directory: Path) -> Store:
+        kind: StoreKind = self.spec.store
+        try:
+            return open_store(kind, directory)
+        except StorageError:
+            # It is a cache: whatever is wrong with it, it is filled again from what is committed.
+            destroy_store(directory)
+            return open_store(kind, directory)
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
         """The operator's instance for this subtask. One whose last epoch was not accepted has state in its attributes

@@ -73,7 +73,7 @@ class StateInfo(Record):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`); None where there is no such
     part. `fingerprint` tells whether a window or aggregate of this name still means the same."""
 
-    sid: Annotated[int, Field(ge=0, le=0xFFFF)]
+    sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
     uid: Name
     name: Name
     kind: StateKind

@@ -10,6 +10,7 @@ every platform and in every release: saved state is addressed by it.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -80,6 +81,17 @@ def hash_column(arr: pa.Array | pa.ChunkedArray, type: TypeInformation) -> npt.N
         return _hash_integers(arr, type)
     encoded = _dictionary_encode(arr)
     return _hash_values(arr, type) if encoded is None else _hash_dictionary(encoded, type)
+
+
+def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint32]:
+    """`key_hash` of every key, in order; shape (len(keys),)."""
+    if pa.types.is_integer(type.arrow_type):
+        return _hash_integers(type.to_arrow(list(keys)), type)
+    try:
+        encoded = list(map(type.encode_key, keys))
+    except Exception:
+        return np.array([key_hash(key, type) for key in keys], dtype=np.uint32)  # names the key that has no encoding
+    return _splitmix64_high(np.fromiter(map(zlib.crc32, encoded), np.uint64, len(encoded)))
 
 
 def _null_hash(type: TypeInformation) -> int:

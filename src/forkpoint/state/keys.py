@@ -1,11 +1,11 @@
 """The layout of the keys of a store.
 
-    state      >H key group | >H sid | >I len(key) | key | namespace
-    timer      >H key group | >H sid | >Q timestamp + 2**63 | >I len(key) | key | namespace
-    operator   >H 0xFFFF    | >H sid | >I subtask | >Q element
+    state      >H key group | >I sid | >I len(key) | key | namespace
+    timer      >H key group | >I sid | >Q timestamp + 2**63 | >I len(key) | key | namespace
+    operator   >H 0xFFFF    | >I sid | >I subtask | >Q element
 
 Big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and the
-timers that are due come first. A sid is at most 0xFFFE: so every range below has an end.
+timers that are due come first. A sid is at most 0xFFFFFFFE: so every range below has an end.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import struct
 from typing import NamedTuple
 
 OPERATOR_KG = 0xFFFF
-MAX_SID = 0xFFFE
+MAX_SID = 0xFFFF_FFFE
 
 _TIME_SHIFT = 2**63
 _TIME_END = 2**64
-_PREFIX = struct.Struct(">HH")
-_STATE = struct.Struct(">HHI")
-_TIMER = struct.Struct(">HHQI")
-_TIME = struct.Struct(">HHQ")
-_OPERATOR = struct.Struct(">HHIQ")
-_SUBTASK = struct.Struct(">HHI")
+_PREFIX = struct.Struct(">HI")
+_STATE = struct.Struct(">HII")
+_TIMER = struct.Struct(">HIQI")
+_TIME = struct.Struct(">HIQ")
+_OPERATOR = struct.Struct(">HIIQ")
+_SUBTASK = struct.Struct(">HII")
 
 
 class StateKey(NamedTuple):
@@ -86,7 +86,7 @@ def kg_of(data: bytes) -> int:
 
 def sid_of(data: bytes) -> int:
     """The state id of any store key."""
-    return int.from_bytes(data[2:4], "big")
+    return int.from_bytes(data[2:6], "big")
 
 
 def prefix_stop(prefix: bytes) -> bytes:

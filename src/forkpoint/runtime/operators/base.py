@@ -139,7 +139,8 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     where = f"key {shorten(key)}, " if keyed else ""
     return UserFunctionError(
-        f"operator {uid!r}: the function raised {type(error).__name__}: {error} ({where}element {shorten(value)})\n{trace}".rstrip()
+        f"operator {uid!r}: the function raised {type(error).__name__}: {error} ({where}element {shorten(value)})\n"
+        f"{trace.rstrip()}"
     )
 
 

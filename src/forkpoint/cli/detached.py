@@ -1,0 +1,106 @@
+"""Drivers in the background: starting one, and its word about how that went."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forkpoint.cli.failures import JOB_FAILED, Failure
+from forkpoint.cli.settings import Settings
+from forkpoint.cli.text import place
+from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.snapshot.paths import log_file
+
+TAIL_LINES = 20
+
+
+class Reporter:
+    """The driver's end of a pipe to the command that started it. Says one thing only."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)  # the engine's own processes must not hold it open
+        self._fd: int | None = fd
+
+    def running(self, driver: JobDriver) -> None:
+        self._say(
+            {
+                "job": driver.job,
+                "run": driver.run_id,
+                "state": "running",
+                "state_root": place(driver.history.storage.url),
+            }
+        )
+
+    def ended(self, driver: JobDriver, result: Result) -> None:
+        return None
+
+    def failed(self, failure: Failure) -> None:
+        """The program ended without a job that runs."""
+        self._say({"failure": {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            with open(fd, "w") as pipe:
+                json.dump(message, pipe)
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a detached driver said about its start."""
+
+    pid: int
+    log: str
+    report: dict[str, Any]
+
+
+def start_detached(settings: Settings, app: str, arguments: Sequence[str]) -> Started | Failure:
+    """Start ``forkpoint run`` with these arguments in a session of its own, and wait until its job runs or failed."""
+    log = Path(settings.log_root) / log_file(f"{Path(app).stem[:60]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    reading, writing = os.pipe()
+    command = [
+        sys.executable, "-P", "-m", "forkpoint.cli", *_global(settings),
+        "run", "--report-fd", str(writing), "--log", str(log), *arguments,
+    ]  # fmt: skip
+    with open(log, "ab") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            pass_fds=[writing], env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    os.close(writing)
+    with open(reading) as pipe:
+        said = pipe.read()
+    if not said:
+        code = process.wait()
+        ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return Failure(
+            "DriverDied", f"the driver (process {process.pid}) {ended} before its job ran; its log is {log}", JOB_FAILED,
+            tail(log),
+        )  # fmt: skip
+    report = json.loads(said)
+    if "failure" in report:
+        process.wait()
+        failure = report["failure"]
+        return Failure(failure["code"], f"{failure['message']}\nThe log is {log}", failure["exit_code"], tail(log))
+    return Started(process.pid, str(log), report)
+
+
+def tail(log: Path, lines: int = TAIL_LINES) -> str | None:
+    """The last lines of a log, None if it is empty."""
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 64_000))
+        kept = file.read().decode(errors="replace").rstrip().splitlines()[-lines:]
+    return "\n".join(kept) or None
+
+
+def _global(settings: Settings) -> list[str]:
+    options = ["--verbose"] if settings.verbose else []
+    return options if settings.given_root is None else [*options, "--state-root", settings.root]

@@ -1,0 +1,152 @@
+"""The jobs that a program starts in this process: on record, open to requests, and ended in order by signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from forkpoint.control.endpoint import Endpoint, register, withdraw
+from forkpoint.control.registry import drop_stale, live_endpoint
+from forkpoint.control.server import HOST, ControlServer
+from forkpoint.driver.epochs import wall_clock_ms
+from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.errors import ConfigError
+
+SETTLED_SECONDS = 1.0
+_POLL_SECONDS = 0.02
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Announcer(Protocol):
+    """Is told what becomes of jobs."""
+
+    def running(self, driver: JobDriver) -> None:
+        """It has restored its state, and has committed an epoch or had a moment's time to fail."""
+
+    def ended(self, driver: JobDriver, result: Result) -> None:
+        """It has ended without an error."""
+
+
+class Driving:
+    """``errors``: those that ended jobs, as ``execute()`` raised them. ``started``: how many jobs were begun."""
+
+    def __init__(self, announcer: Announcer, log: str | None = None) -> None:
+        self._announcer = announcer
+        self._log = log
+        self._active: dict[str, JobDriver] = {}
+        self._announced: set[str] = set()
+        self._changed = threading.Condition()
+        self.errors: list[BaseException] = []
+        self.started = 0
+        self.interrupted: int | None = None
+
+    # -- for `Launch.on_driver`
+
+    def on_driver(self, driver: JobDriver) -> Callable[[Result | BaseException], None]:
+        """Put the driver on record and open its port; the answer is to be called at its end."""
+        if self.interrupted is not None:  # a program may go on to its next job after the cancelled one
+            raise KeyboardInterrupt
+        self._handle_signals_again()
+        self.started += 1
+        try:
+            return self._open(driver)
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def _open(self, driver: JobDriver) -> Callable[[Result | BaseException], None]:
+        storage = driver.history.storage
+        other = live_endpoint(storage, driver.job)
+        if other is not None:
+            raise ConfigError(
+                f"job {driver.job!r} is running already (run {other.run}, process {other.pid}) under {storage.url}; stop or "
+                "cancel it first, or give this one another name with --name"
+            )
+        drop_stale(storage, driver.job)
+        server = ControlServer(driver)
+        endpoint = Endpoint(
+            job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=server.start(),
+            token=server.token, started_ms=wall_clock_ms(), log=self._log,
+        )  # fmt: skip
+        register(storage, endpoint)
+        with self._changed:
+            self._active[driver.run_id] = driver
+        threading.Thread(target=self._watch, args=(driver,), name=f"forkpoint-watch-{driver.job}", daemon=True).start()
+
+        def ended(outcome: Result | BaseException) -> None:
+            withdraw(storage, endpoint)
+            if isinstance(outcome, Result):
+                self._announce_running(driver)
+                self._announcer.ended(driver, outcome)
+            else:
+                self.errors.append(outcome)
+            server.close()
+            with self._changed:
+                del self._active[driver.run_id]
+                self._changed.notify_all()
+
+        return ended
+
+    def _watch(self, driver: JobDriver) -> None:
+        began: float | None = None
+        first = 0
+        while (status := driver.status()).state != "ended":
+            if status.state == "running":
+                if began is None:
+                    began, first = time.monotonic(), status.epoch
+                if status.epoch > first or time.monotonic() - began >= SETTLED_SECONDS:
+                    self._announce_running(driver)
+                    return
+            time.sleep(_POLL_SECONDS)
+
+    def _announce_running(self, driver: JobDriver) -> None:
+        with self._changed:
+            if driver.run_id in self._announced:
+                return
+            self._announced.add(driver.run_id)
+            self._announcer.running(driver)
+
+    # -- for the command
+
+    def wait(self) -> None:
+        """Wait for jobs that the program started and didn't wait for."""
+        with self._changed:
+            while self._active:
+                self._changed.wait(1.0)  # a wait without end would not let signals in on every platform
+
+    def cancel_all(self) -> None:
+        for driver in list(self._active.values()):
+            driver.cancel()
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Within it, the first Ctrl-C or SIGTERM cancels the jobs, and a second one ends the process at once."""
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        first = self.interrupted is None
+        self.interrupted = number
+        if first and self._active:
+            # Not here: a handler runs in the middle of anything, and cancelling takes locks.
+            threading.Thread(target=self.cancel_all, name="forkpoint-cancel", daemon=True).start()
+        else:
+            raise KeyboardInterrupt
+
+    def _handle_signals_again(self) -> None:
+        """A SparkContext takes Ctrl-C for itself when it is made, and would raise in the middle of an epoch."""
+        handler = signal.getsignal(signal.SIGINT)
+        is_sparks = str(getattr(handler, "__module__", "")).startswith("pyspark")
+        if is_sparks and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._on_signal)

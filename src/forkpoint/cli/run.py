@@ -1,0 +1,219 @@
+"""The command that runs a program."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from forkpoint.api.launch import Launch, launching
+from forkpoint.cli import failures
+from forkpoint.cli.detached import Reporter, Started, start_detached
+from forkpoint.cli.driving import Announcer, Driving
+from forkpoint.cli.failures import Failure
+from forkpoint.cli.finding import savepoint_place
+from forkpoint.cli.output import Output, TextOutput
+from forkpoint.cli.program import as_main, run_program
+from forkpoint.cli.settings import STATE_ROOT, Command, current
+from forkpoint.cli.text import place
+from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.driver.restore import RestoreOptions
+from forkpoint.errors import ForkpointError, SavepointCorrupt
+from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
+
+WORDS = ("latest", "none")
+
+
+def _renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    renames = {}
+    for each in given:
+        old, _, new = each.partition("=")
+        if not (old and new):
+            raise click.BadParameter(f"{each!r} is not of the form OLD=NEW", ctx, param)
+        renames[old] = new
+    return renames
+
+
+@click.command(cls=Command)
+@click.option("-d", "--detached", is_flag=True, help="Run in the background; returns once the job runs.")
+@click.option(
+    "-s", "--savepoint", metavar="SAVEPOINT|latest|none",
+    help="Start from this savepoint (path, URL, id or label), from the job's latest, or from nothing. By default: from the "
+    "job's newest checkpoint, if it has one.",
+)  # fmt: skip
+@click.option(
+    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program has no place for."
+)
+@click.option(
+    "-p", "--parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Subtasks of each stage."
+)
+@click.option(
+    "--max-parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="The number of key groups."
+)
+@click.option("--engine", type=click.Choice(["spark", "local"]), help="[env: FORKPOINT_ENGINE; default: spark]")
+@click.option("--name", metavar="JOB", help="The job's name, in place of the program's: with -s, a fork of the job.")
+@click.option(
+    "--claim-mode", type=click.Choice(["no-claim", "claim"]), default="no-claim", show_default=True,
+    help="Whether the run owns the savepoint from now on.",
+)  # fmt: skip
+@click.option(
+    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=_renames,
+    help="The state of uid OLD goes to uid NEW; repeatable.",
+)  # fmt: skip
+@click.option("--report-fd", type=int, hidden=True)
+@click.option("--log", hidden=True)
+@click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(
+    detached: bool, savepoint: str | None, allow_non_restored_state: bool, parallelism: int | None,
+    max_parallelism: int | None, engine: str | None, name: str | None, claim_mode: str,
+    renames: dict[str, str], report_fd: int | None, log: str | None, app: str, args: Sequence[str],
+) -> None:  # fmt: skip
+    """Run the program APP as `python APP ARGS` would; its jobs run as the options say.
+
+    The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
+    and the next run goes on from the last one.
+    """
+    settings = current()
+    if detached:
+        _run_detached(app, _without_detached(), name)
+        return
+    if savepoint is not None and savepoint not in WORDS:
+        savepoint = savepoint_place(settings.storage, savepoint)
+    options: dict[str, Any] = {"parallelism": parallelism, "max_parallelism": max_parallelism, "engine": engine}
+    if settings.given_root is not None:
+        options["state_root"] = settings.root
+    reporter = Reporter(report_fd) if report_fd is not None else None
+    driving = Driving(reporter or _Foreground(settings.output), log)
+    launch = Launch(
+        options={option: value for option, value in options.items() if value is not None},
+        job_name=name,
+        restore=RestoreOptions(savepoint, allow_non_restored_state, renames, claim_mode == "claim"),
+        on_driver=driving.on_driver,
+    )
+    os.environ[STATE_ROOT] = settings.root  # where the program sets none of its own
+    ending = _run(app, args, launch, driving)
+    if isinstance(ending, Failure):
+        if reporter is not None:
+            reporter.failed(ending)
+        settings.output.failure(ending)
+        ending = ending.exit_code
+    click.get_current_context().exit(ending)
+
+
+def _run(app: str, args: Sequence[str], launch: Launch, driving: Driving) -> Failure | int:
+    """Run the program and its jobs to their end: what went wrong, or the exit code."""
+    with driving.signals(), launching(launch), as_main(app, args):
+        try:
+            code = _program_code(app, args)
+            driving.wait()
+        except BaseException as error:
+            driving.cancel_all()
+            driving.wait()
+            if driving.interrupted is None:
+                return _program_failure(app, error, driving)
+    if driving.interrupted is not None:
+        return 128 + driving.interrupted
+    if driving.errors:
+        return _job_failure(driving.errors[0])
+    if not driving.started and code == failures.OK:
+        return Failure(
+            "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment, also "
+            "where it is not started as a script of its own", failures.FAILED,
+        )  # fmt: skip
+    return code
+
+
+def _program_code(app: str, args: Sequence[str]) -> int:
+    try:
+        run_program(app, args)
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or failures.OK
+        click.echo(error.code, err=True)
+        return failures.FAILED
+    return failures.OK
+
+
+def _program_failure(app: str, error: BaseException, driving: Driving) -> Failure:
+    if any(error is each for each in driving.errors):
+        return _job_failure(error)
+    program = os.path.abspath(app)
+    if isinstance(error, ForkpointError):
+        failure = failures.describe(error)
+        place = failures.user_place(error, program)
+        return (
+            failure if place is None else Failure(failure.code, f"{failure.message}\n  at {place}", failure.exit_code)
+        )
+    shown = f"{app} raised {type(error).__name__}: {failures.first_line(str(error))}".rstrip(": ")
+    return Failure("ProgramError", shown, failures.FAILED, failures.user_traceback(error, program))
+
+
+def _job_failure(error: BaseException) -> Failure:
+    if not isinstance(error, ForkpointError):
+        details = failures.user_traceback(error, "")
+        return Failure("JobFailed", f"the job failed: {type(error).__name__}: {error}", failures.JOB_FAILED, details)
+    described = failures.describe(error)
+    if isinstance(error, SavepointCorrupt):
+        return Failure(described.code, described.message, failures.REFUSED)
+    if described.exit_code == failures.FAILED:
+        return Failure(described.code, f"the job failed: {described.message}", failures.JOB_FAILED)
+    return described
+
+
+class _Foreground(Announcer):
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def running(self, driver: JobDriver) -> None:
+        data = {"job": driver.job, "run": driver.run_id, "state_root": place(driver.history.storage.url)}
+        self._output.event("running", data, f"job {driver.job}, run {driver.run_id}: running")
+
+    def ended(self, driver: JobDriver, result: Result) -> None:
+        savepoint = None if result.savepoint is None else place(result.savepoint)
+        data = {
+            "job": driver.job, "run": driver.run_id, "outcome": result.outcome, "epoch": result.epoch,
+            "savepoint": savepoint,
+        }  # fmt: skip
+        at = f", savepoint {savepoint}" if savepoint is not None else ""
+        self._output.event("ended", data, f"job {driver.job}, run {driver.run_id}: {result.outcome}{at}")
+
+
+def _without_detached() -> list[str]:
+    """The command's own options and arguments again, as its context has them."""
+    ctx = click.get_current_context()
+    given: list[str] = []
+    for param in ctx.command.params:
+        value = ctx.params.get(param.name or "")
+        if not isinstance(param, click.Option) or param.hidden or param.name == "detached" or not value:
+            continue
+        if param.is_flag:
+            given.append(param.opts[0])
+        elif param.name == "renames":
+            given += [part for old, new in value.items() for part in (param.opts[0], f"{old}={new}")]
+        else:
+            given += [param.opts[0], str(value)]
+    return [*given, "--", ctx.params["app"], *ctx.params["args"]]
+
+
+def _run_detached(app: str, arguments: Sequence[str], name: str | None) -> None:
+    settings = current()
+    try:
+        started = start_detached(settings, app, arguments)
+    except KeyboardInterrupt:
+        settings.output.remark("not waited for any longer; the job may still come up: see `forkpoint list`")
+        click.get_current_context().exit(128 + signal.SIGINT)
+    if isinstance(started, Failure):
+        settings.output.failure(started)
+        click.get_current_context().exit(started.exit_code)
+    assert isinstance(started, Started)
+    data = {**started.report, "pid": started.pid, "log": started.log}
+
+    def show(out: TextOutput) -> None:
+        out.line(f"job {data['job']}, run {data['run']}: {data['state']} as process {started.pid}")
+        out.line(f"log: {started.log}")
+
+    settings.output.result(data, show)

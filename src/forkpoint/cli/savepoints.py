@@ -1,0 +1,201 @@
+"""Commands about savepoints: savepoints, show, dispose."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.text import Text
+
+from forkpoint.cli import text
+from forkpoint.cli.finding import Found, all_savepoints, known_savepoints, named_savepoint
+from forkpoint.cli.output import TextOutput
+from forkpoint.cli.settings import Command, current
+from forkpoint.control.registry import list_runs, load_runs
+from forkpoint.savepoint.dispose import dispose_savepoint
+from forkpoint.snapshot.manifest import Parent
+from forkpoint.snapshot.savepoint_manifest import Savepoint
+
+_SHOWN_POSITION = 100
+_HOLDING = ("elsewhere", "unknown")
+
+
+@click.command(cls=Command)
+@click.argument("job", required=False)
+def savepoints(job: str | None) -> None:
+    """The savepoints of JOB, or of all jobs, below the state root, oldest first."""
+    settings = current()
+    found = all_savepoints(settings.storage, job)
+    complete = [(each, each.listed.savepoint) for each in found if each.listed.savepoint is not None]
+    broken = [each for each in found if each.listed.savepoint is None]
+
+    def show(out: TextOutput) -> None:
+        if not found:
+            out.line(f"no savepoints{'' if job is None else f' of job {job!r}'} below {settings.root}")
+            return
+        if complete:
+            titles = ["JOB", "SAVEPOINT", "EPOCH", "CREATED (UTC)", "ENTRIES", "SIZE", "LABEL", "NOTE"]
+            out.table(titles, [_listed_row(each.job, s) for each, s in complete], right=("EPOCH", "ENTRIES", "SIZE"))
+        for each in broken:
+            out.line(Text("unfinished: " if each.listed.unfinished else "damaged: ", "yellow") + Text(_problem(each)))
+
+    data = {
+        "savepoints": [_listed_json(each.path, s) for each, s in complete],
+        "broken": [
+            {"job": each.job, "path": each.path, "problem": _problem(each), "unfinished": each.listed.unfinished}
+            for each in broken
+        ],
+    }
+    settings.output.result(data, show)
+
+
+def _problem(found: Found) -> str:
+    return found.listed.problem or ""
+
+
+def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
+    entries, size = totals(savepoint)
+    return [
+        job, savepoint.id, text.number(savepoint.epoch), text.moment(savepoint.created_ms), text.number(entries),
+        text.size(size), savepoint.label or "", (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
+    ]  # fmt: skip
+
+
+def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
+    entries, size = totals(savepoint)
+    return {
+        "id": savepoint.id,
+        "job": savepoint.job,
+        "run": savepoint.run,
+        "epoch": savepoint.epoch,
+        "created_ms": savepoint.created_ms,
+        "label": savepoint.label,
+        "note": savepoint.note,
+        "drained": savepoint.drained,
+        "entries": entries,
+        "bytes": size,
+        "path": path,
+    }
+
+
+def totals(savepoint: Savepoint) -> tuple[int, int]:
+    """Entries and bytes of all its states."""
+    states = [state for operator in savepoint.operators for state in operator.states]
+    return sum(s.entries for s in states), sum(s.bytes for s in states)
+
+
+@click.command(cls=Command)
+@click.argument("savepoint")
+def show(savepoint: str) -> None:
+    """What is in SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks."""
+    settings = current()
+    opened = named_savepoint(settings.storage, savepoint)
+    entries, size = totals(opened.savepoint)
+    path = text.place(opened.url)
+    data = {
+        "path": path,
+        "entries": entries,
+        "bytes": size,
+        "savepoint": opened.savepoint.model_dump(mode="json"),
+    }
+    settings.output.result(data, lambda out: _show(out, path, opened.savepoint))
+
+
+def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
+    entries, size = totals(savepoint)
+    versions = savepoint.versions
+    spark = f", Spark {versions.spark}" if versions.spark is not None else ""
+    facts = {
+        "savepoint": savepoint.id,
+        "path": path,
+        "label": savepoint.label,
+        "note": savepoint.note,
+        "job": f"{savepoint.job}, run {savepoint.run}, epoch {savepoint.epoch}",
+        "created": f"{text.moment(savepoint.created_ms)} UTC",
+        "parent": parent_text(savepoint.parent),
+        "drained": "yes: all timers and windows fired before their time" if savepoint.drained else None,
+        "state": f"{text.number(entries)} entries, {text.size(size)}",
+        "parallelism": f"{savepoint.parallelism}, max parallelism {savepoint.max_parallelism}",
+        "written by": f"forkpoint {versions.forkpoint}, Python {versions.python}{spark}",
+        "code version": savepoint.code_version,
+    }
+    for name, value in facts.items():
+        if value is not None:
+            out.line(Text(f"{name:<13}", "bold") + Text(value))
+    out.line()
+    _show_operators(out, savepoint)
+    _show_sources(out, savepoint)
+
+
+def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:
+    titles = ["OPERATOR", "KIND", "STATE", "KEY", "TYPE", "ENTRIES", "SIZE", "WATERMARK"]
+    rows: list[list[str | Text]] = []
+    for operator in savepoint.operators:
+        mark = savepoint.watermarks.get(operator.uid)
+        first: list[str | Text] = [operator.uid, operator.kind]
+        last = "" if mark is None else text.watermark(mark)
+        if not operator.states:
+            rows.append([*first, "", "", "", "", "", last])
+        for state in operator.states:
+            parts = [state.namespace_type, state.value_type]
+            inner = ", ".join(text.type_name(part) for part in parts if part is not None)
+            ttl = f", ttl {text.duration(state.ttl_ms)}" if state.ttl_ms is not None else ""
+            type_shown = f"{state.kind}<{inner}>{ttl}" if inner else f"{state.kind}{ttl}"
+            rows.append(
+                [
+                    *first, state.name, text.type_name(state.key_type), type_shown, text.number(state.entries),
+                    text.size(state.bytes), last,
+                ]
+            )  # fmt: skip
+            first, last = ["", ""], ""
+    if rows:
+        out.table(titles, rows, right=("ENTRIES", "SIZE"))
+
+
+def _show_sources(out: TextOutput, savepoint: Savepoint) -> None:
+    rows: list[list[str | Text]] = []
+    for uid, source in savepoint.sources.items():
+        position = source.spark_offset if source.spark_offset is not None else json.dumps(source.position)
+        shown = position if len(position) <= _SHOWN_POSITION else f"{position[:_SHOWN_POSITION]}…"
+        first: list[str | Text] = [uid, shown if source.kind != "watermarks" else ""]
+        for split, state in sorted(source.splits.items()):
+            rows.append([*first, split, text.number(state.count), text.watermark(state.watermark_ms)])
+            first = ["", ""]
+        if not source.splits:
+            rows.append([*first, "", "", ""])
+    if rows:
+        out.line()
+        out.table(["SOURCE", "POSITION", "SPLIT", "RECORDS", "WATERMARK"], rows, right=("RECORDS",))
+
+
+def parent_text(parent: Parent) -> str:
+    """What a run went on from, in words."""
+    match parent.kind:
+        case "savepoint":
+            where = f" at {parent.savepoint_path}" if parent.savepoint_path is not None else ""
+            return f"savepoint {parent.savepoint_id}{where}"
+        case "checkpoint":
+            return f"checkpoint {parent.epoch} of run {parent.run}, job {parent.job}"
+        case _:
+            return "none: it began from nothing"
+
+
+@click.command(cls=Command)
+@click.argument("savepoint")
+@click.option("--force", is_flag=True, help="Also where runs or other savepoints depend on it.")
+def dispose(savepoint: str, force: bool) -> None:
+    """Delete SAVEPOINT (path, URL, id or label). Refused while a run or another savepoint depends on it."""
+    settings = current()
+    storage = settings.storage
+    opened = named_savepoint(storage, savepoint)
+    # A run that was killed has no end on record, and yet nothing depends on its parent: its state is in its checkpoints.
+    holding = {(v.job, v.run) for v in list_runs(storage) if v.is_live or (v.newest and v.state in _HOLDING)}
+    runs = load_runs(storage)
+    gone = dispose_savepoint(
+        opened, runs=[run for run in runs if (run.job, run.run) in holding],
+        savepoints=[each for each, _ in known_savepoints(storage, runs).values()], force=force,
+    )  # fmt: skip
+    path = text.place(opened.url)
+    data = {"id": opened.savepoint.id, "path": path, "files": len(gone)}
+    settings.output.result(data, lambda out: out.line(f"disposed of {path} ({len(gone)} files)"))

@@ -1,0 +1,191 @@
+"""The job that these tests kill: events from JSON files, a keyed function with state and timers, a file sink.
+
+A module of its own, as it runs in processes of its own: forked from a server that has imported it (local engine), or as
+``python program.py JSON`` (Spark).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import forkpoint as fp
+from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.restore import RestoreOptions
+from forkpoint.snapshot.manifest import MANIFEST
+from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.storage import open_storage
+
+JOB = "totals"
+STEPS = ("planned", "computed", "written", "committed", "published")
+
+
+class Event(NamedTuple):
+    key: str
+    amount: int
+    ts: int
+
+
+class Totals(fp.KeyedProcessFunction):
+    """A running count and sum for each key; when a second of event time is over, the key's sum so far."""
+
+    total = fp.ValueStateDescriptor("total", tuple[int, int])
+
+    def __init__(self, pause_file: str | None = None) -> None:
+        self._pause_file = pause_file
+
+    def process_element(self, event: Event, ctx: fp.KeyedProcessFunction.Context) -> Any:
+        count, amount = self.total.value() or (0, 0)
+        count, amount = count + 1, amount + event.amount
+        self.total.update((count, amount))
+        ctx.timer_service().register_event_time_timer(event.ts // 1000 * 1000 + 1000)
+        if self._pause_file is not None and event.amount == 13:
+            pause(self._pause_file)
+        yield f"element {event.key} {count} {amount}"
+
+    def on_timer(self, timestamp: int, ctx: fp.KeyedProcessFunction.OnTimerContext) -> Any:
+        count, amount = self.total.value() or (0, 0)
+        yield f"timer {ctx.get_current_key()} {timestamp} {count} {amount}"
+
+
+def pause(path: str) -> None:
+    """Say in a file which process is here, and wait until the file has gone; at once if one was here before."""
+    try:
+        with open(path, "x") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError:
+        return
+    while Path(path).exists():
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One start of the job.
+
+    ``kill``: the step and the number of the time it is reached, counted from 1, at which the process kills itself.
+    The step "started" is between a run's first manifest and what the run before left to publish. ``stop_after``:
+    elements after which the job is stopped with a savepoint, for input that doesn't end. ``restart``: restarts after
+    a failure. ``pause_file``: where the function pauses in the middle of an epoch.
+    """
+
+    directory: str
+    engine: str = "local"
+    source: str = "files"  # or "stream": a streaming DataFrame of Spark's
+    kill: tuple[str, int] | None = None
+    rows: int = 20
+    stop_after: int | None = None
+    restarts: int = 0
+    pause_file: str | None = None
+    parallelism: int = 2
+    savepoint: str | None = None
+
+
+class Killer:
+    """Kills this process without warning at a step."""
+
+    def __init__(self, step: str, times: int) -> None:
+        self._step = step
+        self._left = times
+
+    def on_step(self, step: str, epoch: int) -> None:
+        if step == self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def build(plan: Plan) -> fp.StreamExecutionEnvironment:
+    base = Path(plan.directory)
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(str(base / "state")).set_parallelism(plan.parallelism).set_max_epoch_rows(plan.rows)
+    env.options = _with_restarts(env, plan.restarts)
+    strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_assigner(lambda e, _: e.ts)
+    if plan.source == "stream":
+        from forkpoint.spark.session import get_session
+
+        reader = get_session().readStream.schema("key string, amount bigint, ts bigint").option("maxFilesPerTrigger", 1)
+        events = env.from_dataframe(reader.json(str(base / "input")), type=Event, watermark_strategy=strategy)
+    else:
+        source = fp.FileSource.json(base / "input", Event, bounded=plan.stop_after is None)
+        events = env.from_source(source, strategy, "events")
+    totals = events.uid("events").key_by(lambda e: e.key).process(Totals(plan.pause_file), str).uid("totals")
+    totals.sink_to(fp.FileSink.text(base / "output")).uid("files")
+    return env
+
+
+def _with_restarts(env: fp.StreamExecutionEnvironment, restarts: int) -> Any:
+    from dataclasses import replace
+
+    from forkpoint.graph.options import RestartStrategy
+
+    strategy = RestartStrategy.fixed_delay(restarts, 10) if restarts else RestartStrategy.none()
+    return replace(env.options, restart=strategy)
+
+
+def read_so_far(directory: Path) -> int:
+    """How many elements the newest checkpoint has behind it."""
+    storage, paths = open_storage(str(directory / "state")), JobPaths(JOB)
+    names = storage.list(paths.checkpoints)
+    if not names:
+        return 0
+    newest = MANIFEST.load(storage, max(names))
+    return sum(split.count for position in newest.sources.values() for split in position.splits.values())
+
+
+def run(plan: Plan) -> None:
+    step, times = plan.kill or ("never", 1)
+    if step == "started":
+        _kill_before_publishing(times)
+    launch = Launch(
+        options={"engine": plan.engine}, steps=Killer(step, times), restore=RestoreOptions(savepoint=plan.savepoint)
+    )
+    env = build(plan)
+    with launching(launch):
+        if plan.stop_after is None:
+            env.execute(JOB)
+            return
+        client = env.execute_async(JOB)
+        result = client.get_job_execution_result()
+        while not result.done() and read_so_far(Path(plan.directory)) < plan.stop_after:
+            time.sleep(0.01)
+        if not result.done():
+            path = client.stop_with_savepoint().result()
+            Path(plan.directory, "savepoint").write_text(path)
+        result.result()
+
+
+def _kill_before_publishing(times: int) -> None:
+    publishing: Callable[..., None] = JobDriver._repeat_publishing
+
+    def killed(self: JobDriver, *args: Any) -> None:
+        Killer("started", times).on_step("started", 0)
+        publishing(self, *args)
+
+    JobDriver._repeat_publishing = killed  # type: ignore[method-assign]
+
+
+def forked(plan: Plan) -> None:
+    """The target of a forked process: an error is left in a file."""
+    try:
+        run(plan)
+    except BaseException:
+        Path(plan.directory, f"error-{os.getpid()}").write_text(traceback.format_exc())
+        raise SystemExit(3) from None
+
+
+def to_json(plan: Plan) -> str:
+    return json.dumps(asdict(plan))
+
+
+if __name__ == "__main__":
+    run(Plan(**json.loads(sys.argv[1])))
