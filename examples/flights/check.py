@@ -3,6 +3,7 @@
     python examples/flights/check.py STREAM                                        version 1 from start to end
     python examples/flights/check.py STREAM --switch 120000 --tolerance 15         version 2 from row 120,000 on
     python examples/flights/check.py STREAM --counts DIR... --alarms DIR...        compare the job's output with it
+    python examples/flights/check.py STREAM --fork-counts DIR... --fork-alarms ... compare a fork of version 1, too
 
 It shares no code with the job. The definition, in the words of the stream:
 
@@ -22,7 +23,10 @@ It shares no code with the job. The definition, in the words of the stream:
   escalations that are due.
 
 The output to compare: Parquet with (origin, carrier, [band,] departures), a row for each departure, and (kind, carrier,
-origin, time) with the kinds "alarm" and "escalation". Each row must be there once.
+origin, time) with the kinds "alarm" and "escalation". Each row must be there once. Version 2's counts have a column
+total as well, which goes on from version 1's departures: together, they are the counts without bands.
+
+DIR@EPOCH stands for the files of the epochs up to that one: what a fork from a savepoint of that epoch follows on.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 COUNTS = ["origin", "carrier", "band", "departures"]
+TOTALS = ["origin", "carrier", "total"]
 ALARMS = ["kind", "carrier", "origin", "time"]
 
 DEPARTURES = """
@@ -107,23 +112,40 @@ def expected(spark: SparkSession, stream: Path, switch: int | None, tolerance: i
     return spark.sql(COUNTS_QUERY), spark.sql(ALARMS_QUERY)
 
 
-def read_output(spark: SparkSession, directories: list[Path], columns: list[str]) -> DataFrame:
-    """The rows of all directories; those of version 1 know no band."""
+def files_of(output: str) -> list[str]:
+    """The files of DIR or DIR@EPOCH."""
+    directory, _, epoch = output.partition("@")
+    files = sorted(Path(directory).glob("part-*.parquet"))
+    if not files:
+        raise SystemExit(f"no output in {directory}")
+    return [str(file) for file in files if not epoch or int(file.name.split("-")[1]) <= int(epoch)]
+
+
+def read_output(spark: SparkSession, outputs: list[str], columns: list[str]) -> DataFrame:
+    """The rows of all outputs; those of version 1 know no band, and their total is that of departures."""
     frames = []
-    for directory in directories:
-        frame = spark.read.option("recursiveFileLookup", "true").parquet(str(directory))
-        if "band" in columns and "band" not in frame.columns:
+    for output in outputs:
+        if not (files := files_of(output)):
+            continue  # a fork from before the first output
+        frame = spark.read.parquet(*files)
+        if "band" not in frame.columns:
             frame = frame.withColumn("band", sf.lit("unsplit"))
+        if "departures" in frame.columns and "total" not in frame.columns:
+            frame = frame.withColumn("total", frame["departures"])
         frames.append(frame.select(columns))
-    output = frames[0]
+    united = frames[0]
     for frame in frames[1:]:
-        output = output.unionByName(frame)
-    return output
+        united = united.unionByName(frame)
+    return united
 
 
-def each_departure(counts: DataFrame) -> DataFrame:
+def each_departure(counts: DataFrame, number: str = "departures") -> DataFrame:
     """From the counts at the end, the rows that a job emits on the way there: 1, 2, and so on."""
-    return counts.withColumn("departures", sf.explode(sf.sequence(sf.lit(1).cast("bigint"), "departures")))
+    return counts.withColumn(number, sf.explode(sf.sequence(sf.lit(1).cast("bigint"), number)))
+
+
+def without_bands(counts: DataFrame) -> DataFrame:
+    return counts.groupBy("origin", "carrier").agg(sf.sum("departures").alias("total"))
 
 
 def differences(found: DataFrame, wanted: DataFrame) -> DataFrame:
@@ -147,20 +169,30 @@ def main() -> int:
     parser.add_argument("stream", type=Path, help="the directory that prepare.py wrote")
     parser.add_argument("--switch", type=int, metavar="POSITION", help="of the first row that version 2 sees")
     parser.add_argument("--tolerance", type=int, default=15, metavar="MINUTES", help="of version 2 (default: 15)")
-    parser.add_argument("--counts", type=Path, nargs="+", metavar="DIR", help="the job's counts, of all its versions")
-    parser.add_argument("--alarms", type=Path, nargs="+", metavar="DIR", help="the job's alarms, of all its versions")
+    for name, whose in (("", "the job's"), ("fork-", "version 1's up to the fork and the fork's")):
+        for what in ("counts", "alarms"):
+            parser.add_argument(f"--{name}{what}", nargs="+", metavar="DIR", help=f"{whose} {what}")
     arguments = parser.parse_args()
 
     spark = session()
-    counts, alarms = (
-        frame.cache() for frame in expected(spark, arguments.stream, arguments.switch, arguments.tolerance)
-    )
+    counts, alarms = expected(spark, arguments.stream, arguments.switch, arguments.tolerance)
+    counts, alarms = counts.cache(), alarms.cache()
     verdicts = []
     if arguments.counts:
         found = read_output(spark, arguments.counts, COUNTS)
         verdicts.append(agrees("counts", found, each_departure(counts)))
+        found = read_output(spark, arguments.counts, TOTALS)
+        verdicts.append(agrees("counts, all bands", found, each_departure(without_bands(counts), "total")))
     if arguments.alarms:
         verdicts.append(agrees("alarms", read_output(spark, arguments.alarms, ALARMS), alarms.select(ALARMS)))
+    if arguments.fork_counts or arguments.fork_alarms:
+        fork_counts, fork_alarms = expected(spark, arguments.stream, None, 0)
+        if arguments.fork_counts:
+            found = read_output(spark, arguments.fork_counts, COUNTS)
+            verdicts.append(agrees("the fork's counts", found, each_departure(fork_counts)))
+        if arguments.fork_alarms:
+            found = read_output(spark, arguments.fork_alarms, ALARMS)
+            verdicts.append(agrees("the fork's alarms", found, fork_alarms.select(ALARMS)))
     if not verdicts:
         counts.groupBy("band").agg(sf.count("*").alias("rows"), sf.sum("departures").alias("departures")).show()
         alarms.groupBy("kind").agg(sf.count("*").alias("rows"), sf.min("time"), sf.max("time")).show()

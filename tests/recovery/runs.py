@@ -116,38 +116,6 @@ def state_of(directory: Path, uid: str = "totals", job: str = JOB) -> tuple[dict
 def read_savepoint(place: Path, uid: str = "totals", state: str = "total") -> tuple[dict[str, Any], set[tuple[str, int]]]:
     rows = pq.read_table(place / "operators" / uid / state).to_pylist()
     totals = {row["key"]: (row["f0"], row["f1"]) for row in rows}
-    timers: set[tuple[str, int]]
-
-
-def outcome(directory: Path) -> Outcome:
-    return Outcome(lines(directory), *state_of(directory))
-
-
-def lines(directory: Path) -> Counter[str]:
-    files = [path for path in (directory / "output").rglob("*") if path.is_file()]
-    assert not [path for path in files if not path.name.startswith("part-")], files
-    return Counter(line for path in files for line in path.read_text().splitlines())
-
-
-def history(directory: Path, job: str = JOB) -> History:
-    return History(open_storage(str(directory / "state")), JobPaths(job))
-
-
-def state_of(directory: Path, uid: str = "totals", job: str = JOB) -> tuple[dict[str, Any], set[tuple[str, int]]]:
-    """State and timers at the newest checkpoint, by way of a savepoint."""
-    past = history(directory, job)
-    newest = past.newest()
-    assert newest is not None
-    with tempfile.TemporaryDirectory() as place:
-        export_savepoint(
-            storage=past.storage, manifest=newest, target=open_storage(place), savepoint_id="s", run_tasks=run_here
-        )
-        return read_savepoint(Path(place), uid)
-
-
-def read_savepoint(place: Path, uid: str = "totals", state: str = "total") -> tuple[dict[str, Any], set[tuple[str, int]]]:
-    table = pq.read_table(place / "operators" / uid / state)
-    values = [tuple(v.values()) if isinstance(v, dict) else v for v in table["value"].to_pylist()]
     timers: set[tuple[str, int]] = set()
     if (place / "operators" / uid / "_timers").is_dir():
         rows = pq.read_table(place / "operators" / uid / "_timers").to_pylist()

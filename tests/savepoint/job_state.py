@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -133,7 +134,7 @@ class Cluster:
 
     def _subtask(self, index: int) -> Subtask:
         start, stop = key_group_range(index, self.parallelism, self.max_parallelism)
-        store = open_store("dict", "unused")
+        store = open_store("dict", f"{uuid.uuid4().hex}")
         return Subtask(index, SubtaskState(store, self.storage, self.paths, Share(index, start, stop)))
 
     def _commit(self) -> None:

@@ -27,6 +27,11 @@ class History:
         epochs = self.epochs()
         return self.load(epochs[-1]) if epochs else None
 
+    def before(self, epoch: int) -> Manifest | None:
+        """The last manifest before an epoch."""
+        epochs = [known for known in self.epochs() if known < epoch]
+        return self.load(epochs[-1]) if epochs else None
+
     def commit(self, manifest: Manifest) -> None:
         """The commit point. Raises StaleGeneration if another run has taken this epoch.
 

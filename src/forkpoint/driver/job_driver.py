@@ -174,9 +174,16 @@ class JobDriver:
         self._repeat_publishing(newest)
         return manifest
 
+    def ended_well(self, run: str) -> bool:
+        """Whether a run came to its own end. One that was killed after its last commit has output to publish still."""
+        return self._records.ended_well(run)
+
     def _repeat_publishing(self, newest: Manifest | None) -> None:
         """Output that the last run committed but perhaps did not make visible; then what it staged in vain."""
-        if newest is not None and not self._records.ended_well(newest.run):
+        while newest is not None and newest.kind == "start" and newest.run != self.run_id:
+            # Of a run that was killed before it came to this point.
+            newest = self.history.before(newest.epoch)
+        if newest is not None and not self.ended_well(newest.run):
             publish(self.graph, newest)
         clean_sinks(self.graph, self.job, None)
 
@@ -190,18 +197,23 @@ class JobDriver:
                 )
                 if delay_ms is None or self._inbox.cancelled:
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                        return self._cancelled(manifest.epoch)
+                        newest = self._own_newest(error)
+                        self._repeat_publishing(newest)
+                        return self._cancelled(newest.epoch)
                     raise
                 self._state, self._failure = "restarting", str(error)
                 self._restarts += 1
                 log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
                 self._inbox.wait(delay_ms / 1000)
-                newest = self.history.newest()
-                assert newest is not None
-                if newest.run != self.run_id:
-                    raise StaleGeneration(f"job {self.job!r}: run {newest.run!r} has taken over") from error
-                manifest = newest
-                self._repeat_publishing(newest)
+                manifest = self._own_newest(error)
+                self._repeat_publishing(manifest)
+
+    def _own_newest(self, error: BaseException) -> Manifest:
+        newest = self.history.newest()
+        assert newest is not None
+        if newest.run != self.run_id:
+            raise StaleGeneration(f"job {self.job!r}: run {newest.run!r} has taken over") from error
+        return newest
 
     def _attempt(self, manifest: Manifest) -> Result:
         """Run from a committed epoch until the job ends or fails."""

@@ -65,7 +65,7 @@ class Restorer:
 
     def _from_newest(self, epoch: int) -> Restored:
         newest = self.driver.history.newest()
-        if newest is None or newest.kind == "end":
+        if newest is None or (newest.kind == "end" and self.driver.ended_well(newest.run)):
             return Restored(Parent(), epoch=epoch)
         plan = self._plan(newest)
         if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):

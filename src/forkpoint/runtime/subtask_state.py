@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from forkpoint.errors import NotFound, StorageError
+from forkpoint.errors import NotFound
 from forkpoint.runtime.epoch import EpochContext
 from forkpoint.snapshot.manifest import MANIFEST, ChangesRef, Manifest, SnapshotRef
 from forkpoint.snapshot.paths import JobPaths
@@ -72,10 +70,14 @@ class SubtaskState:
         version = self.store.version
         if version == context.committed:
             return
+        if version > context.committed:  # rolling back would pull the state from under the task of a newer epoch
+            raise StaleGeneration(
+                f"job {self._paths.job!r}, subtask {self._share.subtask}: its state has reached epoch {version}, this task "
+                f"is of an attempt at epoch {context.epoch} that has been given up"
+            )
         if version == context.committed - 1 and version > 0 and self._pending_epoch == context.committed:
-            suffix = f"-{self._share.subtask}"
-            accepted = {int(k.removesuffix(suffix)): a for k, a in context.previous.items() if k.endswith(suffix)}
-            if accepted == {stage: attempt for stage, (attempt, _) in self._pending.items() if stage in accepted}:
+            accepted = self._accepted(context)
+            if accepted == {stage: attempt for stage, (attempt, _) in self._pending.items()}:
                 merged = merge(self._pending[stage][1] for stage in sorted(accepted))
                 self.store.apply(merged, context.committed, version)
                 return
@@ -83,14 +85,20 @@ class SubtaskState:
         if not (0 < version < context.committed and self._follow(version, context.committed)):
             self._rebuild(manifest)
 
+    def _accepted(self, context: EpochContext) -> dict[int, str]:
+        """The attempts of this subtask, by stage, that the committed manifest names."""
+        suffix = f"-{self._share.subtask}"
+        found = {int(k.removesuffix(suffix)): attempt for k, attempt in context.previous.items() if k.endswith(suffix)}
+        return {stage: attempt for stage, attempt in found.items() if stage > 0}
+
     def _follow(self, version: int, committed: int) -> bool:
         """Apply the epochs in between; False if one of them has been cleaned up."""
         try:
             for epoch in range(version + 1, committed + 1):
                 manifest = read_manifest(self._storage, self._paths, epoch)
-                if manifest.kind == "start" and any(s.epoch == epoch for s in manifest.snapshots):
+                if begins_anew(manifest) or any(ref.epoch == epoch for ref in manifest.snapshots):
                     return False  # state was brought in from elsewhere
-                self.store.apply(self._changes(manifest, {}), epoch, epoch - 1)
+                self.store.apply(self._changes(manifest, None), epoch, epoch - 1)
         except NotFound:
             return False
         return True
@@ -98,55 +106,98 @@ class SubtaskState:
     def _rebuild(self, manifest: Manifest) -> None:
         self.store.clear()
         refs = [ref for ref in manifest.snapshots if self._share.overlaps(ref)]
-        base = min((ref.epoch for ref in refs), default=first_epoch(self._storage, self._paths) - 1)
+        base = min(ref.epoch for ref in refs) if self._share.covered_by(refs) else NOTHING
+        steps = self._steps(manifest, base)
+        base = max(base, 0)
         ahead = {ref: ref.epoch for ref in refs if ref.epoch > base}
-        self.store.load(self._snapshots(refs), base) if refs and base > 0 else None
-        version = base if refs and base > 0 else 0
-        for epoch in range(base + 1, manifest.epoch + 1):
-            step = manifest if epoch == manifest.epoch else read_manifest(self._storage, self._paths, epoch)
-            self.store.apply(self._changes(step, ahead), epoch, version)
-            version = epoch
-        if version == 0:
-            self.store.apply(Changes([], []), manifest.epoch, 0)
+        if refs:
+            # Those ahead bring a state that is newer than others' have; older changes to it are left out below.
+            self.store.load(self._snapshots(refs), base or 1)
+        version = self.store.version
+    def _snapshots(self, bases: Bases) -> Iterator[Changes]:
+        for ref, start, stop in bases.ranges:
+            yield from read_snapshot(self._storage.read(ref.path), start, stop, ref.path)
+        for ref in bases.operator_refs:
+            for chunk in read_snapshot(self._storage.read(ref.path), OPERATOR_KG, OPERATOR_KG + 1, ref.path):
+                yield self._mine(chunk, None)
 
-    def _snapshots(self, refs: list[SnapshotRef]) -> Iterator[Changes]:
-        share = self._share
-        for ref in sorted(refs, key=lambda r: r.kg_start):
-            data = self._storage.read(ref.path)
-            yield from read_snapshot(data, max(ref.kg_start, share.kg_start), min(ref.kg_stop, share.kg_stop), ref.path)
-        for ref in refs:
-            if ref.subtask == share.subtask:
-                for chunk in read_snapshot(self._storage.read(ref.path), OPERATOR_KG, OPERATOR_KG + 1, ref.path):
-                    yield self._mine(chunk)
-
-    def _changes(self, manifest: Manifest, ahead: dict[SnapshotRef, int]) -> Changes:
-        """This subtask's changes of an epoch, without those that a newer snapshot already has."""
-        newer = [ref for ref, epoch in ahead.items() if epoch >= manifest.epoch]
+    def _changes(self, manifest: Manifest, bases: Bases | None) -> Changes:
+        """This subtask's changes of an epoch, without those that the snapshots it began from already have."""
         parts = []
-        for ref in sorted(manifest.changes, key=lambda r: r.stage):
-            if self._share.covers(ref) and not newer:
+        for ref in sorted(manifest.changes, key=lambda r: (r.stage, r.subtask)):
+            if self._share.covers(ref) and (bases is None or bases.oldest == bases.newest):
                 parts.append(changes_of(self._storage, ref))
             elif self._share.overlaps(ref):
-                parts.append(self._mine(changes_of(self._storage, ref), newer))
+                after = None if bases is None else (bases, manifest.epoch)
+                parts.append(self._mine(changes_of(self._storage, ref), after))
         return merge(parts)
 
-    def _mine(self, changes: Changes, newer: Iterable[SnapshotRef] = ()) -> Changes:
-        owns = self._share.owns
-        skipped = [(r.kg_start, r.kg_stop, r.subtask) for r in newer]
+    def _mine(self, changes: Changes, after: tuple[Bases, int] | None) -> Changes:
+        share = self._share
 
         def wanted(key: bytes) -> bool:
-            if not owns(key):
-                return False
-            group = kg_of(key)
-            return not any(
-                a <= group < b or (group == OPERATOR_KG and decode_operator_key(key).subtask == s)
-                for a, b, s in skipped
-            )
+            return share.owns(key) and (after is None or after[1] > after[0].epoch_of(kg_of(key)))
 
         kept = [i for i, key in enumerate(changes.keys) if wanted(key)]
         if len(kept) == len(changes):
             return changes
         return Changes([changes.keys[i] for i in kept], [changes.values[i] for i in kept])
+
+
+NOTHING = 0  # the epoch before the first: state begins empty
+
+
+@dataclass(frozen=True)
+class Bases:
+    """What a subtask's state begins from: for each of its key groups the newest snapshot that has it, or nothing."""
+
+    share: Share
+    epochs: tuple[int, ...]  # of the share's key groups, in order
+    ranges: tuple[tuple[SnapshotRef, int, int], ...]
+    operator_epoch: int
+    operator_refs: tuple[SnapshotRef, ...]
+
+    @staticmethod
+    def of(manifest: Manifest, share: Share) -> Bases:
+        newest: list[SnapshotRef | None] = []
+        for group in range(share.kg_start, share.kg_stop):
+            covering = [ref for ref in manifest.snapshots if ref.kg_start <= group < ref.kg_stop]
+            newest.append(max(covering, key=lambda ref: ref.epoch, default=None))
+        ranges: list[tuple[SnapshotRef, int, int]] = []
+        for group, ref in enumerate(newest, share.kg_start):
+            if ref is not None and ranges and ranges[-1][0] is ref:
+                ranges[-1] = (ref, ranges[-1][1], group + 1)
+            elif ref is not None:
+                ranges.append((ref, group, group + 1))
+        mine = [ref for ref in manifest.snapshots if ref.subtask == share.subtask]
+        operator_epoch = max((ref.epoch for ref in mine), default=NOTHING)
+        return Bases(
+            share,
+            tuple(NOTHING if ref is None else ref.epoch for ref in newest),
+            tuple(ranges),
+            operator_epoch,
+            tuple(ref for ref in mine if ref.epoch == operator_epoch),
+        )
+
+    @property
+    def oldest(self) -> int:
+        return min((*self.epochs, self.operator_epoch))
+
+    @property
+    def newest(self) -> int:
+        return max((*self.epochs, self.operator_epoch))
+
+    @property
+    def complete(self) -> bool:
+        return self.oldest > NOTHING
+
+    def epoch_of(self, group: int) -> int:
+        return self.operator_epoch if group == OPERATOR_KG else self.epochs[group - self.share.kg_start]
+
+
+def begins_anew(manifest: Manifest) -> bool:
+    """Whether earlier epochs are another history: a run that began empty, or brought all its state in as snapshots."""
+    return manifest.kind == "start" and manifest.parent.kind != "checkpoint"
 
 
 def merge(parts: Iterable[Changes]) -> Changes:
@@ -155,12 +206,3 @@ def merge(parts: Iterable[Changes]) -> Changes:
     if len(parts) == 1:
         return parts[0]
     return Changes([k for p in parts for k in p.keys], [v for p in parts for v in p.values])
-
-
-def first_epoch(storage: Storage, paths: JobPaths) -> int:
-    """The oldest epoch whose manifest is still there."""
-    names = storage.list(paths.checkpoints)
-    found = [parsed.epoch for name in names if (parsed := paths.parse(name)) is not None]
-    if not found:
-        raise StorageError(f"{storage.url}: no checkpoint of job {paths.job!r} under {paths.checkpoints}")
-    return int(np.min(found))

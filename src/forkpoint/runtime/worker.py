@@ -76,7 +76,8 @@ class Worker:
                 self.spec.known_states,
             )
             store = self.state(subtask).store if operator.stateful else None
-            kept = _Kept(*make_instance(info, store, restored=context.committed > 1))
+            restored = any(state.uid == operator.uid for state in self.spec.known_states.values())
+            kept = _Kept(*make_instance(info, store, restored=restored))
             self.instances[operator.id, subtask] = kept
         elif kept.listener is not None:
             if kept.epoch <= context.committed:

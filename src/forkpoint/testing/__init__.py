@@ -1,0 +1,30 @@
+"""Testing kit: whole jobs in this process (``run_local``), single operators (harnesses), scripted inputs, a clock by hand.
+
+Everything here runs on the engine's own runtime; nothing is a second implementation of it.
+"""
+
+from forkpoint.testing.clock import ManualClock
+from forkpoint.testing.harness import KeyedProcessHarness, OperatorHarness, ProcessHarness
+from forkpoint.testing.local import LocalRun, run_local
+from forkpoint.testing.script import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause
+from forkpoint.testing.sink import Record, TestSink
+from forkpoint.testing.source import TestSource
+
+__all__ = [
+    "ABORT",
+    "EOF",
+    "PAUSE",
+    "Abort",
+    "Advance",
+    "Eof",
+    "KeyedProcessHarness",
+    "LocalRun",
+    "ManualClock",
+    "OperatorHarness",
+    "Pause",
+    "ProcessHarness",
+    "Record",
+    "TestSink",
+    "TestSource",
+    "run_local",
+]

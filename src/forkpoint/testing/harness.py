@@ -1,0 +1,428 @@
+"""Harnesses for single operators: push elements, watermarks and time; look at output, state and timers.
+
+The operator runs as it does in a job, on stores in memory. Each push is an epoch of its own, committed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.streams import DataStream, KeyedStream
+from forkpoint.errors import GraphError
+from forkpoint.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    OutputTag,
+    ProcessFunction,
+    WatermarkStrategy,
+)
+from forkpoint.functions.watermarks import epoch_ms
+from forkpoint.graph.compile import compile_graph
+from forkpoint.graph.job import Operator
+from forkpoint.graph.options import DEFAULT_MAX_PARALLELISM, JobOptions
+from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch
+from forkpoint.runtime.grouping import hash_keys, key_groups, route, subtasks
+from forkpoint.runtime.instances import Checkpointed, make_instance
+from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.operators.base import Epoch, TaskInfo
+from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
+from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, to_flink_ms
+from forkpoint.savepoint.entries import dealt
+from forkpoint.state import (
+    OPERATOR_KG,
+    Changes,
+    Store,
+    decode_state_key,
+    decode_timer_key,
+    key_group,
+    key_group_range,
+    open_store,
+    range_for,
+    read_snapshot,
+    sid_of,
+    sid_range,
+    subtask_of,
+    write_snapshot,
+)
+from forkpoint.testing.clock import ManualClock
+from forkpoint.testing.sink import Record
+from forkpoint.testing.source import TestSource
+from forkpoint.types import TypeInformation
+
+H = TypeVar("H", bound="OperatorHarness")
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    watermark_ms: int
+    processing_time_ms: int
+    max_parallelism: int
+    operator_kinds: dict[int, str]
+    files: list[bytes]
+
+
+@dataclass
+class _Subtask:
+    store: Store
+    instance: Any
+    kg_start: int
+    kg_stop: int
+
+    @property
+    def inner(self) -> Any:
+        """The operator proper, without the part that keeps operator state."""
+        return self.instance._inner if isinstance(self.instance, Checkpointed) else self.instance
+
+
+@dataclass
+class _Collected:
+    records: list[Record] = field(default_factory=list)
+    taken: int = 0
+
+
+class OperatorHarness:
+    """One operator: ``OperatorHarness(lambda stream: stream.key_by("user").sum("amount"))``.
+
+    ``build`` takes the stream of inputs and adds exactly one operator to it; else GraphError. ``input_type``: the
+    elements' type. ``parallelism``: the operator runs as so many subtasks, each element on the one that owns its key.
+    ``restore``: what ``snapshot()`` of such a harness returned, at this or another parallelism.
+
+    A failing function raises UserFunctionError, with its own exception as ``__cause__``; the harness is of no use then.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[DataStream], DataStream],
+        *,
+        input_type: Any = None,
+        parallelism: int = 1,
+        max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+        parameters: dict[str, str] | None = None,
+        clock: ManualClock | None = None,
+        restore: bytes | None = None,
+    ) -> None:
+        saved = None if restore is None else msgspec.msgpack.decode(restore, type=_Snapshot)
+        self._operator = _single_operator(build, input_type, parallelism, max_parallelism)
+        self._max_parallelism = max_parallelism
+        self._clock = clock or ManualClock(0)
+        self._watermark_ms = MIN_MS
+        self._epoch = 0
+        self._sequence = 0
+        self._main = _Collected()
+        self._sides: dict[str, _Collected] = {}
+        if saved is not None:
+            if saved.max_parallelism != max_parallelism:
+                raise GraphError(
+                    f"the snapshot is of max_parallelism {saved.max_parallelism}, the harness has {max_parallelism}; "
+                    "give the harness the same"
+                )
+            self._watermark_ms = saved.watermark_ms
+            self._clock.set(saved.processing_time_ms)
+        self._subtasks = [
+            self._subtask(index, parallelism, parameters or {}, saved) for index in range(parallelism)
+        ]  # fmt: skip
+
+    def _subtask(self, index: int, parallelism: int, parameters: dict[str, str], saved: _Snapshot | None) -> _Subtask:
+        start, stop = key_group_range(index, parallelism, self._max_parallelism)
+        store = open_store("dict", f"harness-{id(self)}-{index}")
+        store.clear()
+        if saved is not None:
+            store.load([*_keyed(saved, start, stop), _operator_state(saved, index, parallelism)], 1)
+        info = TaskInfo(self._operator, index, parallelism, self._max_parallelism, parameters)
+        instance, _ = make_instance(info, store if self._operator.stateful else None, restored=saved is not None)
+        return _Subtask(store, instance, start, stop)
+
+    # -- in
+
+    def process_element(self, value: Any, timestamp: int | datetime | None = None) -> None:
+        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
+        self.process_elements([(value, timestamp)])
+
+    def process_elements(self, elements: Iterable[tuple[Any, int | datetime | None]]) -> None:
+        """Push pairs of element and timestamp as one epoch."""
+        pairs = list(elements)
+        stamps = [NO_TIMESTAMP_MS if t is None else epoch_ms(t) for _, t in pairs]
+        batch = Batch(
+            len(pairs), 2 * self._watermark_ms + 1, 0, np.arange(self._sequence, self._sequence + len(pairs)),
+            values=[v for v, _ in pairs], type=self._operator.inputs[0].type,
+            timestamps=None if all(s == NO_TIMESTAMP_MS for s in stamps) else np.array(stamps, dtype=np.int64),
+        )  # fmt: skip
+        self._sequence += len(pairs)
+        key, parallelism = self._operator.key, len(self._subtasks)
+        if key is None:
+            targets = batch.sequence % parallelism
+        else:
+            targets = subtasks(key_groups(batch, key, self._max_parallelism), parallelism, self._max_parallelism)
+        window = Window(self._watermark_ms, self._watermark_ms, self._watermark_ms)
+        self._run(dict(route(batch, targets, parallelism)), window)
+
+    def process_watermark(self, watermark: int | datetime) -> None:
+        """Move event time on: due timers fire. A watermark that is not ahead of the last one does nothing."""
+        end = max(MIN_MS, min(MAX_MS, epoch_ms(watermark)))
+        if end > self._watermark_ms:
+            self._run({}, Window(self._watermark_ms, self._watermark_ms, end))
+            self._watermark_ms = end
+
+    def set_processing_time(self, time: datetime | int) -> None:
+        """Move processing time on to an aware datetime or int ms: due timers fire."""
+        self._clock.set(time)
+        self._run({}, Window(self._watermark_ms, self._watermark_ms, self._watermark_ms))
+
+    def advance_processing_time(self, by: timedelta | int) -> None:
+        """Move processing time on by a timedelta or int ms: due timers fire."""
+        self.set_processing_time(self._clock() + (by if isinstance(by, int) else by // timedelta(milliseconds=1)))
+
+    def _run(self, batches: dict[int, Batch], window: Window) -> None:
+        self._epoch += 1
+        epoch = Epoch(self._epoch, window, self._clock())
+        for index, subtask in enumerate(self._subtasks):
+            batch = batches.get(index)
+            if batch is None:
+                nothing: Any = np.empty(0, dtype=np.int64)
+                batch = Batch(0, 0, 0, nothing, values=[], type=self._operator.inputs[0].type)
+            outputs = subtask.instance.run([batch], epoch)
+            _collect(self._main, outputs.main.in_order(), self._epoch, index)
+            for tag, side in outputs.sides.items():
+                _collect(self._sides.setdefault(tag, _Collected()), side.in_order(), self._epoch, index)
+            if self._operator.stateful:
+                log = subtask.instance.changes()
+                version = subtask.store.version
+                subtask.store.apply(Changes(log.keys, log.values), version + 1, version)
+
+    # -- out
+
+    @property
+    def output(self) -> list[Any]:
+        """All elements that came out so far."""
+        return [record.value for record in self._main.records]
+
+    @property
+    def records(self) -> list[Record]:
+        """The same with timestamps."""
+        return list(self._main.records)
+
+    def take(self) -> list[Any]:
+        """The elements that came out since the last call."""
+        return _take(self._main)
+
+    def side_output(self, tag: OutputTag) -> list[Any]:
+        """All elements of a side output so far."""
+        return [record.value for record in self._sides.get(tag.tag_id, _Collected()).records]
+
+    def take_side_output(self, tag: OutputTag) -> list[Any]:
+        """The elements of a side output since the last call."""
+        return _take(self._sides.setdefault(tag.tag_id, _Collected()))
+
+    # -- time
+
+    @property
+    def watermark(self) -> int:
+        """The watermark in int ms; MIN_WATERMARK before the first."""
+        return to_flink_ms(self._watermark_ms)
+
+    @property
+    def processing_time(self) -> int:
+        """Processing time in int ms; 0 at the start unless the clock says otherwise."""
+        return self._clock()
+
+    # -- state and timers
+
+    def state(self, name: str, key: Any) -> Any:
+        """What a state holds for a key: the value (None where empty), a list, a dict, or the result."""
+        backend, key_type = self._backend(name)
+        group = key_group(hash_keys([key], key_type), self._max_parallelism)
+        subtask = self._subtasks[int(subtask_of(group, len(self._subtasks), self._max_parallelism)[0])]
+        backend = self._backend(name, subtask)[0]
+        backend.begin([key], self._clock(), lambda: self._watermark_ms)
+        backend.enter(0)
+        handle: Any = backend.by_name[name][1]
+        if hasattr(handle, "value"):
+            found = handle.value()
+        elif hasattr(handle, "items"):
+            found = dict(handle.items())
+        else:
+            found = handle.get()
+        backend.leave()
+        backend.collect()  # looking changes nothing, not even a time to live
+        return found
+
+    def keys(self, name: str) -> list[Any]:
+        """The keys that have something in a state, in the order of key groups."""
+        _, key_type = self._backend(name)
+        found: dict[bytes, None] = {}
+        for subtask in self._subtasks:
+            sid = self._backend(name, subtask)[0].sid(name)
+            for group in range(subtask.kg_start, subtask.kg_stop):
+                found.update((decode_state_key(k).key, None) for k, _ in subtask.store.scan(*sid_range(group, sid)))
+        return list(map(key_type.decode, found))
+
+    def states(self, name: str) -> dict[Any, Any]:
+        """Everything that a state holds, by key."""
+        return {key: self.state(name, key) for key in self.keys(name)}
+
+    def event_time_timers(self, key: Any = None) -> list[tuple[int, Any]]:
+        """Pending event-time timers as (time in ms, key), in the order of time; of one key, if one is given."""
+        return self._timers(EVENT_TIMERS, key)
+
+    def processing_time_timers(self, key: Any = None) -> list[tuple[int, Any]]:
+        """Pending processing-time timers, likewise."""
+        return self._timers(PROCESSING_TIMERS, key)
+
+    def _timers(self, name: str, key: Any) -> list[tuple[int, Any]]:
+        found = []
+        for subtask in self._subtasks:
+            backend: KeyedBackend | None = getattr(subtask.inner, "_backend", None)
+            if backend is None:
+                return []
+            for group in range(subtask.kg_start, subtask.kg_stop):
+                for entry, _ in subtask.store.scan(*sid_range(group, backend.sid(name))):
+                    timer = decode_timer_key(entry)
+                    found.append((to_flink_ms(timer.ts_ms), timer.key))
+        wanted = None if key is None else backend.key_type.encode(key)
+        return [(time, backend.key_type.decode(k)) for time, k in sorted(found) if wanted is None or k == wanted]
+
+    def _backend(self, name: str, subtask: _Subtask | None = None) -> tuple[KeyedBackend, TypeInformation]:
+        backend: KeyedBackend | None = getattr((subtask or self._subtasks[0]).inner, "_backend", None)
+        if backend is None or name not in backend.by_name:
+            known = sorted(backend.by_name) if backend is not None else []
+            raise GraphError(f"the operator has no keyed state {name!r}; it has {known}")
+        return backend, backend.key_type
+
+    # -- life
+
+    def snapshot(self) -> bytes:
+        """Everything that a checkpoint keeps: state, timers, watermark, processing time. For ``restore=``."""
+        kinds = {
+            record.sid: record.kind
+            for subtask in self._subtasks if self._operator.stateful
+            for record in subtask.instance.states() if record.kind.startswith("operator-")
+        }  # fmt: skip
+        files = [write_snapshot(subtask.store.scan(*range_for(0, OPERATOR_KG + 1))) for subtask in self._subtasks]
+        return msgspec.msgpack.encode(
+            _Snapshot(self._watermark_ms, self._clock(), self._max_parallelism, kinds, files)
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the function."""
+        for subtask in self._subtasks:
+            subtask.instance.close()
+            subtask.store.clear()
+            subtask.store.close()
+
+    def __enter__(self: H) -> H:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class KeyedProcessHarness(OperatorHarness):
+    """A function on a keyed stream: a KeyedProcessFunction, or a MapFunction, FlatMapFunction or FilterFunction.
+
+    ``key``, ``key_type``: as in ``key_by``. The other arguments are those of OperatorHarness.
+    """
+
+    def __init__(
+        self,
+        fn: KeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction,
+        *,
+        key: Any,
+        key_type: Any = None,
+        output_type: Any = None,
+        **more: Any,
+    ) -> None:
+        def build(stream: DataStream) -> DataStream:
+            keyed: KeyedStream = stream.key_by(key, key_type)
+            match fn:
+                case MapFunction():
+                    return keyed.map(fn, output_type)
+                case FlatMapFunction():
+                    return keyed.flat_map(fn, output_type)
+                case FilterFunction():
+                    return keyed.filter(fn)
+            return keyed.process(fn, output_type)
+
+        super().__init__(build, **more)
+
+
+class ProcessHarness(OperatorHarness):
+    """A function on a stream without keys: a ProcessFunction, MapFunction, FlatMapFunction or FilterFunction.
+
+    The other arguments are those of OperatorHarness.
+    """
+
+    def __init__(
+        self, fn: ProcessFunction | MapFunction | FlatMapFunction | FilterFunction, *, output_type: Any = None, **more: Any
+    ) -> None:
+        def build(stream: DataStream) -> DataStream:
+            match fn:
+                case MapFunction():
+                    return stream.map(fn, output_type)
+                case FlatMapFunction():
+                    return stream.flat_map(fn, output_type)
+                case FilterFunction():
+                    return stream.filter(fn)
+            return stream.process(fn, output_type)
+
+        super().__init__(build, **more)
+
+
+def _single_operator(
+    build: Callable[[DataStream], DataStream], input_type: Any, parallelism: int, max_parallelism: int
+) -> Operator:
+    env = StreamExecutionEnvironment(JobOptions(parallelism=parallelism, max_parallelism=max_parallelism))
+    source = TestSource(type=input_type)
+    build(env.from_source(source, WatermarkStrategy.no_watermarks(), "input"))
+    graph = compile_graph(env.transformations, max_parallelism=max_parallelism, require_uids=False).graph
+    operators = [o for o in graph.operators if o.inputs]
+    if len(operators) != 1:
+        names = ", ".join(o.name for o in operators) or "none"
+        raise GraphError(f"a harness is for one operator, and the function added {len(operators)}: {names}")
+    return operators[0]
+
+
+def _keyed(saved: _Snapshot, start: int, stop: int) -> list[Changes]:
+    return [chunk for file in saved.files for chunk in read_snapshot(file, start, stop)]
+
+
+def _operator_state(saved: _Snapshot, subtask: int, parallelism: int) -> Changes:
+    """This subtask's part of the operator state of all subtasks."""
+    entries: dict[int, list[tuple[bytes, bytes]]] = {}
+    for file in saved.files:
+        for chunk in read_snapshot(file, OPERATOR_KG, OPERATOR_KG + 1):
+            for key, value in zip(chunk.keys, chunk.values, strict=True):
+                entries.setdefault(sid_of(key), []).append((key, value or b""))
+    keys: list[bytes] = []
+    values: list[bytes | None] = []
+    for sid, found in sorted(entries.items()):
+        mine = dealt(
+            saved.operator_kinds[sid], [k for k, _ in found], [v for _, v in found], subtask, len(saved.files), parallelism
+        )
+        keys += mine[0]
+        values += mine[1]
+    return Changes(keys, values)
+
+
+def _collect(into: _Collected, batch: Batch, epoch: int, subtask: int) -> None:
+    stamps = [NO_TIMESTAMP_MS] * batch.size if batch.timestamps is None else batch.timestamps.tolist()
+    into.records.extend(
+        Record(value, None if stamp == NO_TIMESTAMP_MS else stamp, epoch, subtask)
+        for value, stamp in zip(batch.values, stamps, strict=True)
+    )
+
+
+def _take(collected: _Collected) -> list[Any]:
+    taken = [record.value for record in collected.records[collected.taken :]]
+    collected.taken = len(collected.records)
+    return taken

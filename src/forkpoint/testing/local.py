@@ -1,0 +1,219 @@
+"""A whole job in this process, without Spark: scripted inputs in, elements out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.streams import DataStream
+from forkpoint.driver.epochs import Steps
+from forkpoint.driver.job_driver import JobDriver, Outcome, Result
+from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.errors import ConfigError, GraphError
+from forkpoint.graph.compile import compile_graph
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.options import JobOptions, RestartStrategy
+from forkpoint.graph.transformations import SinkSpec, SourceSpec
+from forkpoint.local.executor import LocalExecutor
+from forkpoint.snapshot.storage import open_storage
+from forkpoint.testing.clock import ManualClock
+from forkpoint.testing.sink import Record, TestSink
+from forkpoint.testing.source import ProcessDied, TestSource
+
+Named = DataStream | Mapping[str, DataStream] | Sequence[DataStream] | None
+Build = Callable[..., Named]
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """What a run gave. ``records``: each sink's elements by the sink's uid (or the stream's name), in the order of epoch
+    and subtask, and within both in the stream's order.
+
+    ``epochs``: how many were committed in this run. ``deaths``: how often ABORT ended the process. ``restarts``: how
+    often the restart strategy started the job again. ``savepoint``: where the one is that the run was stopped with.
+    """
+
+    records: Mapping[str, list[Record]]
+    outcome: Outcome
+    epochs: int
+    deaths: int
+    restarts: int
+    watermarks: Mapping[str, int]
+    savepoint: str | None = None
+
+    @property
+    def outputs(self) -> dict[str, list[Any]]:
+        """The elements alone, by name."""
+        return {name: [record.value for record in records] for name, records in self.records.items()}
+
+    @property
+    def output(self) -> list[Any]:
+        """The elements of the only output. GraphError if there are several."""
+        if len(self.records) != 1:
+            raise GraphError(f"the job has the outputs {sorted(self.records)}; ask for one by name in .outputs")
+        return next(iter(self.outputs.values()))
+
+    def by_key(self, key: Callable[[Any], Any], name: str | None = None) -> dict[Any, list[Any]]:
+        """The elements of an output for each key, in order: what is the same at any parallelism."""
+        found: dict[Any, list[Any]] = {}
+        for value in self.output if name is None else self.outputs[name]:
+            found.setdefault(key(value), []).append(value)
+        return found
+
+
+def run_local(
+    build: Build | StreamExecutionEnvironment,
+    *inputs: Sequence[Any] | TestSource,
+    parallelism: int | None = None,
+    max_parallelism: int | None = None,
+    epochs: int | Sequence[int] | None = None,
+    clock: ManualClock | None = None,
+    state_root: str | os.PathLike[str] | None = None,
+    restore: str | RestoreOptions | None = None,
+    job_name: str = "test",
+    options: Mapping[str, Any] | None = None,
+) -> LocalRun:
+    """Run a job to its end in this process and return what came out of its sinks.
+
+    ``build(env, *sources)`` makes the job on an environment; each of the ``inputs`` reaches it as a TestSource (a list
+    becomes one). It may return a stream (an output named "output"), several by name or in a list ("0", "1", …), or
+    nothing; TestSinks within the job are outputs too, named by their uid. A finished environment may be given instead.
+
+    ``epochs``: the greatest number of rows an epoch takes from a source, or cut points: numbers of elements of each
+    split after which an epoch ends. ``clock``: processing time, standing still unless the inputs say ``Advance``.
+    ``state_root``: keep checkpoints and savepoints there, so that a later run goes on where this one was stopped; then
+    every source, sink and stateful operator needs a uid. ``restore``: a savepoint's path, "latest", or RestoreOptions.
+    ``options``: fields of JobOptions. A failing function ends the run with its error unless a restart strategy was set.
+    """
+    env = build if isinstance(build, StreamExecutionEnvironment) else StreamExecutionEnvironment(JobOptions())
+    sources = [i if isinstance(i, TestSource) else TestSource(i) for i in inputs]
+    if not isinstance(build, StreamExecutionEnvironment):
+        _add_sinks(build(env, *sources))
+    elif sources:
+        raise ConfigError("run_local(env, inputs): inputs go to a function that builds the job; give one, or no inputs")
+    given = _options(env.options, parallelism, max_parallelism, epochs, options or {})
+    graph = compile_graph(
+        env.transformations, max_parallelism=given.max_parallelism, require_uids=state_root is not None
+    ).graph
+    scripted = [o.spec.source for o in graph.native_sources if isinstance(o.spec, SourceSpec)]
+    script = _Script([s for s in scripted if isinstance(s, TestSource)])
+    clock = clock or ManualClock()
+    for source in script.sources:
+        source.clock = clock
+        if epochs is not None and not isinstance(epochs, int):
+            source.cut(epochs)
+    start = restore if isinstance(restore, RestoreOptions) else RestoreOptions(savepoint=restore)
+    root = f"memory://{uuid.uuid4().hex}" if state_root is None else os.fspath(state_root)
+    runner = _Runner(job_name, graph, given, root, clock, script)
+    try:
+        return runner.run(start)
+    finally:
+        if state_root is None:
+            open_storage(root).delete_prefix("jobs")
+
+
+def _options(
+    base: JobOptions, parallelism: int | None, max_parallelism: int | None, epochs: int | Sequence[int] | None,
+    more: Mapping[str, Any],
+) -> JobOptions:  # fmt: skip
+    """The job's options with those of the test. Epochs don't wait for a clock, and failures are not hidden by default."""
+    options = replace(
+        base,
+        engine="local",
+        state_backend="dict",
+        parallelism=parallelism or base.parallelism or 2,
+        max_parallelism=max_parallelism or base.max_parallelism,
+        restart=base.restart or RestartStrategy.none(),
+        checkpoint=replace(base.checkpoint, interval_ms=None, min_pause_ms=0),
+        max_epoch_rows=epochs if isinstance(epochs, int) else base.max_epoch_rows,
+    )
+    return replace(options, **more)
+
+
+def _add_sinks(named: Named) -> None:
+    match named:
+        case None:
+            streams: Mapping[str, DataStream] = {}
+        case DataStream():
+            streams = {"output": named}
+        case Mapping():
+            streams = named
+        case _:
+            streams = {str(i): stream for i, stream in enumerate(named)}
+    for name, stream in streams.items():
+        stream.sink_to(TestSink()).uid(name)
+
+
+class _Script(Steps):
+    """Carries out what the inputs say of the run: where the process dies and where it stops."""
+
+    def __init__(self, sources: list[TestSource]) -> None:
+        self.sources = sources
+        self.driver: JobDriver | None = None
+        self.committed = 0
+
+    def on_step(self, step: str, epoch: int) -> None:
+        self.committed += step == "committed"
+        for source in self.sources:
+            source.on_step(step)  # type: ignore[arg-type]
+        stops = [source.stop for source in self.sources if source.stop is not None]
+        if step == "published" and stops and self.driver is not None:
+            if any(stop.savepoint for stop in stops):
+                self.driver.savepoint(stop=True, drain=any(stop.drain for stop in stops))
+            else:
+                self.driver.cancel()
+            for source in self.sources:
+                source.stop = None
+
+
+@dataclass
+class _Runner:
+    """Runs the job, again and again while ABORT ends the process."""
+
+    name: str
+    graph: JobGraph
+    options: JobOptions
+    root: str
+    clock: ManualClock
+    script: _Script
+
+    def run(self, restore: RestoreOptions) -> LocalRun:
+        deaths = restarts = 0
+        sinks = {
+            o.uid: o.spec.sink for o in self.graph.sinks if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)
+        }
+        while True:
+            driver, result = self._live(restore)
+            status = driver.status()
+            restarts += status.restarts
+            if result is None:
+                deaths += 1
+                restore = RestoreOptions()
+                continue
+            return LocalRun(
+                {uid: list(sink.records) for uid, sink in sinks.items()}, result.outcome, self.script.committed, deaths, restarts,
+                status.watermarks, result.savepoint,
+            )  # fmt: skip
+
+    def _live(self, restore: RestoreOptions) -> tuple[JobDriver, Result | None]:
+        """One life of the process; no result if it died."""
+        local_dir = tempfile.mkdtemp(prefix="forkpoint-test-")
+        driver = JobDriver(
+            self.name, self.graph, self.options, open_storage(self.root), LocalExecutor(),
+            parallelism=self.options.parallelism or 2, local_dir=local_dir, now_ms=self.clock, steps=self.script,
+        )  # fmt: skip
+        self.script.driver = driver
+        try:
+            return driver, driver.run(restorer(driver, restore))
+        except ProcessDied:
+            return driver, None
+        finally:
+            self.script.driver = None
+            shutil.rmtree(local_dir, ignore_errors=True)
+
