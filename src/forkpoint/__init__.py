@@ -105,6 +105,16 @@ from forkpoint.types import (
     Types,
 )
 
+
+def __getattr__(name: str) -> object:
+    """``forkpoint.testing`` is loaded when it is first asked for."""
+    if name == "testing":
+        import importlib
+
+        return importlib.import_module("forkpoint.testing")
+    raise AttributeError(f"module 'forkpoint' has no attribute {name!r}")
+
+
 __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",

@@ -89,7 +89,8 @@ def start_detached(settings: Settings, app: str, arguments: Sequence[str]) -> St
     if "failure" in report:
         process.wait()
         failure = report["failure"]
-        return Failure(failure["code"], f"{failure['message']}\nThe log is {log}", failure["exit_code"], tail(log))
+        said_there = (tail(log) or "").removesuffix(f"Error: {failure['message']}").rstrip() or None
+        return Failure(failure["code"], f"{failure['message']}\nThe log is {log}", failure["exit_code"], said_there)
     return Started(process.pid, str(log), report)
 
 

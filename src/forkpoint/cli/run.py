@@ -121,8 +121,8 @@ def _run(app: str, args: Sequence[str], launch: Launch, driving: Driving) -> Fai
         return _job_failure(driving.errors[0])
     if not driving.started and code == failures.OK:
         return Failure(
-            "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment, also "
-            "where it is not started as a script of its own", failures.FAILED,
+            "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment",
+            failures.FAILED,
         )  # fmt: skip
     return code
 

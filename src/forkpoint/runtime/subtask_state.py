@@ -104,16 +104,30 @@ class SubtaskState:
         return True
 
     def _rebuild(self, manifest: Manifest) -> None:
+        """Fill the store from the newest snapshots and the changes after them."""
         self.store.clear()
-        refs = [ref for ref in manifest.snapshots if self._share.overlaps(ref)]
-        base = min(ref.epoch for ref in refs) if self._share.covered_by(refs) else NOTHING
-        steps = self._steps(manifest, base)
-        base = max(base, 0)
-        ahead = {ref: ref.epoch for ref in refs if ref.epoch > base}
-        if refs:
-            # Those ahead bring a state that is newer than others' have; older changes to it are left out below.
-            self.store.load(self._snapshots(refs), base or 1)
-        version = self.store.version
+        bases = Bases.of(manifest, self._share)
+        steps = self._steps(manifest, bases.oldest)
+        if bases.complete:
+            self.store.load(self._snapshots(bases), bases.oldest)
+            for step in steps:
+                self.store.apply(self._changes(step, bases), step.epoch, self.store.version)
+            return
+        # Some key groups have no snapshot yet, so there is no one version to begin with.
+        parts = [*self._snapshots(bases), *(self._changes(step, bases) for step in steps)]
+        self.store.apply(merge(parts), manifest.epoch, 0)
+
+    def _steps(self, manifest: Manifest, oldest: int) -> list[Manifest]:
+        """The manifests after an epoch, oldest first; back to where the job's state began."""
+        steps: list[Manifest] = []
+        step = manifest
+        while step.epoch > oldest:
+            steps.append(step)
+            if begins_anew(step) or step.epoch - 1 <= oldest:
+                break
+            step = read_manifest(self._storage, self._paths, step.epoch - 1)
+        return steps[::-1]
+
     def _snapshots(self, bases: Bases) -> Iterator[Changes]:
         for ref, start, stop in bases.ranges:
             yield from read_snapshot(self._storage.read(ref.path), start, stop, ref.path)

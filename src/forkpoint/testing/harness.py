@@ -31,7 +31,7 @@ from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import Operator
 from forkpoint.graph.options import DEFAULT_MAX_PARALLELISM, JobOptions
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch
-from forkpoint.runtime.grouping import hash_keys, key_groups, route, subtasks
+from forkpoint.runtime.grouping import key_groups, route, subtasks
 from forkpoint.runtime.instances import Checkpointed, make_instance
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
@@ -44,9 +44,9 @@ from forkpoint.state import (
     Store,
     decode_state_key,
     decode_timer_key,
+    hash_keys,
     key_group,
     key_group_range,
-    open_store,
     range_for,
     read_snapshot,
     sid_of,
@@ -54,6 +54,7 @@ from forkpoint.state import (
     subtask_of,
     write_snapshot,
 )
+from forkpoint.state.dict_store import DictStore
 from forkpoint.testing.clock import ManualClock
 from forkpoint.testing.sink import Record
 from forkpoint.testing.source import TestSource
@@ -133,8 +134,7 @@ class OperatorHarness:
 
     def _subtask(self, index: int, parallelism: int, parameters: dict[str, str], saved: _Snapshot | None) -> _Subtask:
         start, stop = key_group_range(index, parallelism, self._max_parallelism)
-        store = open_store("dict", f"harness-{id(self)}-{index}")
-        store.clear()
+        store = DictStore()
         if saved is not None:
             store.load([*_keyed(saved, start, stop), _operator_state(saved, index, parallelism)], 1)
         info = TaskInfo(self._operator, index, parallelism, self._max_parallelism, parameters)
@@ -278,17 +278,18 @@ class OperatorHarness:
         return self._timers(PROCESSING_TIMERS, key)
 
     def _timers(self, name: str, key: Any) -> list[tuple[int, Any]]:
-        found = []
+        key_type = self._operator.key.key_type if self._operator.key is not None else None
+        if key_type is None:
+            return []
+        found: list[tuple[int, bytes]] = []
         for subtask in self._subtasks:
-            backend: KeyedBackend | None = getattr(subtask.inner, "_backend", None)
-            if backend is None:
-                return []
+            backend: KeyedBackend = subtask.inner._backend
             for group in range(subtask.kg_start, subtask.kg_stop):
                 for entry, _ in subtask.store.scan(*sid_range(group, backend.sid(name))):
                     timer = decode_timer_key(entry)
                     found.append((to_flink_ms(timer.ts_ms), timer.key))
-        wanted = None if key is None else backend.key_type.encode(key)
-        return [(time, backend.key_type.decode(k)) for time, k in sorted(found) if wanted is None or k == wanted]
+        wanted = None if key is None else key_type.encode(key)
+        return [(time, key_type.decode(k)) for time, k in sorted(found) if wanted is None or k == wanted]
 
     def _backend(self, name: str, subtask: _Subtask | None = None) -> tuple[KeyedBackend, TypeInformation]:
         backend: KeyedBackend | None = getattr((subtask or self._subtasks[0]).inner, "_backend", None)
@@ -309,13 +310,12 @@ class OperatorHarness:
         files = [write_snapshot(subtask.store.scan(*range_for(0, OPERATOR_KG + 1))) for subtask in self._subtasks]
         return msgspec.msgpack.encode(
             _Snapshot(self._watermark_ms, self._clock(), self._max_parallelism, kinds, files)
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """Close the function."""
         for subtask in self._subtasks:
             subtask.instance.close()
-            subtask.store.clear()
             subtask.store.close()
 
     def __enter__(self: H) -> H:

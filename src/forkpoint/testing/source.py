@@ -117,7 +117,7 @@ class _Enumerator(SplitEnumerator):
 
     def _ranges(self, shares: list[int], parallelism_hint: int) -> list[SplitRange]:
         active = sum(1 for s in shares if s)
-        ranges = []
+        ranges: list[SplitRange] = []
         for split, share in enumerate(shares):
             start = self._next[split]
             pieces = max(1, min(share, -(-parallelism_hint // max(active, 1))))
