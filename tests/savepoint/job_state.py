@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -45,12 +44,12 @@ from forkpoint.state import (
     key_group,
     key_group_range,
     key_hash,
-    open_store,
     range_for,
     subtask_of,
     write_changes,
     write_snapshot,
 )
+from forkpoint.state.dict_store import DictStore
 from forkpoint.types import TypeInformation
 
 UID = "counts by user"
@@ -134,8 +133,7 @@ class Cluster:
 
     def _subtask(self, index: int) -> Subtask:
         start, stop = key_group_range(index, self.parallelism, self.max_parallelism)
-        store = open_store("dict", f"{uuid.uuid4().hex}")
-        return Subtask(index, SubtaskState(store, self.storage, self.paths, Share(index, start, stop)))
+        return Subtask(index, SubtaskState(DictStore(), self.storage, self.paths, Share(index, start, stop)))
 
     def _commit(self) -> None:
         self.storage.create(self.paths.manifest(self.manifest.epoch), MANIFEST.dump(self.manifest))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.errors import NotFound
+from forkpoint.errors import NotFound, StaleGeneration
 from forkpoint.runtime.epoch import EpochContext
 from forkpoint.snapshot.manifest import MANIFEST, ChangesRef, Manifest, SnapshotRef
 from forkpoint.snapshot.paths import JobPaths
