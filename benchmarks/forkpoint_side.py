@@ -60,9 +60,9 @@ class Clock:
             self.seconds.append(time.perf_counter() - self.began[epoch])
 
 
-def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path) -> None:
+def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path, *, bounded: bool = True) -> None:
     strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_assigner(lambda bid, _: bid.ts)
-    source = fp.FileSource.parquet(str(directory), Bid, bounded=True)
+    source = fp.FileSource.parquet(str(directory), Bid, bounded=bounded)
     keyed = env.from_source(source, strategy, "bids").uid("bids").key_by(lambda bid: bid.key)
     match kind:
         case "process":
@@ -102,7 +102,13 @@ def main() -> None:
     parser.add_argument("name", choices=sorted(FORKPOINT_SCENARIOS))
     parser.add_argument("--engine", default="spark")
     arguments = parser.parse_args()
-    print(run(FORKPOINT_SCENARIOS[arguments.name], arguments.engine).to_json())
+    scenario = FORKPOINT_SCENARIOS[arguments.name]
+    if scenario.kind in ("savepoint", "no_savepoint", "restore"):
+        import savepoint_side
+
+        print(savepoint_side.run(scenario, arguments.engine).to_json())
+    else:
+        print(run(scenario, arguments.engine).to_json())
 
 
 if __name__ == "__main__":

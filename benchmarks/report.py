@@ -29,7 +29,9 @@ class Figure:
 
 
 def in_unit(run: Measurement, unit: Unit) -> float:
-    return run.rows_per_second if unit == "rows/s" else statistics.median(run.epoch_seconds) * 1000
+    if unit == "rows/s":
+        return run.rows_per_second
+    return statistics.median(run.epoch_seconds) * (1000 if unit == "ms/epoch" else 1)
 
 
 def median(runs: Sequence[Measurement], unit: Unit) -> float:
@@ -49,6 +51,10 @@ def figures(comparisons: Sequence[Comparison], results: Results) -> list[Figure]
             ratio = value / reference_value if row.unit == "rows/s" else reference_value / value
         found.append(Figure(row.name, value, row.unit, row.reference, reference_value, ratio))
     return found
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def runs_table(results: Results) -> Table:
@@ -71,9 +77,9 @@ def figures_table(rows: Sequence[Figure]) -> Table:
     for heading in ("forkpoint", "reference", "unit", "times"):
         table.add_column(heading, justify="right")
     for row in rows:
-        reference = "" if row.reference_value is None else f"{row.reference_value:,.0f}"
+        reference = "" if row.reference_value is None else number(row.reference_value)
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        table.add_row(row.name, f"{row.value:,.0f}", reference, row.unit, ratio)
+        table.add_row(row.name, number(row.value), reference, row.unit, ratio)
     return table
 
 

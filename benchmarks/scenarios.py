@@ -18,7 +18,7 @@ from typing import Literal
 
 CORES = 2  # of either side: local[2], two subtasks
 
-Unit = Literal["rows/s", "ms/epoch"]
+Unit = Literal["rows/s", "ms/epoch", "s"]
 
 
 @dataclass(frozen=True)
@@ -91,28 +91,52 @@ FORKPOINT_SCENARIOS = {
     "sum_500k": Scenario("sum", 500_000, epochs=9),
     "sum_2500k": Scenario("sum", 2_500_000, epochs=6),
     "process_1k": Scenario("process", 1_000, epochs=60, warm_up=20),
+    "savepoint_2m": Scenario("savepoint", 250_000, epochs=60),
+    "no_savepoint_2m": Scenario("no_savepoint", 250_000, epochs=20),
+    "restore_2m": Scenario("restore", 250_000, epochs=20),
 }
 
 COMPARISONS = (
     Comparison(
-        "Python function with state, 500k-row epochs, vs transformWithState",
+        "KeyedProcessFunction, 500k-row epochs, vs transformWithState",
         "rows/s", "process_500k", "transform_with_state_500k",
     ),
     Comparison(
-        "Python function with state, 500k-row epochs, vs applyInPandasWithState",
+        "KeyedProcessFunction, 500k-row epochs, vs applyInPandasWithState",
         "rows/s", "process_500k", "apply_in_pandas_500k",
     ),
-    Comparison("Python function with state, 2.5M-row epochs", "rows/s", "process_2500k", None),
     Comparison(
-        "built-in aggregate, 500k-row epochs, vs Spark's JVM aggregation",
-        "rows/s", "aggregate_500k", "jvm_aggregate_500k",
+        "KeyedProcessFunction, 2.5M-row epochs, vs transformWithState",
+        "rows/s", "process_2500k", "transform_with_state_500k",
     ),
     Comparison(
-        "built-in aggregate, 2.5M-row epochs, vs Spark's JVM aggregation",
-        "rows/s", "aggregate_2500k", "jvm_aggregate_2500k",
+        "map_with_state, 500k-row epochs, vs transformWithState",
+        "rows/s", "map_with_state_500k", "transform_with_state_500k",
     ),
     Comparison(
-        "Python function with state, 1k-row epochs, vs Spark's JVM aggregation",
-        "ms/epoch", "process_1k", "jvm_aggregate_1k",
+        "map_with_state, 2.5M-row epochs, vs transformWithState",
+        "rows/s", "map_with_state_2500k", "transform_with_state_500k",
     ),
+    Comparison(
+        "KeyedProcessFunction, 500k-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "process_500k", "jvm_aggregate_500k",
+    ),
+    Comparison(
+        "KeyedProcessFunction, 2.5M-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "process_2500k", "jvm_aggregate_2500k",
+    ),
+    Comparison(
+        "map_with_state, 500k-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "map_with_state_500k", "jvm_aggregate_500k",
+    ),
+    Comparison(
+        "map_with_state, 2.5M-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "map_with_state_2500k", "jvm_aggregate_2500k",
+    ),
+    Comparison("built-in sum, 500k-row epochs, vs Spark's JVM aggregation", "rows/s", "sum_500k", "jvm_aggregate_500k"),
+    Comparison("built-in sum, 2.5M-row epochs, vs Spark's JVM aggregation", "rows/s", "sum_2500k", "jvm_aggregate_2500k"),
+    Comparison("an epoch of 1k rows, vs Spark's JVM aggregation", "ms/epoch", "process_1k", "jvm_aggregate_1k"),
+    Comparison("savepoint of 2M keys while the job runs", "s", "savepoint_2m", None),
+    Comparison("throughput while a savepoint of 2M keys is taken, vs without", "rows/s", "savepoint_2m", "no_savepoint_2m"),
+    Comparison("restore of 2M keys, to the first commit", "s", "restore_2m", None),
 )  # fmt: skip

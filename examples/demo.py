@@ -44,10 +44,10 @@ HOME = ".demo/flights"
 STREAM, STATE = f"{HOME}/stream", f"{HOME}/state"
 FLIGHTS, FILES, EVERY_S = 336_776, 100, 0.3
 SAVEPOINT_AT, STOP_AT = 0.35, 0.6
-PATIENCE_S = 300.0
+PATIENCE_S = 180.0
 
-ENVIRONMENT = {"SPARK_MASTER": "local[2]", **os.environ, "FORKPOINT_STATE_ROOT": STATE}
 console = Console(highlight=False)
+ENVIRONMENT = {"SPARK_MASTER": "local[2]", **os.environ, "FORKPOINT_STATE_ROOT": STATE, "COLUMNS": "160"}
 
 
 class DemoError(Exception):
@@ -68,7 +68,7 @@ heading.count = 0  # type: ignore[attr-defined]
 
 def command(line: str) -> str:
     """Run a command as it is shown, and return the last line that it prints."""
-    console.print(Text(f"$ {line}", "bold cyan"))
+    console.print(Text(f"$ {line}", "bold cyan"), soft_wrap=True)
     name, *arguments = line.split()
     program = [sys.executable, "-m", "forkpoint.cli"] if name == "forkpoint" else [sys.executable]
     with console.status(""):
@@ -78,7 +78,7 @@ def command(line: str) -> str:
         )  # fmt: skip
     shown = done.stdout.rstrip()
     if shown:
-        console.print(Text(shown.replace(f"file://{REPOSITORY}/", "").replace(f"{REPOSITORY}/", "")))
+        console.print(Text(shown.replace(f"file://{REPOSITORY}/", "").replace(f"{REPOSITORY}/", "")), soft_wrap=True)
     if done.returncode:
         raise DemoError(f"{line}: exit code {done.returncode}\n{done.stderr.rstrip()}")
     return done.stdout.rstrip().rpartition("\n")[2]
@@ -106,9 +106,11 @@ def watch(jobs: Sequence[str], until: int) -> None:
                 progress.update(task, completed=done[job])
             if min(done.values()) >= until:
                 return
-            running = {view.job for view in live_runs()}
-            if lost := set(jobs) - running:
+            running = {view.job: view for view in live_runs()}
+            if lost := set(jobs) - set(running):
                 raise DemoError(f"job {', '.join(lost)} has ended before its time; its log is below {STATE}/logs")
+            if any((view.restarts or 0) > 2 for view in running.values()):
+                raise DemoError(f"a job fails again and again; the logs are below {STATE}/logs")
             if time.monotonic() > end:
                 raise DemoError(f"the jobs have read {done} flights after {PATIENCE_S:.0f} s")
             time.sleep(0.4)
@@ -185,15 +187,16 @@ def show_alarms() -> None:
 
 def check_airports() -> None:
     """Version 2's new operator against the alarms that it counted."""
-    alarms = output("v2", "alarms").group_by(["origin", "kind"]).aggregate([([], "count_all")]).to_pylist()
     counted = output("v2", "airports").group_by("origin").aggregate([("alarms", "max"), ("escalations", "max")])
-    found = {
-        (row["origin"], kind): row[f"{kind}s_max"] for row in counted.to_pylist() for kind in ("alarm", "escalation")
-    }
+    counted = counted.rename_columns(["origin", "alarm", "escalation"]).sort_by("origin")
+    alarms = output("v2", "alarms").group_by(["origin", "kind"]).aggregate([([], "count_all")]).to_pylist()
     wanted = {(row["origin"], row["kind"]): row["count_all"] for row in alarms}
-    if {key: value for key, value in found.items() if value} != wanted:
-        raise DemoError(f"the operator airports counted {found}; its input was {wanted}")
-    console.print(f"alarms by airport, counted by version 2's new operator: {found}: as in its input")
+    console.print("version 2's new operator counted them by airport:")
+    show(counted)
+    for row in counted.to_pylist():
+        for kind in ("alarm", "escalation"):
+            if row[kind] != wanted.get((row["origin"], kind), 0):
+                raise DemoError(f"{row} counts the {kind}s; the operator's input was {wanted}")
 
 
 # ---------------------------------------------------------------- the story

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
@@ -40,6 +40,8 @@ class Totals(fp.KeyedProcessFunction):
 
     total = fp.ValueStateDescriptor("total", tuple[int, int])
 
+    steps: ClassVar[Signaller | None] = None
+
     def __init__(self, pause_file: str | None = None) -> None:
         self._pause_file = pause_file
 
@@ -48,6 +50,8 @@ class Totals(fp.KeyedProcessFunction):
         count, amount = count + 1, amount + event.amount
         self.total.update((count, amount))
         ctx.timer_service().register_event_time_timer(event.ts // 1000 * 1000 + 1000)
+        if self.steps is not None:
+            self.steps.on_step("element", 0)
         if self._pause_file is not None and event.amount == 13:
             pause(self._pause_file)
         yield f"element {event.key} {count} {amount}"
@@ -73,7 +77,8 @@ class Plan:
     """One start of the job.
 
     ``kill``: the step and the number of the time it is reached, counted from 1, at which the process kills itself.
-    The step "started" is between a run's first manifest and what the run before left to publish. ``stop_after``:
+    The step "started" is between a run's first manifest and what the run before left to publish, "element" in the
+    middle of an epoch. ``halt``: the same, but it only stops until it is told to go on (SIGSTOP). ``stop_after``:
     elements after which the job is stopped with a savepoint, for input that doesn't end. ``restart``: restarts after
     a failure. ``pause_file``: where the function pauses in the middle of an epoch.
     """
@@ -82,6 +87,7 @@ class Plan:
     engine: str = "local"
     source: str = "files"  # or "stream": a streaming DataFrame of Spark's
     kill: tuple[str, int] | None = None
+    halt: tuple[str, int] | None = None
     rows: int = 20
     stop_after: int | None = None
     restarts: int = 0
@@ -90,10 +96,11 @@ class Plan:
     savepoint: str | None = None
 
 
-class Killer:
-    """Kills this process without warning at a step."""
+class Signaller:
+    """Sends this process a signal when it comes to a step for the nth time."""
 
-    def __init__(self, step: str, times: int) -> None:
+    def __init__(self, sent: signal.Signals, step: str, times: int) -> None:
+        self._signal = sent
         self._step = step
         self._left = times
 
@@ -101,7 +108,7 @@ class Killer:
         if step == self._step:
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._signal)
 
 
 def build(plan: Plan) -> fp.StreamExecutionEnvironment:
@@ -143,11 +150,12 @@ def read_so_far(directory: Path) -> int:
 
 
 def run(plan: Plan) -> None:
-    step, times = plan.kill or ("never", 1)
-    if step == "started":
-        _kill_before_publishing(times)
+    sent = signal.SIGSTOP if plan.halt else signal.SIGKILL
+    steps = Signaller(sent, *(plan.halt or plan.kill or ("never", 1)))
+    if plan.engine == "local":
+        _watch_more_steps(steps)
     launch = Launch(
-        options={"engine": plan.engine}, steps=Killer(step, times), restore=RestoreOptions(savepoint=plan.savepoint)
+        options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint)
     )
     env = build(plan)
     with launching(launch):
@@ -164,14 +172,16 @@ def run(plan: Plan) -> None:
         result.result()
 
 
-def _kill_before_publishing(times: int) -> None:
+def _watch_more_steps(steps: Signaller) -> None:
+    """The steps that a driver does not tell of."""
     publishing: Callable[..., None] = JobDriver._repeat_publishing
 
-    def killed(self: JobDriver, *args: Any) -> None:
-        Killer("started", times).on_step("started", 0)
+    def watched(self: JobDriver, *args: Any) -> None:
+        steps.on_step("started", 0)
         publishing(self, *args)
 
-    JobDriver._repeat_publishing = killed  # type: ignore[method-assign]
+    JobDriver._repeat_publishing = watched  # type: ignore[method-assign]
+    Totals.steps = steps
 
 
 def forked(plan: Plan) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import open_storage
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["program", "forkpoint.local.executor"])
+_forks.set_forkserver_preload(["forkpoint.api.launch", "forkpoint.local.executor", "pyarrow.parquet", "lmdb"])
 
 KILLED = -signal.SIGKILL
 
@@ -92,7 +93,8 @@ def outcome(directory: Path) -> Outcome:
 
 
 def lines(directory: Path) -> Counter[str]:
-    files = [path for path in (directory / "output").rglob("*") if path.is_file()]
+    """Of all files that a reader of the output sees."""
+    files = [path for path in (directory / "output").rglob("*") if path.is_file() and not path.name.startswith(".")]
     assert not [path for path in files if not path.name.startswith("part-")], files
     return Counter(line for path in files for line in path.read_text().splitlines())
 
@@ -121,3 +123,22 @@ def read_savepoint(place: Path, uid: str = "totals", state: str = "total") -> tu
         rows = pq.read_table(place / "operators" / uid / "_timers").to_pylist()
         timers = {(row["key"], row["timestamp"]) for row in rows}
     return totals, timers
+
+
+def wait_until_halted(process: Any, timeout: float = 30) -> None:
+    """Until the process has stopped itself."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except FileNotFoundError:
+            break
+        if state == "T":
+            return
+        time.sleep(0.005)
+    raise AssertionError("the process did not come to the step where it was to stop")
+
+
+def errors(directory: Path) -> list[str]:
+    """The last lines of the errors that forked processes ended with."""
+    return [path.read_text().rstrip().splitlines()[-1] for path in directory.glob("error-*")]

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_missing_files_are_noticed_before_anything_is_read(root: Path) -> None:
 
 def test_swapped_files_are_noticed(root: Path) -> None:
     parts = [file for file in files(root) if file.suffix == ".parquet"]
-    for one, other in zip(parts, parts[1:], strict=False):
+    for one, other in pairwise(parts):
         first, second = one.read_bytes(), other.read_bytes()
         if first != second:
             one.write_bytes(second)
@@ -184,7 +185,7 @@ def test_a_newer_format_is_told_as_such(root: Path) -> None:
 
 def test_an_unknown_type_is_told_as_such(root: Path) -> None:
     reseal(root, lambda content: next(states(content)).update(value_type={"kind": "quaternion"}))
-    with pytest.raises(SavepointCorrupt, match="'value' of operator 'counts by user': its value type .*quaternion"):
+    with pytest.raises(SavepointCorrupt, match=r"'value' of operator 'counts by user': its value type .*quaternion"):
         open_savepoint(str(root / "s"))
 
 

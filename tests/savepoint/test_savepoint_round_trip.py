@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import pickle
 import tempfile
 from collections.abc import Callable
 from decimal import Decimal
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pandas as pd
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from job_state import UID, Cluster, Model, States, lists
@@ -19,11 +22,15 @@ from forkpoint.runtime.operator_state import OperatorState
 from forkpoint.savepoint import (
     ProgramOperator,
     Saved,
+    StateMapping,
     export_savepoint,
+    export_task,
     import_savepoint,
+    import_task,
     open_savepoint,
     plan_restore,
     run_here,
+    slices,
     verify_files,
 )
 from forkpoint.snapshot.manifest import Parent
@@ -48,7 +55,9 @@ class Order:
 numbers = st.integers(-(2**63), 2**63 - 1)
 texts = st.text(max_size=6)
 sites = st.builds(Site, texts, numbers)
-anything = st.one_of(st.none(), numbers, texts, st.tuples(numbers, texts), st.dates(), st.lists(st.booleans(), max_size=3))
+anything = st.one_of(
+    st.none(), numbers, texts, st.tuples(numbers, texts), st.dates(), st.lists(st.booleans(), max_size=3)
+)
 something = anything.filter(lambda value: value is not None)
 orders = st.builds(Order, numbers, texts, st.lists(st.floats(allow_nan=False), max_size=3), st.one_of(st.none(), texts))
 
@@ -79,6 +88,8 @@ SPACES: list[tuple[TypeInformation, st.SearchStrategy[Any]]] = [
 parallelisms = st.sampled_from([1, 2, 3, 5])
 max_parallelisms = st.sampled_from([5, 8, 128])
 
+STEPS = ["value", "aged", "add", "update", "table", "remove", "total", "mean", "timer", "clear"]
+
 Change = Callable[[States], None]
 
 
@@ -91,7 +102,7 @@ def change(draw: Any, model: Model, values: st.SearchStrategy[Any], spaces: st.S
 
     # The aged value is set from the start: every way to store a value is then there for every key.
     first = ["aged"] if model.aged is None else []
-    for kind in first + draw(st.lists(st.sampled_from("value aged add update table remove total mean timer clear".split()), max_size=6)):
+    for kind in first + draw(st.lists(st.sampled_from(STEPS), max_size=6)):
         value, count = draw(values), draw(st.integers(-1000, 1000))
         match kind:
             case "value":
@@ -153,7 +164,11 @@ def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
     space_type, spaces = draw(st.sampled_from(SPACES))
     types = key_type, value_type, space_type
     models: dict[Any, Model] = {}
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        # Few entries have to do for many slices, steps and blocks.
+        patch.setattr(slices, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10, 10**5])))
+        patch.setattr(slices, "ENTRIES_PER_STEP", draw(st.sampled_from([1, 5, 10**5])))
+        patch.setattr(export_task, "BLOCK_ENTRIES", draw(st.sampled_from([1, 3, 10**5])))
         root = LocalStorage(directory)
         cluster = Cluster(root, "job", draw(parallelisms), draw(max_parallelisms), types)
         for generation in range(draw(st.integers(1, 3))):
@@ -167,7 +182,7 @@ def run_epochs(draw: Any, cluster: Cluster, models: dict[Any, Model], keys: Any,
     before = [(plain, union) for plain, union in cluster.operator_lists()]
     for _ in range(draw(st.integers(0, 3))):
         # A key is found by equality and class: 0.0 and -0.0 are two keys, but one to a dict.
-        touched = {key: None for key in draw(st.lists(keys, max_size=6)) + draw(some_of(list(models)))}
+        touched = dict.fromkeys(draw(st.lists(keys, max_size=6)) + draw(some_of(list(models))))
         changes = {key: change(draw, models.setdefault(key, Model()), values, spaces) for key in touched if usable(key)}
         operator_changes = {}
         for subtask in draw(st.sets(st.integers(0, cluster.parallelism - 1), max_size=2)):
@@ -230,6 +245,55 @@ def check_operator_state(cluster: Cluster, plain: list[list[str]], union: list[l
     assert all(other == everything for _, other in found)
 
 
+@pytest.mark.parametrize("max_parallelism", [8, 32])
+def test_a_time_to_live_can_come_and_go(tmp_path: Path, max_parallelism: int) -> None:
+    root = LocalStorage(str(tmp_path))
+    types = type_of(int), type_of(int), type_of(str)
+    old = Cluster(root, "job", 2, 8, types)
+    old.epoch({k: lambda s, k=k: (s.value.update(k), s.aged.update(-k), s.events.add_all([k, k + 1]),
+                                  s.aged_events.add_all([-k])) for k in range(1, 20)})  # fmt: skip
+    target = LocalStorage(f"{tmp_path}/s")
+    export_savepoint(storage=root, manifest=old.manifest, target=target, savepoint_id="s", run_tasks=run_here)
+    exchanged = {"value": "aged", "aged": "value", "events": "aged events", "aged events": "events"}
+    by_name = {state.name: state for state in old.manifest.states}
+    states = [StateMapping(UID, saved, by_name[name]) for saved, name in exchanged.items()]
+    refs = import_savepoint(
+        opened=open_savepoint(target.url), storage=root, paths=JobPaths("new"), epoch=4, parallelism=3,
+        max_parallelism=max_parallelism, states=states, run_tasks=run_here, now_ms=1400,
+    )  # fmt: skip
+    new = Cluster(root, "new", 3, max_parallelism, types, 4, Parent(kind="savepoint", savepoint_id="s"), refs, states)
+    new.epoch({k: lambda s, k=k: (s.events.add(0), s.aged_events.add(0)) for k in range(1, 20)})
+    found = new.read(range(1, 20))
+    for k, model in found.items():
+        assert (model.value, model.aged) == (-k, k)
+        assert (model.events, model.aged_events) == ([-k, 0], [k, k + 1, 0])
+    target = LocalStorage(f"{tmp_path}/s2")
+    export_savepoint(storage=root, manifest=new.manifest, target=target, savepoint_id="s2", run_tasks=run_here)
+    stamps = pd.read_parquet(f"{tmp_path}/s2/operators/counts!20by!20user/aged")["ttl_stamp"]
+    assert set(stamps) == {1400}
+
+
+def test_more_subtasks_than_key_groups(tmp_path: Path) -> None:
+    root = LocalStorage(str(tmp_path))
+    types = type_of(int), type_of(int), type_of(str)
+    old = Cluster(root, "job", 2, 8, types)
+    changes = {k: lambda s, k=k: (s.value.update(k), s.aged.update(-k)) for k in range(30)}
+    old.epoch(changes, {1: set_lists(list("abcdefg"), [("u", 1)])})
+    target = LocalStorage(f"{tmp_path}/s")
+    export_savepoint(storage=root, manifest=old.manifest, target=target, savepoint_id="s", run_tasks=run_here)
+    opened = open_savepoint(target.url)
+    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, "", True, complete=False)])
+    refs = import_savepoint(
+        opened=opened, storage=root, paths=JobPaths("new"), epoch=1, parallelism=7, max_parallelism=3,
+        states=plan.states, run_tasks=run_here,
+    )  # fmt: skip
+    assert [ref.subtask for ref in refs] == list(range(7))
+    new = Cluster(root, "new", 7, 3, types, 1, Parent(kind="savepoint", savepoint_id="s"), refs, plan.states)
+    assert {k: (model.value, model.aged) for k, model in new.read(range(30)).items()} == {k: (k, -k) for k in range(30)}
+    assert [plain for plain, _ in new.operator_lists()] == [[letter] for letter in "abcdefg"]
+    assert all(union == [("u", 1)] for _, union in new.operator_lists())
+
+
 def test_what_was_deleted_does_not_come_back(tmp_path: Path) -> None:
     root = LocalStorage(str(tmp_path))
     types = type_of(int), type_of(int), type_of(str)
@@ -237,6 +301,15 @@ def test_what_was_deleted_does_not_come_back(tmp_path: Path) -> None:
     cluster.epoch({key: lambda s: (s.value.update(1), s.events.add(2), s.table.put("a", 3)) for key in range(20)})
     cluster.epoch({key: lambda s: (s.value.clear(), s.events.clear(), s.table.remove("a")) for key in range(20)})
     saved = export_savepoint(
-        storage=root, manifest=cluster.manifest, target=LocalStorage(f"{tmp_path}/s"), savepoint_id="s", run_tasks=run_here
+        storage=root,
+        manifest=cluster.manifest,
+        target=LocalStorage(f"{tmp_path}/s"),
+        savepoint_id="s",
+        run_tasks=run_here,
     )
     assert [state.entries for state in saved.operators[0].states] == [0] * len(saved.operators[0].states)
+
+
+def test_tasks_can_run_in_any_process() -> None:
+    for task in (export_task.export_slice, import_task.import_slice, import_task.sort_files):
+        assert pickle.loads(pickle.dumps(task.run)) is task.run

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.api.batch_frames import stage_batch_frames
 from forkpoint.api.results import JobClient, JobExecutionResult, JobStatus
 from forkpoint.connectors import CollectSink
 from forkpoint.driver.epochs import Steps
@@ -76,8 +77,12 @@ class Job:
     temporary: str | None
     driver: JobDriver
 
-    def run(self) -> Result:
+    def begin(self) -> Callable[[], Result]:
+        """Tell the surroundings of the job; the answer is to be called once, and runs it to its end."""
         ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
+        return lambda: self._run(ended)
+
+    def _run(self, ended: Callable[[Result | BaseException], None] | None) -> Result:
         outcome: Result | BaseException | None = None
         try:
             outcome = result = self.driver.run(restorer(self.driver, self.launch.restore))
@@ -97,20 +102,23 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     launch = _launch.get() or Launch()
     options = replace(env.options, **launch.options)
     root = options.state_root or os.environ.get("FORKPOINT_STATE_ROOT")
-    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=root is not None)
+    ends = tuple(ends)
+    name = launch.job_name or name
     temporary = None
     if root is None:
-        if compiled.generated_uids:
-            warnings.warn(
-                "no state root is set: state lives as long as this process, and operators without a uid get a generated one "
-                f"({', '.join(compiled.generated_uids)})",
-                stacklevel=4,
-            )
-        root = temporary = tempfile.mkdtemp(prefix="forkpoint-")
+        temporary = tempfile.mkdtemp(prefix="forkpoint-")
+    storage = open_storage(root or temporary or "")
+    stage_batch_frames(ends, storage, name)
+    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=root is not None)
+    if root is None and compiled.generated_uids:
+        warnings.warn(
+            "no state root is set: state lives as long as this process, and operators without a uid get a generated one "
+            f"({', '.join(compiled.generated_uids)})",
+            stacklevel=4,
+        )
     executor, parallelism = make_executor(options)
-    name = launch.job_name or name
     driver = JobDriver(
-        name, compiled.graph, options, open_storage(root), executor, parallelism=options.parallelism or parallelism,
+        name, compiled.graph, options, storage, executor, parallelism=options.parallelism or parallelism,
         local_dir=f"{tempfile.gettempdir()}/forkpoint-stores-{os.getuid()}/{uuid.uuid4().hex[:8]}", steps=launch.steps,
     )  # fmt: skip
     return Job(name, compiled.graph, options, launch, temporary, driver)
@@ -133,7 +141,7 @@ def make_executor(options: JobOptions) -> tuple[Executor, int]:
 def execute(env: StreamExecutionEnvironment, name: str) -> JobExecutionResult:
     job = prepare(env, name, env.transformations)
     began = time.monotonic()
-    result = job.run()
+    result = job.begin()()
     return _result(job, result, began)
 
 
@@ -154,12 +162,13 @@ class RunningJob(JobClient):
         self.job = job
         self._began = time.monotonic()
         self._result: Future[JobExecutionResult] = Future()
-        self._thread = threading.Thread(target=self._run, name=f"forkpoint-{job.name}", daemon=True)
+        run = job.begin()
+        self._thread = threading.Thread(target=self._run, args=(run,), name=f"forkpoint-{job.name}", daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self, run: Callable[[], Result]) -> None:
         try:
-            self._result.set_result(_result(self.job, self.job.run(), self._began))
+            self._result.set_result(_result(self.job, run(), self._began))
         except BaseException as error:
             self._result.set_exception(error)
 

@@ -11,6 +11,7 @@ import click
 
 from forkpoint.cli import failures, settings
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
+from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, savepoints, show
 from forkpoint.cli.tree import tree
@@ -25,6 +26,10 @@ class Group(click.Group):
             return super().invoke(ctx)
         except ForkpointError as error:
             _end(ctx, error, failures.describe(error))
+        except click.UsageError as error:
+            if not isinstance(_settings(ctx).output, JsonOutput):
+                raise
+            _end(ctx, error, failures.Failure("UsageError", error.format_message(), failures.USAGE))
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
         except Exception as error:
@@ -35,8 +40,12 @@ class Group(click.Group):
             _end(ctx, error, told)
 
 
+def _settings(ctx: click.Context) -> settings.Settings:
+    return ctx.find_root().find_object(settings.Settings) or settings.Settings()
+
+
 def _end(ctx: click.Context, error: Exception, failure: failures.Failure) -> None:
-    found = ctx.find_root().find_object(settings.Settings) or settings.Settings()
+    found = _settings(ctx)
     if found.verbose:
         print("".join(traceback.format_exception(error)), file=sys.stderr)
     found.output.failure(failure)

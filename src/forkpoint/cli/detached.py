@@ -68,7 +68,7 @@ def start_detached(settings: Settings, app: str, arguments: Sequence[str]) -> St
     reading, writing = os.pipe()
     command = [
         sys.executable, "-P", "-m", "forkpoint.cli", *_global(settings),
-        "run", "--report-fd", str(writing), "--log", str(log), *arguments,
+        "run", "--driver-report-fd", str(writing), "--driver-log", str(log), *arguments,
     ]  # fmt: skip
     with open(log, "ab") as output:
         process = subprocess.Popen(

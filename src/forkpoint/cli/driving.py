@@ -54,14 +54,6 @@ class Driving:
         if self.interrupted is not None:  # a program may go on to its next job after the cancelled one
             raise KeyboardInterrupt
         self._handle_signals_again()
-        self.started += 1
-        try:
-            return self._open(driver)
-        except BaseException as error:
-            self.errors.append(error)
-            raise
-
-    def _open(self, driver: JobDriver) -> Callable[[Result | BaseException], None]:
         storage = driver.history.storage
         other = live_endpoint(storage, driver.job)
         if other is not None:
@@ -75,8 +67,13 @@ class Driving:
             job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=server.start(),
             token=server.token, started_ms=wall_clock_ms(), log=self._log,
         )  # fmt: skip
-        register(storage, endpoint)
+        try:
+            register(storage, endpoint)
+        except BaseException:
+            server.close(0)
+            raise
         with self._changed:
+            self.started += 1
             self._active[driver.run_id] = driver
         threading.Thread(target=self._watch, args=(driver,), name=f"forkpoint-watch-{driver.job}", daemon=True).start()
 

@@ -9,10 +9,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, RestoreRefused, SavepointNotFound
 
@@ -59,11 +57,11 @@ def user_traceback(error: BaseException, program: str) -> str:
 
 def user_place(error: BaseException, program: str) -> str | None:
     """Where the program was when forkpoint refused what it asked: "app.py:12, in build: env.execute()"."""
-    inside = False
     place = None
     for frame in traceback.extract_tb(error.__traceback__):
-        inside = inside or frame.filename == program
-        if inside and not _is_ours(frame.filename):
+        if place is not None and _is_ours(frame.filename):
+            break
+        if place is not None or frame.filename == program:
             place = f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
     return place
 
@@ -74,10 +72,3 @@ def first_line(text: str) -> str:
 
 def _is_ours(filename: str) -> bool:
     return _PACKAGE in Path(filename).parents
-
-
-def frames_of(trace: TracebackType | None) -> Iterable[str]:
-    """The file names of a traceback's frames, outermost first."""
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_filename
-        trace = trace.tb_next

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -14,10 +15,10 @@ from forkpoint.cli import failures
 from forkpoint.cli.detached import Reporter, Started, start_detached
 from forkpoint.cli.driving import Announcer, Driving
 from forkpoint.cli.failures import Failure
-from forkpoint.cli.finding import savepoint_place
+from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.program import as_main, run_program
-from forkpoint.cli.settings import STATE_ROOT, Command, current
+from forkpoint.cli.settings import STATE_ROOT, Command, Settings, current
 from forkpoint.cli.text import place
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restore import RestoreOptions
@@ -37,7 +38,16 @@ def _renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     return renames
 
 
-@click.command(cls=Command)
+class RunCommand(Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            message = f"{error.format_message()} If it is the program's own, put it behind --: forkpoint run APP -- …"
+            raise click.UsageError(message, ctx) from None
+
+
+@click.command(cls=RunCommand)
 @click.option("-d", "--detached", is_flag=True, help="Run in the background; returns once the job runs.")
 @click.option(
     "-s", "--savepoint", metavar="SAVEPOINT|latest|none",
@@ -63,8 +73,8 @@ def _renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     "--map", "renames", metavar="OLD=NEW", multiple=True, callback=_renames,
     help="The state of uid OLD goes to uid NEW; repeatable.",
 )  # fmt: skip
-@click.option("--report-fd", type=int, hidden=True)
-@click.option("--log", hidden=True)
+@click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
+@click.option("--driver-log", "log", hidden=True)
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -82,7 +92,7 @@ def run(
         _run_detached(app, _without_detached(), name)
         return
     if savepoint is not None and savepoint not in WORDS:
-        savepoint = savepoint_place(settings.storage, savepoint)
+        savepoint = _checked(settings, savepoint)
     options: dict[str, Any] = {"parallelism": parallelism, "max_parallelism": max_parallelism, "engine": engine}
     if settings.given_root is not None:
         options["state_root"] = settings.root
@@ -95,6 +105,8 @@ def run(
         on_driver=driving.on_driver,
     )
     os.environ[STATE_ROOT] = settings.root  # where the program sets none of its own
+    if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
+        logging.lastResort.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     ending = _run(app, args, launch, driving)
     if isinstance(ending, Failure):
         if reporter is not None:
@@ -102,6 +114,15 @@ def run(
         settings.output.failure(ending)
         ending = ending.exit_code
     click.get_current_context().exit(ending)
+
+
+def _checked(settings: Settings, savepoint: str) -> str:
+    """Where the savepoint is. One that is missing or damaged is refused at once, before an engine is started."""
+    try:
+        return named_savepoint(settings.storage, savepoint).url
+    except SavepointCorrupt as error:
+        settings.output.failure(_job_failure(error))
+        click.get_current_context().exit(failures.REFUSED)
 
 
 def _run(app: str, args: Sequence[str], launch: Launch, driving: Driving) -> Failure | int:

@@ -66,7 +66,8 @@ def place(url: str) -> str:
 
 
 def type_name(description: Any) -> str:
-    """A type's description in a word or few: "int", "list<string>", "Armed(active: boolean, since: long)"."""
+    """A type's description in a word or few: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? where it may
+    be None."""
     if description is None:
         return "-"
     if isinstance(description, str):
@@ -79,4 +80,6 @@ def type_name(description: Any) -> str:
         return f"{description.get('name') or kind}({inside})"
     parts = [type_name(value) for key, value in description.items() if key != "kind" and isinstance(value, dict)]
     parts += [type_name(each) for value in description.values() if isinstance(value, list) for each in value]
+    if kind == "optional" and len(parts) == 1:
+        return f"{parts[0]}?"
     return f"{kind}<{', '.join(parts)}>" if parts else kind

@@ -26,6 +26,12 @@ runs, or ran, on another machine. ``lost``: it was killed. ``unknown``: it has n
 ``forkpoint run``), and no end on record. The rest are ends on record."""
 
 _FROM_NOTHING = Parent()
+_ENDS: dict[RunState, str] = {
+    "finished": "has finished",
+    "stopped": "was stopped",
+    "cancelled": "was cancelled",
+    "superseded": "was superseded",
+}
 LIVE: tuple[RunState, ...] = ("starting", "running", "restarting", "ending", "silent")
 
 
@@ -121,7 +127,7 @@ def _last_words(view: RunView) -> str:
         case "failed":
             return f"{run} failed: {view.reason}"
         case _:
-            return f"{run} is {view.state}"
+            return f"{run} {_ENDS.get(view.state, f'is {view.state}')}"
 
 
 def _newest_epochs(paths: Iterable[str]) -> dict[str, int]:

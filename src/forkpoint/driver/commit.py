@@ -225,6 +225,19 @@ def _committables(rows: Iterable[CommitRow]) -> dict[str, list[Any]]:
     return sinks
 
 
+def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
+    """For each subtask the epochs since its last snapshot, as ``due_snapshots`` takes them; runs go on with old chains.
+
+    The bytes are not known without reading all manifests: 0.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for subtask in range(manifest.parallelism):
+        start, stop = key_group_range(subtask, manifest.parallelism, manifest.max_parallelism)
+        refs = [ref.epoch for ref in manifest.snapshots if ref.kg_start < stop and start < ref.kg_stop]
+        found[subtask] = (manifest.epoch - min(refs, default=1), 0)
+    return found
+
+
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
     """Which subtasks should write a snapshot: the changes since the last one are many epochs, or outweigh it.
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from forkpoint.driver.commit import (
     Positions,
     build_manifest,
+    chains,
     due_snapshots,
     next_idle_ms,
     raise_failure,
@@ -67,7 +68,10 @@ class EpochRunner:
         self._steps = steps
         native = {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
         self.planner = SourcePlanner(graph, native, manifest.parallelism, max_rows)
-        self.progress = Progress(next_timer_ms=0 if _has_processing_timers(manifest) else None)
+        self._failure: Exception | None = None
+        self.progress = Progress(
+            next_timer_ms=0 if _has_processing_timers(manifest) else None, since_snapshot=chains(manifest)
+        )
 
     # -- what the next epoch would do
 
@@ -79,7 +83,19 @@ class EpochRunner:
     def step(
         self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None
     ) -> bool:
-        """Run one epoch if there is anything to do; False if there was nothing."""
+        """Run one epoch if there is anything to do; False if there was nothing.
+
+        Whatever it raises it raises again when called again: the planner is then ahead of what was committed.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._step(drain, frame, frames or {})
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _step(self, drain: bool, frame: Any, frames: Mapping[str, SourcePosition]) -> bool:
         tasks = self.planner.plan()
         finished = frozenset(self.planner.finished())
         ends = bool(self.graph.sources) and finished == {o.uid for o in self.graph.sources}
@@ -87,9 +103,7 @@ class EpochRunner:
         now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
         if not (tasks or frame is not None or drain or ends or (due is not None and due <= now_ms)):
             return False
-        self._epoch(
-            tasks, frame, Positions(self.planner.positions(), frames or {}, finished), now_ms, drain or ends, ends
-        )
+        self._epoch(tasks, frame, Positions(self.planner.positions(), frames, finished), now_ms, drain or ends, ends)
         return True
 
     @property

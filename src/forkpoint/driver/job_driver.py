@@ -20,7 +20,7 @@ from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.savepoints import Savepoints
 from forkpoint.driver.start import Restored, commit_start, start_manifest
-from forkpoint.errors import JobFailed, StaleGeneration
+from forkpoint.errors import JobFailed, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
@@ -86,6 +86,7 @@ class JobDriver:
         self._runner: EpochRunner | None = None
         self._failures = Failures()
         self._restarts = 0
+        self._collected = 0  # the epoch at which garbage was collected last
         self._state: Literal["starting", "running", "restarting", "ended"] = "starting"
         self._failure: str | None = None
         self._started_ms = now_ms()
@@ -139,14 +140,20 @@ class JobDriver:
         except BaseException as error:
             self._state = "ended"
             self._failure = str(error)
-            self._records.end(
-                "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self.now_ms()
-            )
-            self._end(error)
+            try:
+                self._records.end(
+                    "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self.now_ms()
+                )
+            except StorageError as unwritten:
+                log.warning("job %r: how run %s ended could not be noted: %s", self.job, self.run_id, unwritten)
+            finally:
+                self._end(error)
             raise
         self._state = "ended"
-        self._records.end(result.outcome, None, self.now_ms())
-        self._end(JobFailed(f"job {self.job!r} has ended"))
+        try:
+            self._records.end(result.outcome, None, self.now_ms())
+        finally:
+            self._end(JobFailed(f"job {self.job!r} has ended"))
         return result
 
     def _end(self, error: BaseException) -> None:
@@ -188,10 +195,15 @@ class JobDriver:
         clean_sinks(self.graph, self.job, None)
 
     def _until_done(self, manifest: Manifest) -> Result:
+        failed: Exception | None = None
         while True:
             try:
+                if failed is not None:
+                    manifest = self._own_newest(failed)
+                    self._repeat_publishing(manifest)
                 return self._attempt(manifest)
             except Exception as error:
+                failed = error
                 delay_ms, self._failures = next_delay_ms(
                     self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng
                 )
@@ -204,9 +216,7 @@ class JobDriver:
                 self._state, self._failure = "restarting", str(error)
                 self._restarts += 1
                 log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
-                self._inbox.wait(delay_ms / 1000)
-                manifest = self._own_newest(error)
-                self._repeat_publishing(manifest)
+                self._inbox.pause(delay_ms / 1000)
 
     def _own_newest(self, error: BaseException) -> Manifest:
         newest = self.history.newest()
@@ -220,7 +230,8 @@ class JobDriver:
         self.executor.start(self._spec(manifest))
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
-            timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms, steps=self._steps,
+            timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms,
+            steps=self._steps,
         )  # fmt: skip
         self._runner = runner
         self._state = "running"
@@ -264,7 +275,8 @@ class JobDriver:
                 if runner.ended:
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
-            if worked and runner.manifest.epoch % GC_EVERY_EPOCHS == 0:
+            if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
+                self._collected = runner.manifest.epoch
                 self._collect_garbage()
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
@@ -301,7 +313,11 @@ class JobDriver:
                 self._savepoints.begin(request, runner.manifest)
                 continue
             if request.drain:
-                runner.step(drain=True)
+                try:
+                    runner.step(drain=True)
+                except Exception as error:
+                    request.done.set_exception(error)
+                    raise
             self._closing = True  # nothing is committed from here on
             try:
                 path = self._savepoints.make(request, runner.manifest)

@@ -58,10 +58,18 @@ class Inbox:
                 self._changed.wait(seconds)
             self._awake = False
 
+    def pause(self, seconds: float) -> None:
+        """Let the time pass; only a request to cancel ends it sooner."""
+        with self._changed:
+            self._changed.wait_for(self._has_cancel, seconds)
+
     @property
     def cancelled(self) -> bool:
         with self._changed:
-            return any(isinstance(r, CancelRequest) for r in self._requests)
+            return self._has_cancel()
+
+    def _has_cancel(self) -> bool:
+        return any(isinstance(r, CancelRequest) for r in self._requests)
 
     def fail_all(self, error: BaseException) -> None:
         while (request := self.take()) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.errors import NotFound, StaleGeneration
+from forkpoint.errors import NotFound, StorageError
 from forkpoint.runtime.epoch import EpochContext
 from forkpoint.snapshot.manifest import MANIFEST, ChangesRef, Manifest, SnapshotRef
 from forkpoint.snapshot.paths import JobPaths
@@ -71,9 +71,9 @@ class SubtaskState:
         if version == context.committed:
             return
         if version > context.committed:  # rolling back would pull the state from under the task of a newer epoch
-            raise StaleGeneration(
-                f"job {self._paths.job!r}, subtask {self._share.subtask}: its state has reached epoch {version}, this task "
-                f"is of an attempt at epoch {context.epoch} that has been given up"
+            raise StorageError(
+                f"job {self._paths.job!r}, subtask {self._share.subtask}: its local store has reached epoch {version}; this "
+                f"task begins at epoch {context.committed}, so it is a leftover of an attempt that was given up"
             )
         if version == context.committed - 1 and version > 0 and self._pending_epoch == context.committed:
             accepted = self._accepted(context)

@@ -67,7 +67,7 @@ def export_savepoint(
     paths = JobPaths(manifest.job)
     files = state_files(manifest, lambda epoch: MANIFEST.load(storage, paths.manifest(epoch)))
     slices = _plan(storage, target, manifest, files)
-    results = export_slice(run_tasks, [planned.task for planned in slices], progress)
+    results = export_slice(run_tasks, [planned.task for planned in slices], progress, parallelism=manifest.parallelism)
     parts: dict[tuple[str, str], list[SavepointFile]] = {(state.uid, state.name): [] for state in manifest.states}
     for planned, written in zip(slices, results, strict=True):
         for part in written:

@@ -176,10 +176,11 @@ class _Plan:
         runs: list[Run] = []
         sorting = self.sort_tasks(slices) if self.regrouped else []
         total = len(sorting) + len(slices)
+        waves = {"parallelism": self.parallelism, "total": total}
         if sorting:
-            runs = [run for found in sort_files(run_tasks, sorting, progress, 0, total) for run in found]
+            runs = [run for found in sort_files(run_tasks, sorting, progress, **waves) for run in found]
         tasks = [self.import_task(piece, [run.file for run in runs if run.slice == piece.number]) for piece in slices]
-        written = import_slice(run_tasks, tasks, progress, len(sorting), total)
+        written = import_slice(run_tasks, tasks, progress, done=len(sorting), **waves)
         return [
             SnapshotRef(
                 subtask=piece.subtask, attempt=self.slice_attempt(piece), epoch=self.epoch, path=file.path,

@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 A = TypeVar("A")
 R = TypeVar("R")
 
-WAVE = 16  # tasks handed over at once; between waves progress is told
+_WAVE = 16  # tasks handed over at once, at least
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FileRef:
 
 
 class _Result(msgspec.Struct):
-    value: msgspec.Raw = msgspec.Raw(b"")
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")  # nil
     error: tuple[str, str] | None = None
 
 
@@ -66,15 +66,26 @@ class TaskOf(Generic[A, R]):
     result: type[R]
 
     def __call__(
-        self, run_tasks: RunTasks, arguments: Sequence[A], progress: Progress, done: int = 0, total: int | None = None
+        self,
+        run_tasks: RunTasks,
+        arguments: Sequence[A],
+        progress: Progress,
+        *,
+        parallelism: int = 1,
+        done: int = 0,
+        total: int | None = None,
     ) -> list[R]:
-        """Run all; ``done`` and ``total`` place these tasks among others for ``progress``."""
+        """Run all, in waves that keep ``parallelism`` cores busy and between which progress is told.
+
+        ``done`` and ``total`` place these tasks among others.
+        """
         total = len(arguments) if total is None else total
+        wave = max(_WAVE, 2 * parallelism)
         results: list[R] = []
         progress(done, total)
-        for start in range(0, len(arguments), WAVE):
-            wave = [encode(argument) for argument in arguments[start : start + WAVE]]
-            results += [self._open(blob) for blob in run_tasks(self.run, wave)]
+        for start in range(0, len(arguments), wave):
+            blobs = [encode(argument) for argument in arguments[start : start + wave]]
+            results += [self._open(blob) for blob in run_tasks(self.run, blobs)]
             progress(done + len(results), total)
         return results
 

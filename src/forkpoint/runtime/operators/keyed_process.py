@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,18 @@ from forkpoint.runtime.time import MAX_MS, Window, timer_position
 from forkpoint.runtime.timers import Timers, to_flink_ms
 
 BLOCK_ROWS = 65_536
+_EVENT_RANK = 2**40
+_PROCESSING_RANK = 2**41
+
+
+class Firing(NamedTuple):
+    """A timer that fired: its place among the ends, and the place and timestamp of what it emitted."""
+
+    at: int
+    position: int
+    split: int
+    sequence: int
+    timestamp: int
 
 
 class Emission:
@@ -31,7 +44,7 @@ class Emission:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.ends: list[int] = []
-        self.firings: list[tuple[int, int, int, int]] = []  # index among the ends, position, sequence, timestamp
+        self.firings: list[Firing] = []
 
     @property
     def element(self) -> int:
@@ -44,13 +57,14 @@ class Emission:
         timestamps = None if inputs.timestamps is None else inputs.timestamps[order]
         if self.firings:
             # np.insert takes indices of the array without the inserted rows.
-            at = np.array([f[0] - n for n, f in enumerate(self.firings)])
-            positions = np.insert(spread(positions, len(order)), at, [f[1] for f in self.firings])
-            splits = np.insert(spread(splits, len(order)), at, -1)
-            sequence = np.insert(sequence, at, [f[2] for f in self.firings])
+            places, moments, ranks, tied, stamps = zip(*self.firings, strict=True)
+            at = np.array(places) - np.arange(len(places))
+            positions = np.insert(spread(positions, len(order)), at, moments)
+            splits = np.insert(spread(splits, len(order)), at, ranks)
+            sequence = np.insert(sequence, at, tied)
             if timestamps is None:
                 timestamps = np.full(len(order), NO_TIMESTAMP_MS)
-            timestamps = np.insert(timestamps, at, [f[3] for f in self.firings])
+            timestamps = np.insert(timestamps, at, stamps)
         every = Batch(len(sequence), positions, splits, sequence, values=[], timestamps=timestamps, ordered=False)
         return every.expand(self.values, counts.astype(np.int64), type)
 
@@ -131,6 +145,7 @@ class KeyedProcess:
     def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedProcessFunction) -> None:
         assert info.operator.key is not None
         self._uid = info.operator.uid
+        self._stage = info.operator.stage
         self._type = info.operator.output_type
         self._key = info.operator.key
         self._backend = backend
@@ -225,20 +240,17 @@ class KeyedProcess:
         """Fire the key's timers up to ``now``; the watermark moves on only if it is ahead of ``before``."""
         if now <= before:
             return
+        fires_at = before + 1
         while (timer := self._timers.event.pop(now)) is not None:
-            fires_at = max(timer[0], before + 1)
-            self._fire(timer[0], TimeDomain.EVENT_TIME, fires_at, timer_position(fires_at), emission, key)
+            fires_at = max(fires_at, timer[0])  # one registered by a timer for an earlier time fires right behind it
+            self._fire(timer[0], TimeDomain.EVENT_TIME, fires_at, emission, key)
 
     def _fire_processing(self, window: Window, emission: Emission, key: int) -> None:
         """Processing time moved on before the epoch's first element."""
         while (timer := self._timers.processing.pop(self._backend.processing_time_ms)) is not None:
-            self._fire(
-                timer[0], TimeDomain.PROCESSING_TIME, window.before, timer_position(window.before), emission, key
-            )
+            self._fire(timer[0], TimeDomain.PROCESSING_TIME, window.before, emission, key)
 
-    def _fire(
-        self, time_ms: int, domain: TimeDomain, watermark: int, position: int, emission: Emission, key: int
-    ) -> None:
+    def _fire(self, time_ms: int, domain: TimeDomain, watermark: int, emission: Emission, key: int) -> None:
         context = self._timer_context
         context.time_ms, context.domain = time_ms, domain
         self._moment.fired_at = watermark
@@ -251,8 +263,16 @@ class KeyedProcess:
                 self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True
             ) from error
         self._moment.fired_at = None
-        stamp = to_flink_ms(time_ms) if domain is TimeDomain.EVENT_TIME else NO_TIMESTAMP_MS
-        emission.firings.append((len(emission.ends), position, order_of(self._backend.key_bytes[key]), stamp))
+        event = domain is TimeDomain.EVENT_TIME
+        emission.firings.append(
+            Firing(
+                len(emission.ends),
+                timer_position(watermark),
+                firing_rank(self._stage, event=event),
+                order_of(self._backend.key_bytes[key]),
+                to_flink_ms(time_ms) if event else NO_TIMESTAMP_MS,
+            )
+        )
         emission.ends.append(len(emission.values))
 
     def changes(self) -> ChangeLog:
@@ -291,4 +311,13 @@ def key_blocks(batch: Batch, groups: Groups) -> Iterator[tuple[int, int, list[An
 
 def order_of(key: bytes) -> int:
     """A number that orders timer firings of different keys at one time, the same in every attempt."""
-    return int.from_bytes(key[-7:], "big")
+    short = key if len(key) <= 7 else blake2b(key, digest_size=7).digest()
+    return len(key) % 8 << 56 | int.from_bytes(short, "big")
+
+
+def firing_rank(stage: int, *, event: bool) -> int:
+    """What stands in the place of the split where a timer fired, so that at one position no output overtakes another.
+
+    Event-time timers fire behind what timers of earlier stages emitted at that time; processing-time timers ahead of it.
+    """
+    return stage - _EVENT_RANK if event else -stage - _PROCESSING_RANK

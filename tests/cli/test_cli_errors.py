@@ -1,0 +1,238 @@
+"""What goes wrong is told in a sentence, with an exit code that says which kind."""
+
+import json
+import re
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from forkpoint.cli import main
+from forkpoint.snapshot.format import checksum
+
+RAISES = '''
+def inner(text):
+    raise ValueError(text)
+
+
+inner("boom")
+'''
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A directory whose state root holds one savepoint of the ended job ``digits``; the savepoint's path."""
+    from conftest import Cli
+
+    cli = Cli(tmp_path_factory.mktemp("saved"))
+    cli.json("run", "-d", "digits.py")
+    return cli.directory, cli.json("stop", "digits")["savepoint"]
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch):
+    """The command line in this process, for what starts no job."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORKPOINT_STATE_ROOT", raising=False)
+
+    def invoke(*args):
+        result = CliRunner().invoke(main, args)
+        return result.exit_code, result.stdout, result.stderr
+
+    return invoke
+
+
+# -- programs
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_program_that_raises_is_shown_as_python_would(cli, detached):
+    app = cli.write("raises.py", RAISES)
+    err = cli("run", *(["-d"] if detached else []), "raises.py", code=1).stderr
+    assert err.startswith(
+        f'Traceback (most recent call last):\n  File "{app}", line 6, in <module>\n    inner("boom")\n'
+        f'  File "{app}", line 3, in inner\n    raise ValueError(text)\nValueError: boom\n'
+    ), err
+    assert err.count("Error: raises.py raised ValueError: boom") == 1
+    assert ("The log is" in err) == detached
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "code", "message"),
+    [
+        ("x = (", [], 1, r"line 1\n.*x = \(\n.*\n.*SyntaxError: '\(' was never closed"),
+        ("print('hi')", [], 1, r"app.py came to its end without running a job; it has to call execute\(\)"),
+        ("import sys; sys.exit(7)", [], 7, r"^$"),
+        ("import sys; sys.exit('no input')", [], 1, r"no input"),
+        ("import missing_module", [], 1, r"ModuleNotFoundError: No module named 'missing_module'"),
+        ("", ["--foo"], 2, r"No such option '?--foo'?.* put it behind --"),
+        ("", ["--map", "x"], 2, r"'x' is not of the form OLD=NEW"),
+        ("", ["-p", "0"], 2, r"0 is not in the range"),
+        ("", ["-s", "nothing"], 5, r"no savepoint 'nothing'.*`forkpoint savepoints` lists"),
+        ("", ["-s", "/nothing/here"], 5, r"/nothing/here is not a savepoint"),
+    ],
+)
+def test_programs_without_a_job(ask, tmp_path, text, args, code, message):
+    (tmp_path / "app.py").write_text(text)
+    found, _, err = ask("run", "--engine", "local", *args, "app.py")
+    assert found == code
+    assert re.search(message, err), err
+    assert "forkpoint/cli" not in err
+
+
+def test_no_such_program(ask):
+    code, _, err = ask("run", "nothing.py")
+    assert code == 2
+    assert "'nothing.py' does not exist" in err
+
+
+def test_a_job_that_cannot_be_built_names_the_place(cli):
+    app = cli.write("nouid.py", (cli.directory / "digits.py").read_text().replace('.uid("counts")', ""))
+    err = cli("run", "nouid.py", code=1).stderr
+    assert "needs a uid" in err
+    assert f'at {app}:30, in <module>: env.execute("digits")' in err
+    assert "Traceback" not in err
+    assert "Traceback" in cli("run", "-v", "nouid.py", code=1).stderr
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_job_that_fails(cli, detached):
+    cli.write("beside.py", "def next_count(state):\n    return 1 // ((state or 0) - 3) + 4\n")
+    text = (cli.directory / "digits.py").read_text().replace("env.enable_checkpointing(20)", "pass")
+    cli.write("fails.py", text)
+    err = cli("run", *(["-d"] if detached else []), "fails.py", code=3).stderr
+    assert "the job failed: operator 'counts': the function raised ZeroDivisionError" in err
+    assert err.count("the job failed") == 1
+    (ended,) = cli.jobs("-a")
+    assert ended["state"] == "failed"
+    assert "ZeroDivisionError" in ended["reason"]
+    assert "failed: operator 'counts'" in cli("savepoint", "digits", code=5).stderr
+
+
+def test_a_driver_that_dies_before_its_job_runs(cli):
+    cli.write("dies.py", "import os\nprint('so far', flush=True)\nos._exit(9)\n")
+    err = cli("run", "-d", "dies.py", code=3).stderr
+    assert err.startswith("so far\n")
+    assert "ended with exit code 9 before its job ran; its log is" in err
+
+
+def test_a_program_that_does_not_fit_its_savepoint(cli, saved):
+    _, savepoint = saved
+    text = (cli.directory / "digits.py").read_text().replace('.uid("counts")', '.uid("others")')
+    cli.write("changed.py", text)
+    err = cli("run", "-s", savepoint, "changed.py", code=4).stderr
+    assert "counts" in err
+    assert "--allow-non-restored-state" in err
+    moved = cli("run", "-s", savepoint, "--map", "counts=others", "changed.py", "--", "1")
+    assert "finished" in moved.stderr
+
+
+# -- jobs
+
+
+def test_jobs_that_are_not_there(ask, saved, tmp_path):
+    directory, _ = saved
+    root = ["--state-root", str(directory / ".forkpoint")]
+    for command in ("savepoint", "stop", "cancel"):
+        code, _, err = ask(command, "nobody", *root)
+        assert code == 5
+        assert "there is no job 'nobody'" in err
+        assert "there are 'digits'" in err
+        code, _, err = ask(command, "digits", *root)
+        assert code == 5
+        assert re.search(r"job 'digits' is not running: its last run \w+ was stopped", err), err
+    code, _, err = ask("stop", "nobody")
+    assert code == 5
+    assert f"under file://{tmp_path}/.forkpoint; there are none yet" in err
+    assert ask("tree", "nobody", *root)[0] == 5
+    assert ask("list") == (0, f"no running jobs under {tmp_path}/.forkpoint\n", "")
+
+
+# -- savepoints
+
+
+def test_a_truncated_savepoint(ask, saved, tmp_path):
+    copy = shutil.copytree(saved[1], tmp_path / "copy")
+    file = copy / "savepoint.json"
+    file.write_bytes(file.read_bytes()[:100])
+    code, _, err = ask("show", "copy")
+    assert code == 1
+    assert str(file) in err
+    (tmp_path / "app.py").write_text("raise SystemExit('it was started')")
+    code, _, err = ask("run", "-s", "copy", "app.py")
+    assert code == 4
+    assert str(file) in err
+    assert "it was started" not in err
+
+
+def test_a_savepoint_of_a_newer_format(ask, saved, tmp_path):
+    copy = shutil.copytree(saved[1], tmp_path / "copy")
+    file = copy / "savepoint.json"
+    content = file.read_bytes().replace(b'"format_version":1', b'"format_version":2')
+    file.write_bytes(content)
+    (seal,) = [each for each in copy.iterdir() if each.name.startswith("savepoint.json.")]
+    seal.write_text(seal.read_text().replace(checksum((saved[1] and open(f"{saved[1]}/savepoint.json", "rb").read())), checksum(content)))
+    code, _, err = ask("show", "copy")
+    assert code == 1
+    assert "format 2, this forkpoint reads formats up to 1; upgrade forkpoint" in err
+    assert ask("dispose", "copy")[0] == 1
+    assert file.exists()
+
+
+def test_a_savepoint_whose_export_did_not_finish_is_listed_as_such(ask, saved, tmp_path):
+    root = shutil.copytree(saved[0] / ".forkpoint", tmp_path / ".forkpoint")
+    (savepoint,) = (root / "savepoints" / "digits").iterdir()
+    (savepoint / "savepoint.json").unlink()
+    found = json.loads(ask("savepoints", "--output", "json")[1])
+    assert found["savepoints"] == []
+    assert [(each["job"], each["unfinished"], each["path"]) for each in found["broken"]] == [("digits", True, str(savepoint))]
+    assert ask("savepoints")[1].startswith("unfinished: ")
+    assert ask("show", str(savepoint))[0] == 5
+
+
+# -- shapes
+
+
+def test_errors_in_json(ask):
+    code, out, err = ask("--output", "json", "stop", "nobody")
+    error = json.loads(err)["error"]
+    assert (code, out) == (5, "")
+    assert (error["code"], error["exit_code"], error.keys()) == ("JobNotFound", 5, {"code", "message", "exit_code"})
+    code, out, err = ask("--output", "json", "run", "nothing.py")
+    assert json.loads(err)["error"]["code"] == "UsageError"
+    assert code == 2
+
+
+def test_json_of_results(ask, saved):
+    root = ["--state-root", str(saved[0] / ".forkpoint"), "--output", "json"]
+    (run,) = json.loads(ask(*root, "list", "-a")[1])["jobs"]
+    assert list(run) == [
+        "job", "run", "state", "newest", "epoch", "started_ms", "ended_ms", "uptime_ms", "records_read", "restarts", "reason",
+        "parent", "pid", "machine", "port", "log",
+    ]  # fmt: skip
+    listed = json.loads(ask(*root, "savepoints")[1])
+    (savepoint,) = listed["savepoints"]
+    assert list(savepoint) == [
+        "id", "job", "run", "epoch", "created_ms", "label", "note", "drained", "entries", "bytes", "path",
+    ]  # fmt: skip
+    assert savepoint["path"] == saved[1]
+    assert savepoint["entries"] == 10
+    shown = json.loads(ask(*root, "show", savepoint["id"])[1])
+    assert list(shown) == ["path", "entries", "bytes", "savepoint"]
+    assert shown["savepoint"]["id"] == savepoint["id"]
+    nodes = json.loads(ask(*root, "tree")[1])["nodes"]
+    assert [each["kind"] for each in nodes] == ["savepoint", "run"]
+    assert list(nodes[0]) == [
+        "kind", "id", "job", "run", "parent", "epoch", "created_ms", "state", "label", "note", "drained", "path", "missing",
+    ]  # fmt: skip
+    assert nodes[0]["parent"] == {"kind": "run", "job": "digits", "id": run["run"]}
+
+
+def test_show_as_text(ask, saved):
+    code, out, _ = ask("show", saved[1])
+    assert code == 0
+    for part in (
+        r"^path +/.+", r"^job +digits, run \w+, epoch \d+$", r"^parent +none", r"^state +10 entries",
+        r"^numbers +source", r"^counts +map_with_state +state +long +value<long> +10 ", r'^numbers +\{"next": \d+\} +counter',
+    ):  # fmt: skip
+        assert re.search(part, out, re.MULTILINE), (part, out)
