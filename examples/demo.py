@@ -13,14 +13,15 @@ if unset) and FORKPOINT_ENGINE choose where the jobs run.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -33,7 +34,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from forkpoint.control.registry import list_runs
+from forkpoint.control.registry import RunView, list_runs
 from forkpoint.driver.history import History
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import open_storage
@@ -41,12 +42,13 @@ from forkpoint.snapshot.storage import open_storage
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROGRAMS = "examples/flights"
 HOME = ".demo/flights"
-STREAM, STATE = f"{HOME}/stream", f"{HOME}/state"
+PREPARED, STREAM, STATE = f"{HOME}/prepared", f"{HOME}/stream", f"{HOME}/state"
 FLIGHTS, FILES, EVERY_S = 336_776, 100, 0.3
 SAVEPOINT_AT, STOP_AT = 0.35, 0.6
 PATIENCE_S = 180.0
 
 console = Console(highlight=False)
+numbers = itertools.count(1)
 ENVIRONMENT = {"SPARK_MASTER": "local[2]", **os.environ, "FORKPOINT_STATE_ROOT": STATE, "COLUMNS": "160"}
 
 
@@ -58,12 +60,8 @@ class DemoError(Exception):
 
 
 def heading(text: str) -> None:
-    heading.count += 1
     console.print()
-    console.rule(Text(f"{heading.count}. {text}", "bold"), align="left")
-
-
-heading.count = 0  # type: ignore[attr-defined]
+    console.rule(Text(f"{next(numbers)}. {text}", "bold"), align="left")
 
 
 def command(line: str) -> str:
@@ -87,11 +85,9 @@ def command(line: str) -> str:
 def read_so_far(job: str) -> int:
     """How many flights the job's newest checkpoint covers, those ahead of the savepoint that it came from included."""
     newest = History(open_storage(str(REPOSITORY / STATE)), JobPaths(job)).newest()
-    return 0 if newest is None or "flights" not in newest.sources else flights_in(newest.sources["flights"].splits)
-
-
-def flights_in(splits: Mapping[str, object]) -> int:
-    return sum(split.count for split in splits.values())  # type: ignore[attr-defined]
+    if newest is None or "flights" not in newest.sources:
+        return 0
+    return sum(split.count for split in newest.sources["flights"].splits.values())
 
 
 def watch(jobs: Sequence[str], until: int) -> None:
@@ -116,20 +112,38 @@ def watch(jobs: Sequence[str], until: int) -> None:
             time.sleep(0.4)
 
 
-def live_runs() -> list:
+def live_runs() -> list[RunView]:
     return [view for view in list_runs(open_storage(str(REPOSITORY / STATE))) if view.is_live]
 
 
-@contextmanager
-def live_stream() -> Iterator[subprocess.Popen[bytes]]:
-    """The files appear one after the other, whoever reads them."""
-    arguments = [f"{PROGRAMS}/prepare.py", STREAM, "--files", str(FILES), "--every", str(EVERY_S)]
-    feeder = subprocess.Popen([sys.executable, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL)
-    try:
-        yield feeder
-    finally:
-        feeder.terminate()
-        feeder.wait()
+class LiveStream(threading.Thread):
+    """Makes the prepared files appear one after the other, whoever reads them; at most ``limit`` of them.
+
+    The limit keeps a part of the stream for version 2, however slowly version 1 comes along.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="live-stream", daemon=True)
+        self.limit = int(FILES * (STOP_AT + 1) / 2)
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        waiting = sorted((REPOSITORY / PREPARED).iterdir())
+        appeared = 0
+        while waiting and not self._ended.wait(EVERY_S):
+            if appeared < self.limit:
+                file = waiting.pop(0)
+                os.utime(file)
+                file.rename(REPOSITORY / STREAM / file.name)
+                appeared += 1
+
+    def __enter__(self) -> LiveStream:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
 
 
 def cancel_jobs() -> None:
@@ -203,9 +217,12 @@ def check_airports() -> None:
 
 
 def demonstrate() -> None:
+    heading("A year of flights from New York, to arrive as a stream")
+    command(f"python {PROGRAMS}/prepare.py {PREPARED} --files {FILES}")
+
     heading("Version 1 runs")
     command(f"forkpoint run -d -p 2 {PROGRAMS}/flights_v1.py -- {STREAM} {HOME}/v1")
-    with live_stream() as feeder:
+    with LiveStream() as stream:
         watch(["flights"], int(FLIGHTS * SAVEPOINT_AT))
 
         heading("A savepoint, while it runs")
@@ -216,6 +233,7 @@ def demonstrate() -> None:
         heading("Version 1 is stopped with a savepoint; the stream goes on")
         last = command("forkpoint stop flights")
         switch = position(last)
+        stream.limit = FILES
 
         heading("Version 2 goes on from there, with three subtasks instead of two")
         command(f"forkpoint run -d -p 3 -s latest {PROGRAMS}/flights_v2.py -- {STREAM} {HOME}/v2")
@@ -224,7 +242,6 @@ def demonstrate() -> None:
         command(f"forkpoint run -d -p 2 -s spring --name flights-fork {PROGRAMS}/flights_v1.py -- {STREAM} {HOME}/fork")
         command("forkpoint list")
         watch(["flights", "flights-fork"], FLIGHTS)
-        feeder.wait()
 
     heading("The end of the stream: all timers fire, and both jobs end")
     command("forkpoint stop flights --drain")

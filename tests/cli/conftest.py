@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-DIGITS = '''
+DIGITS = """
 import sys
 from typing import NamedTuple
 
@@ -41,12 +41,12 @@ if __name__ == "__main__":
     env.enable_checkpointing(20)
     build(env, int(sys.argv[1]) if len(sys.argv) > 1 else None)
     env.execute("digits")
-'''
+"""
 
-BESIDE = '''
+BESIDE = """
 def next_count(state):
     return (state or 0) + 1
-'''
+"""
 
 
 class Cli:

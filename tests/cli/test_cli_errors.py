@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from forkpoint.cli import main
 from forkpoint.snapshot.format import checksum
 
-RAISES = '''
+RAISES = """
 def inner(text):
     raise ValueError(text)
 
 
 inner("boom")
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -168,10 +168,11 @@ def test_a_truncated_savepoint(ask, saved, tmp_path):
 def test_a_savepoint_of_a_newer_format(ask, saved, tmp_path):
     copy = shutil.copytree(saved[1], tmp_path / "copy")
     file = copy / "savepoint.json"
-    content = file.read_bytes().replace(b'"format_version":1', b'"format_version":2')
-    file.write_bytes(content)
+    content = file.read_bytes()
+    newer = content.replace(b'"format_version":1', b'"format_version":2')
+    file.write_bytes(newer)
     (seal,) = [each for each in copy.iterdir() if each.name.startswith("savepoint.json.")]
-    seal.write_text(seal.read_text().replace(checksum((saved[1] and open(f"{saved[1]}/savepoint.json", "rb").read())), checksum(content)))
+    seal.write_text(seal.read_text().replace(checksum(content), checksum(newer)))
     code, _, err = ask("show", "copy")
     assert code == 1
     assert "format 2, this forkpoint reads formats up to 1; upgrade forkpoint" in err
@@ -185,7 +186,9 @@ def test_a_savepoint_whose_export_did_not_finish_is_listed_as_such(ask, saved, t
     (savepoint / "savepoint.json").unlink()
     found = json.loads(ask("savepoints", "--output", "json")[1])
     assert found["savepoints"] == []
-    assert [(each["job"], each["unfinished"], each["path"]) for each in found["broken"]] == [("digits", True, str(savepoint))]
+    assert [(each["job"], each["unfinished"], each["path"]) for each in found["broken"]] == [
+        ("digits", True, str(savepoint))
+    ]
     assert ask("savepoints")[1].startswith("unfinished: ")
     assert ask("show", str(savepoint))[0] == 5
 

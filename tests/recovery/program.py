@@ -154,9 +154,7 @@ def run(plan: Plan) -> None:
     steps = Signaller(sent, *(plan.halt or plan.kill or ("never", 1)))
     if plan.engine == "local":
         _watch_more_steps(steps)
-    launch = Launch(
-        options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint)
-    )
+    launch = Launch(options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint))
     env = build(plan)
     with launching(launch):
         if plan.stop_after is None:

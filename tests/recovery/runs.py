@@ -38,7 +38,11 @@ def write_input(directory: Path, elements: int = 100, files: int = 4, seed: int 
     for number in range(files):
         size = elements // files
         events = [
-            {"key": f"k{rng.randrange(9)}", "amount": rng.randrange(14), "ts": (number * size + i) * 97 + rng.randrange(80)}
+            {
+                "key": f"k{rng.randrange(9)}",
+                "amount": rng.randrange(14),
+                "ts": (number * size + i) * 97 + rng.randrange(80),
+            }
             for i in range(size)
         ]
         path = directory / "input" / f"{number:03d}.json"
@@ -76,7 +80,9 @@ def start_spark(plan: Plan, **environment: str) -> subprocess.Popen[bytes]:
 
 def logs(directory: Path) -> str:
     """What the processes wrote, for messages of failed tests."""
-    return "\n".join(f"== {path.name}\n{path.read_text()[-6000:]}" for path in sorted(directory.glob("*-*")) if path.is_file())
+    return "\n".join(
+        f"== {path.name}\n{path.read_text()[-6000:]}" for path in sorted(directory.glob("*-*")) if path.is_file()
+    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,9 @@ def state_of(directory: Path, uid: str = "totals", job: str = JOB) -> tuple[dict
         return read_savepoint(Path(place), uid)
 
 
-def read_savepoint(place: Path, uid: str = "totals", state: str = "total") -> tuple[dict[str, Any], set[tuple[str, int]]]:
+def read_savepoint(
+    place: Path, uid: str = "totals", state: str = "total"
+) -> tuple[dict[str, Any], set[tuple[str, int]]]:
     rows = pq.read_table(place / "operators" / uid / state).to_pylist()
     totals = {row["key"]: (row["f0"], row["f1"]) for row in rows}
     timers: set[tuple[str, int]] = set()

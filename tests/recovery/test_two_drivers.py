@@ -15,7 +15,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from program import JOB, STEPS, Plan, build
-from runs import KILLED, Outcome, errors, finish, history, logs, outcome, run_forked, start, wait_until_halted, write_input
+from runs import (
+    KILLED,
+    Outcome,
+    errors,
+    finish,
+    history,
+    logs,
+    outcome,
+    run_forked,
+    start,
+    wait_until_halted,
+    write_input,
+)
 
 from forkpoint.api.launch import Launch, launching, prepare
 from forkpoint.driver.restore import RestoreOptions, restorer

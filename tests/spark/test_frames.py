@@ -13,6 +13,8 @@ from forkpoint.errors import TypeNotSupported
 from forkpoint.spark.frames import check_columns, struct_of, to_declared, type_from_frame
 from forkpoint.types import TypeInformation, Types, type_of
 
+pytestmark = pytest.mark.spark
+
 EVERYTHING = (
     "b boolean, i1 tinyint, i2 smallint, i4 int, i8 bigint, f4 float, f8 double, d decimal(10,2), s string, "
     "raw binary, day date, at timestamp, local timestamp_ntz, span interval day to second, tags array<string>, "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from importlib.metadata import version
 from typing import Any
 
@@ -25,30 +23,28 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except ForkpointError as error:
-            _end(ctx, error, failures.describe(error))
+            _end(ctx, failures.describe(error))
         except click.UsageError as error:
             if not isinstance(_settings(ctx).output, JsonOutput):
                 raise
-            _end(ctx, error, failures.Failure("UsageError", error.format_message(), failures.USAGE))
+            _end(ctx, failures.Failure("UsageError", error.format_message(), failures.USAGE))
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
         except Exception as error:
             told = failures.Failure(
                 "InternalError", f"{type(error).__name__}: {error}; this is a fault of forkpoint: please report it with the "
-                "traceback that --verbose shows", failures.FAILED,
+                "traceback that --verbose shows", failures.FAILED, cause=error,
             )  # fmt: skip
-            _end(ctx, error, told)
+            _end(ctx, told)
 
 
 def _settings(ctx: click.Context) -> settings.Settings:
     return ctx.find_root().find_object(settings.Settings) or settings.Settings()
 
 
-def _end(ctx: click.Context, error: Exception, failure: failures.Failure) -> None:
+def _end(ctx: click.Context, failure: failures.Failure) -> None:
     found = _settings(ctx)
-    if found.verbose:
-        print("".join(traceback.format_exception(error)), file=sys.stderr)
-    found.output.failure(failure)
+    found.output.failure(failure.with_traceback() if found.verbose else failure)
     ctx.exit(failure.exit_code)
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, RestoreRefused, SavepointNotFound
@@ -27,11 +27,18 @@ class Failure:
     message: str
     exit_code: int
     details: str | None = None
+    cause: BaseException | None = None
+
+    def with_traceback(self) -> Failure:
+        """With the whole traceback, forkpoint's own frames included, as ``--verbose`` shows it."""
+        if self.cause is None:
+            return self
+        return replace(self, details="".join(traceback.format_exception(self.cause)).rstrip())
 
 
 def describe(error: ForkpointError) -> Failure:
     """An error that forkpoint raised on purpose."""
-    return Failure(type(error).__name__, str(error) or type(error).__name__, exit_code_of(error))
+    return Failure(type(error).__name__, str(error) or type(error).__name__, exit_code_of(error), cause=error)
 
 
 def exit_code_of(error: BaseException) -> int:

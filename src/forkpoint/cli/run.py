@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -111,7 +112,7 @@ def run(
     if isinstance(ending, Failure):
         if reporter is not None:
             reporter.failed(ending)
-        settings.output.failure(ending)
+        settings.output.failure(ending.with_traceback() if settings.verbose else ending)
         ending = ending.exit_code
     click.get_current_context().exit(ending)
 
@@ -166,22 +167,20 @@ def _program_failure(app: str, error: BaseException, driving: Driving) -> Failur
     if isinstance(error, ForkpointError):
         failure = failures.describe(error)
         place = failures.user_place(error, program)
-        return (
-            failure if place is None else Failure(failure.code, f"{failure.message}\n  at {place}", failure.exit_code)
-        )
+        return failure if place is None else replace(failure, message=f"{failure.message}\n  at {place}")
     shown = f"{app} raised {type(error).__name__}: {failures.first_line(str(error))}".rstrip(": ")
-    return Failure("ProgramError", shown, failures.FAILED, failures.user_traceback(error, program))
+    return Failure("ProgramError", shown, failures.FAILED, failures.user_traceback(error, program), error)
 
 
 def _job_failure(error: BaseException) -> Failure:
     if not isinstance(error, ForkpointError):
-        details = failures.user_traceback(error, "")
-        return Failure("JobFailed", f"the job failed: {type(error).__name__}: {error}", failures.JOB_FAILED, details)
+        shown = f"the job failed: {type(error).__name__}: {error}"
+        return Failure("JobFailed", shown, failures.JOB_FAILED, cause=error).with_traceback()
     described = failures.describe(error)
     if isinstance(error, SavepointCorrupt):
-        return Failure(described.code, described.message, failures.REFUSED)
+        return replace(described, exit_code=failures.REFUSED)
     if described.exit_code == failures.FAILED:
-        return Failure(described.code, f"the job failed: {described.message}", failures.JOB_FAILED)
+        return replace(described, message=f"the job failed: {described.message}", exit_code=failures.JOB_FAILED)
     return described
 
 

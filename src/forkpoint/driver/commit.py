@@ -205,14 +205,19 @@ def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRe
             subtask=row.subtask, attempt=row.attempt, epoch=row.snapshot.epoch, kg_start=start, kg_stop=stop,
             path=row.snapshot.path, entries=row.snapshot.entries, bytes=row.snapshot.size, checksum=row.snapshot.checksum,
         )  # fmt: skip
-        refs = [part for ref in refs for part in _outside(ref, start, stop)]
+        refs = [part for ref in refs if not _is_empty_of(ref, row.subtask) for part in _outside(ref, start, stop)]
         refs.append(new)
     return refs
 
 
+def _is_empty_of(ref: SnapshotRef, subtask: int) -> bool:
+    """A snapshot of operator state alone, of a subtask without key groups."""
+    return ref.subtask == subtask and ref.kg_start == ref.kg_stop
+
+
 def _outside(ref: SnapshotRef, start: int, stop: int) -> list[SnapshotRef]:
     if ref.kg_stop <= start or stop <= ref.kg_start:
-        return [ref] if ref.kg_start < ref.kg_stop else []
+        return [ref]
     parts = [(ref.kg_start, min(ref.kg_stop, start)), (max(ref.kg_start, stop), ref.kg_stop)]
     return [ref.model_copy(update={"kg_start": a, "kg_stop": b}) for a, b in parts if a < b]
 

@@ -11,6 +11,7 @@ from forkpoint.driver.declared import program_operators, program_states
 from forkpoint.driver.savepoints import new_savepoint_id
 from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
 from forkpoint.savepoint.catalog import find_savepoint
+from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.mapping import RestorePlan, Saved, plan_restore
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
@@ -131,7 +132,7 @@ class Restorer:
             states=tuple(mapping.target for mapping in plan.states),
             snapshots=tuple(snapshots),
             epoch=epoch,
-            on_started=(lambda: opened.storage.delete_prefix(opened.directory)) if self.options.claim else None,
+            on_started=(lambda: _dispose(opened)) if self.options.claim else None,
         )
 
     def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
@@ -142,6 +143,11 @@ class Restorer:
             allow_non_restored=self.options.allow_non_restored,
             renames=self.options.renames,
         )
+
+
+def _dispose(opened: OpenedSavepoint) -> None:
+    """The run has claimed the savepoint and now has its state."""
+    dispose_savepoint(opened, runs=[], savepoints=[], force=True)
 
 
 def _changed(plan: RestorePlan) -> bool:

@@ -91,10 +91,12 @@ class DefaultValueHandle(ValueHandle):
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation, default: Any) -> None:
         super().__init__(backend, name, type)
-        self._default = type.encode(default)
+        self._default = None if default is None else type.encode(default)
 
     def value(self) -> Any:
-        return self._decode(self._default) if self._current is None else self._current
+        if self._current is None and self._default is not None:
+            return self._decode(self._default)  # a new one each time: nobody can change the default
+        return self._current
 
 
 class ReducingHandle(_Cell, ReducingState[Any]):

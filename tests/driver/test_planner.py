@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+from jobs import clicks, job
+
+from forkpoint.connectors import CollectionSource, SplitRange
+from forkpoint.driver.planner import SourcePlanner, spread
+
+ranges = st.builds(
+    lambda piece, rows: (1, SplitRange("s", piece, 0, 1, rows, None)),
+    st.integers(0, 99),
+    st.one_of(st.none(), st.integers(0, 10**6)),
+)
+
+
+@given(st.lists(ranges, max_size=30), st.integers(1, 9))
+def test_spread_keeps_all_and_their_order(assignments: list[tuple[int, SplitRange]], tasks: int) -> None:
+    cut = spread(assignments, tasks)
+    assert [one for task in cut for one in task] == assignments
+    assert all(cut)
+    assert len(cut) <= min(tasks, len(assignments))
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.integers(1, 9))
+def test_no_task_gets_much_more_than_its_share(rows: list[int], tasks: int) -> None:
+    assignments = [(1, SplitRange("s", i, 0, 1, n, None)) for i, n in enumerate(rows)]
+    loads = [sum(r.rows or 0 for _, r in task) for task in spread(assignments, tasks)]
+    assert max(loads) <= sum(rows) / min(tasks, len(rows)) + 2 * max(rows)
+
+
+def test_ranges_of_one_size_are_cut_evenly() -> None:
+    assignments = [(1, SplitRange("s", i, 0, 1, 10, None)) for i in range(12)]
+    assert [len(task) for task in spread(assignments, 4)] == [3, 3, 3, 3]
+    assert [len(task) for task in spread(assignments, 5)] == [2, 3, 2, 3, 2]
+    assert spread([], 4) == []
+
+
+def test_positions_advance_with_planning_and_resume_where_a_manifest_left_them(tmp_path: object) -> None:
+    from pathlib import Path
+
+    graph = job(Path(str(tmp_path)), clicks(12)).graph
+    planner = SourcePlanner(graph, {}, 2, 5)
+    seen, positions = [], []
+    while tasks := planner.plan():
+        seen += [r for task in tasks for _, r in pickle.loads(task)]
+        positions.append(planner.positions())
+    assert planner.finished() == {"clicks"}
+    planner.close()
+    resumed = SourcePlanner(graph, positions[0], 2, 5)
+    again = [r for task in resumed.plan() for _, r in pickle.loads(task)]
+    first = [r for r in seen if (r.start, r.end) == (again[0].start, again[0].end)]
+    assert first
+    assert not resumed.finished()
+    assert isinstance(graph.sources[0].spec.source, CollectionSource)  # type: ignore[union-attr]
