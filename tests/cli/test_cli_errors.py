@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from cli_process import Cli
 from click.testing import CliRunner
 
 from forkpoint.cli import main
@@ -22,8 +23,6 @@ inner("boom")
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A directory whose state root holds one savepoint of the ended job ``digits``; the savepoint's path."""
-    from conftest import Cli
-
     cli = Cli(tmp_path_factory.mktemp("saved"))
     cli.json("run", "-d", "digits.py")
     return cli.directory, cli.json("stop", "digits")["savepoint"]

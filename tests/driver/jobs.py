@@ -56,7 +56,7 @@ def job(
     steps: Any = None, source: Any = None, key: Callable[[Any], Any] = lambda click: click.user, key_type: Any = None,
     allow_non_restored: bool = False, uid: str = "sums",
 ) -> Job:  # fmt: skip
-    """A job that has been compiled; ``run()`` runs it."""
+    """A job that has been compiled; ``finish`` runs it."""
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(parallelism).set_max_epoch_rows(rows)
     env.options = change(replace(env.options, checkpoint=CheckpointConfig(num_retained=retained)))
@@ -73,7 +73,12 @@ def job(
 
 
 def run(root: Path, elements: list[Click] | None = None, **options: Any) -> Result:
-    return job(root, elements, **options).run()
+    return finish(job(root, elements, **options))
+
+
+def finish(prepared: Job) -> Result:
+    """Run a job to its end."""
+    return prepared.begin()()
 
 
 class StopAfter:

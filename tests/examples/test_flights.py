@@ -21,7 +21,8 @@ FILES, BEFORE_FORK, BEFORE_SWITCH = 24, 6, 15  # of 100; each has a row in 100 o
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from forkpoint.spark.session import get_session
 
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
+    settings = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    spark = get_session(settings)
     yield
     spark.stop()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +29,6 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path: Path) -> Path:
     write_input(tmp_path)
-    yield tmp_path
+    return tmp_path

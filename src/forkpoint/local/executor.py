@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from forkpoint.driver.executor import OnBatch, Streams
@@ -15,6 +16,7 @@ from forkpoint.runtime.task import run_source_task, run_subtask
 from forkpoint.runtime.wire import COMMIT, ChunkRow
 from forkpoint.runtime.worker import drop_worker
 from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.state import destroy_store
 from forkpoint.types import TypeInformation, dumps
 
 
@@ -62,5 +64,7 @@ class LocalExecutor:
     def close(self) -> None:
         if self._spec is not None:
             drop_worker(self._spec.run)
+            for store in Path(self._spec.local_dir).glob("*"):
+                destroy_store(store)
             shutil.rmtree(self._spec.local_dir, ignore_errors=True)
             self._spec = None

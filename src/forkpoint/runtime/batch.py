@@ -223,7 +223,7 @@ def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
         type=batches[0].type,
         timestamps=np.concatenate([_timestamps(b) for b in batches]) if timed else None,
         time_column=batches[0].time_column if derived else None,
-        keys=[k for b in batches for k in (b.keys or ())] if batches[0].keys is not None else None,
+        keys=[k for b in batches for k in b.keys or ()] if all(b.keys is not None for b in batches) else None,
         ordered=False,
     )
 

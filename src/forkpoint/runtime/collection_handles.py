@@ -89,7 +89,7 @@ class ListHandle(ListState[Any]):
     def get(self) -> Any:
         elements = self._load()
         if self._expiry is not None and self._expiry.on_read and elements.whole:
-            elements.stamps = [self._expiry.now()] * len(elements.whole)
+            elements.stamps = [self._expiry.stamp()] * len(elements.whole)
             elements.chunks = True
         return list(elements.whole or ())
 
@@ -100,7 +100,7 @@ class ListHandle(ListState[Any]):
         elements = self._elements()
         elements.added.append(value)
         if self._expiry is not None:
-            elements.stamps.append(self._expiry.now())
+            elements.stamps.append(self._expiry.stamp())
         if elements.whole is not None:
             elements.whole.append(value)
 
@@ -112,7 +112,7 @@ class ListHandle(ListState[Any]):
         elements = self._elements()
         elements.whole = list(values)
         elements.added = []
-        elements.stamps = [] if self._expiry is None else [self._expiry.now()] * len(elements.whole)
+        elements.stamps = [] if self._expiry is None else [self._expiry.stamp()] * len(elements.whole)
         elements.chunks = True
 
     def clear(self) -> None:
@@ -198,7 +198,7 @@ class MapHandle(MapState[Any, Any]):
                 self._current[key] = _GONE
                 return _GONE
         elif self._expiry.on_read:
-            self._stamps[self._index][key] = self._expiry.now()
+            self._stamps[self._index][key] = self._expiry.stamp()
             self._mark(key)
         return value
 
@@ -222,7 +222,7 @@ class MapHandle(MapState[Any, Any]):
     def put(self, key: Any, value: Any) -> None:
         self._current[key] = value
         if self._expiry is not None:
-            self._stamps.setdefault(self._index, {})[key] = self._expiry.now()
+            self._stamps.setdefault(self._index, {})[key] = self._expiry.stamp()
         self._mark(key)
 
     def put_all(self, dict_value: Any) -> None:

@@ -23,7 +23,7 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.epoch import KnownState
-from forkpoint.state import MAX_SID, Store, hash_keys, key_group, prefix_stop, state_key
+from forkpoint.state import MAX_SID, Store, hash_keys, key_group, prefix_stop, state_keys
 from forkpoint.types import TypeInformation
 
 
@@ -114,6 +114,7 @@ class KeyedBackend:
         self.current_key: Any = None
         self.processing_time_ms = 0
         self.watermark: Callable[[], int] = lambda: 0
+        self.element_time: Callable[[int], int] = lambda default: default
 
     # -- declaring states
 
@@ -163,7 +164,8 @@ class KeyedBackend:
             handle.begin()
 
     def prefixes(self, sid: int) -> list[bytes]:
-        return [state_key(kg, sid, key) for kg, key in zip(self.key_groups, self.key_bytes, strict=True)]
+        """The store keys of one state, without namespaces, for all keys of the epoch."""
+        return state_keys(self.key_groups, sid, self.key_bytes)
 
     def enter(self, index: int) -> None:
         self.current = index

@@ -132,6 +132,7 @@ class StageTask:
     ) -> None:
         if not batch.size:
             return
+        batch.keys = None  # an operator that hands its input on, as a filter does, hands on the keys it came by
         for consumer, edge in self.spec.graph.consumers.get(operator.id, ()):
             if edge.tag != tag:
                 continue

@@ -184,10 +184,12 @@ class Bases:
             elif ref is not None:
                 ranges.append((ref, group, group + 1))
         mine = [ref for ref in manifest.snapshots if ref.subtask == share.subtask]
-        operator_epoch = max((ref.epoch for ref in mine), default=NOTHING)
+        epochs = tuple(NOTHING if ref is None else ref.epoch for ref in newest)
+        # Without a snapshot of its own a subtask is new since the last rescaling, and had no operator state before it.
+        operator_epoch = max((ref.epoch for ref in mine), default=min(epochs, default=NOTHING))
         return Bases(
             share,
-            tuple(NOTHING if ref is None else ref.epoch for ref in newest),
+            epochs,
             tuple(ranges),
             operator_epoch,
             tuple(ref for ref in mine if ref.epoch == operator_epoch),

@@ -49,6 +49,8 @@ class TimerQueue:
 
     def enter(self, index: int) -> None:
         self._index = index
+        if not (self._due or self._live or self.heap):
+            return  # most keys of most epochs have no timer that could fire
         self.heap = self._due.pop(self._backend.key_bytes[index], [])
         heapq.heapify(self.heap)
         self._live = set(self.heap)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from forkpoint.functions import StateTtlConfig
 from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.time import MIN_MS
 
 _STAMP = struct.Struct(">q")
 STAMP_BYTES = _STAMP.size
@@ -35,6 +36,11 @@ class Expiry:
 
     def _event_time(self) -> int:
         return self._backend.watermark()
+
+    def stamp(self) -> int:
+        """What an entry that is written now gets: the time, and before the first watermark the element's own."""
+        now = self.now()
+        return now if now > MIN_MS else self._backend.element_time(now)
 
     def expired(self, stamp_ms: int) -> bool:
         return stamp_ms + self._ttl_ms <= self.now()

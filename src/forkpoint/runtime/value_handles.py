@@ -21,13 +21,14 @@ from forkpoint.types import TypeInformation
 class _Cell:
     """The current key's value; ``None`` is empty. The attributes are plain because this is the hot path."""
 
-    __slots__ = ("_backend", "_changed", "_current", "_decode", "_dirty", "_encode", "_values", "sid")
+    __slots__ = ("_backend", "_changed", "_current", "_decode", "_dirty", "_encode", "_prefixes", "_values", "sid")
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
         self._backend = backend
         self.sid = backend.sid(name)
         self._encode: Callable[[Any], bytes] = type.encode
         self._decode: Callable[[bytes], Any] = type.decode
+        self._prefixes: list[bytes] = []
         self._values: list[Any] = []
         self._dirty: dict[int, None] = {}
         self._current: Any = None
@@ -35,7 +36,8 @@ class _Cell:
 
     def begin(self) -> None:
         decode = self._decode
-        raw = self._backend.store.get_many(self._backend.prefixes(self.sid))
+        self._prefixes = self._backend.prefixes(self.sid)
+        raw = self._backend.store.get_many(self._prefixes)
         self._values = [None if r is None else decode(r) for r in raw]
         self._dirty = {}
 
@@ -51,14 +53,9 @@ class _Cell:
     def collect(self, log: ChangeLog) -> None:
         encode, values = self._encode, self._values
         dirty = list(self._dirty)
-        if len(dirty) == len(values):
-            log.keys.extend(self._backend.prefixes(self.sid))
-            dirty = list(range(len(values)))
-        else:
-            prefixes = self._backend.prefixes(self.sid)
-            log.keys.extend([prefixes[i] for i in dirty])
+        log.keys.extend(map(self._prefixes.__getitem__, dirty))
         log.values.extend([None if (v := values[i]) is None else encode(v) for i in dirty])
-        self._values, self._dirty = [], {}
+        self._values, self._dirty, self._prefixes = [], {}, []
 
     def clear(self) -> None:
         self._current = None
@@ -178,7 +175,7 @@ class _Stamped:
             self._changed = True
 
     def _touch(self: Any) -> None:
-        self._stamp = self._expiry.now()
+        self._stamp = self._expiry.stamp()
         self._changed = True
 
     def _read(self: Any) -> None:

@@ -61,6 +61,8 @@ class Worker:
         """The operator's instance for this subtask. One whose last epoch was not accepted has state in its attributes
         that never was, so it is made anew where the attributes are managed."""
         kept = self.instances.get((operator.id, subtask))
+        if kept is not None and (kept.epoch, kept.attempt) == (context.epoch, attempt):
+            return kept.instance  # stage 0 asks for each batch
         accepted = kept is not None and kept.epoch == context.committed and (
             context.previous.get(f"{operator.stage}-{subtask}") == kept.attempt
         )  # fmt: skip

@@ -30,6 +30,7 @@ from forkpoint.state.keys import (
     sid_of,
     sid_range,
     state_key,
+    state_keys,
     timer_key,
     timer_range,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "sid_range",
     "slice_changes",
     "state_key",
+    "state_keys",
     "subtask_of",
     "timer_key",
     "timer_range",

@@ -11,6 +11,7 @@ timers that are due come first. A sid is at most 0xFFFFFFFE: so every range belo
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 OPERATOR_KG = 0xFFFF
@@ -50,6 +51,13 @@ class OperatorKey(NamedTuple):
 def state_key(kg: int, sid: int, key: bytes, namespace: bytes = b"") -> bytes:
     """Where the value of a key (and of a namespace: a map's entry, a window) is kept."""
     return _STATE.pack(kg, sid, len(key)) + key + namespace
+
+
+def state_keys(kgs: Sequence[int], sid: int, keys: Sequence[bytes]) -> list[bytes]:
+    """`state_key` of each key with its key group, without namespaces."""
+    groups = set(kgs)
+    heads = {n: {kg: _STATE.pack(kg, sid, n) for kg in groups} for n in set(map(len, keys))}
+    return [heads[len(key)][kg] + key for kg, key in zip(kgs, keys, strict=True)]
 
 
 def decode_state_key(data: bytes) -> StateKey:

@@ -29,6 +29,8 @@ from forkpoint.testing.source import ProcessDied, TestSource
 Named = DataStream | Mapping[str, DataStream] | Sequence[DataStream] | None
 Build = Callable[..., Named]
 
+_OUTPUT = "output:"  # ahead of the names of returned streams in the uids of their sinks
+
 
 @dataclass(frozen=True)
 class LocalRun:
@@ -147,7 +149,7 @@ def _add_sinks(named: Named) -> None:
         case _:
             streams = {str(i): stream for i, stream in enumerate(named)}
     for name, stream in streams.items():
-        stream.sink_to(TestSink()).uid(name)
+        stream.sink_to(TestSink()).uid(_OUTPUT + name)
 
 
 class _Script(Steps):
@@ -197,7 +199,7 @@ class _Runner:
                 restore = RestoreOptions()
                 continue
             return LocalRun(
-                {uid: list(sink.records) for uid, sink in sinks.items()}, result.outcome, self.script.committed, deaths, restarts,
+                {uid.removeprefix(_OUTPUT): list(sink.records) for uid, sink in sinks.items()}, result.outcome, self.script.committed, deaths, restarts,
                 status.watermarks, result.savepoint,
             )  # fmt: skip
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+import forkpoint.errors
 from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
@@ -16,6 +19,8 @@ from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.epoch import KnownState
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.time import Window
+
+_ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
     """The error of a user's function: which operator, key and element, and the user's own traceback."""
     if isinstance(error, ForkpointError):
         return error
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/forkpoint/runtime/" not in f.filename]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ENGINE)]
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     where = f"key {shorten(key)}, " if keyed else ""
     return UserFunctionError(

@@ -97,6 +97,11 @@ class Moment:
         stamp = int(self.timestamps[self.order[self.emission.element]])
         return None if stamp == NO_TIMESTAMP_MS else stamp
 
+    def element_time(self, default: int) -> int:
+        """The timestamp of the element at hand; the default where there is none, or a timer is at hand."""
+        stamp = self.timestamp() if self.fired_at is None else None
+        return default if stamp is None else stamp
+
 
 class ElementContext(KeyedProcessFunction.Context):
     """What ``process_element`` sees. One object for the whole epoch."""
@@ -172,6 +177,7 @@ class KeyedProcess:
         self._element_context.moment = self._moment = moment
         timers.watermark = moment.watermark
         backend.begin(keys, epoch.processing_time_ms, moment.watermark)
+        backend.element_time = moment.element_time
         self._run_keys(batch, groups, window, emission)
         self._run_timers_only(range(len(groups.keys), len(keys)), window, emission)
         self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)

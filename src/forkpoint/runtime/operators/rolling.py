@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,7 +22,7 @@ from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_functions import Reduce
-from forkpoint.types import TypeInformation
+from forkpoint.types import Row, TypeInformation
 
 _UFUNCS: dict[str, np.ufunc] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 _LONG_SEGMENT = 512
@@ -45,7 +46,7 @@ class Rolling(Reduce):
         states = self._state.all_values()
         numbers = column.to_numpy()[groups.order]
         seeds = _seeds(states, self._spec.value_type, self._column, numbers, groups, self._spec.kind)
-        if seeds is None or _may_overflow(numbers, seeds, groups, self._spec.kind):
+        if seeds is None or _may_differ(numbers, seeds, groups, self._spec.kind):
             self._state.begin()
             return super().run(inputs, epoch)
         running = segmented_accumulate(_UFUNCS[self._spec.kind], numbers, groups.starts, seeds)
@@ -83,7 +84,8 @@ def _seeds(
     states: list[Any], type: TypeInformation, column: int, numbers: npt.NDArray[Any], groups: Groups, kind: str
 ) -> npt.NDArray[Any] | None:
     """What each key's accumulation begins with: its state, else the operation's neutral element."""
-    neutral = np.zeros(len(states), numbers.dtype) if kind == "sum" else numbers[groups.starts[:-1]]
+    # -0.0 is what leaves every float as it is, 0.0 included.
+    neutral = np.full(len(states), -0.0).astype(numbers.dtype) if kind == "sum" else numbers[groups.starts[:-1]]
     known = [i for i, s in enumerate(states) if s is not None]
     if known:
         stored = type.to_columns([states[i] for i in known])[column]
@@ -94,8 +96,13 @@ def _seeds(
     return neutral
 
 
-def _may_overflow(numbers: npt.NDArray[Any], seeds: npt.NDArray[Any], groups: Groups, kind: str) -> bool:
-    if kind != "sum" or numbers.dtype != np.int64:
+def _may_differ(
+    numbers: npt.NDArray[Any], seeds: npt.NDArray[Any], groups: Groups, kind: str
+) -> bool:
+    """Whether numpy might give something else than Python does: sums beyond 64 bits, NaN and -0.0 in comparisons."""
+    if numbers.dtype != np.int64:
+        return kind != "sum" and any(bool((np.isnan(x) | ((x == 0) & np.signbit(x))).any()) for x in (numbers, seeds))
+    if kind != "sum":
         return False
     most = int(np.diff(groups.starts).max())
     largest = max(abs(int(numbers.max())), abs(int(numbers.min())))
@@ -133,51 +140,78 @@ def _column_index(spec: RollingSpec) -> int | None:
     names = spec.value_type.column_names
     if isinstance(spec.field, str):
         return names.index(spec.field) if spec.field in names else None
-    return spec.field if 0 <= spec.field < len(names) else None
+    return spec.field % len(names) if -len(names) <= spec.field < len(names) else None
 
 
 def rolling_function(spec: RollingSpec, uid: str) -> Callable[[Any, Any], Any]:
     """The reduction of two elements that the aggregate stands for."""
-    field = spec.field
+    names = tuple(f.name for f in spec.value_type.fields or ())
+    get, put = field_access(spec.field, names)
 
-    def get(value: Any) -> Any:
-        if isinstance(field, str):
-            return value[field] if isinstance(value, dict) else getattr(value, field)
-        if isinstance(value, tuple | list) or hasattr(value, "__getitem__"):
-            return value[field]
-        if field == 0:
-            return value
-        raise GraphError(
-            f"operator {uid!r}: {spec.kind}({field!r}) of {value!r}, which has no fields; use 0 or name a field"
-        )
-
-    def put(value: Any, new: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            name = field if isinstance(field, str) else dataclasses.fields(value)[field].name
-            return dataclasses.replace(value, **{name: new})
-        if isinstance(value, dict):
-            return {**value, field: new}
-        if hasattr(value, "_fields"):
-            index = field if isinstance(field, int) else value._fields.index(field)
-            return value._replace(**{value._fields[index]: new})
-        if isinstance(value, tuple):
-            assert isinstance(field, int)
-            return (*value[:field], new, *value[field + 1 :])
-        if hasattr(value, "__struct_fields__"):
-            import msgspec
-
-            name = field if isinstance(field, str) else value.__struct_fields__[field]
-            return msgspec.structs.replace(value, **{name: new})
-        return new
+    def of(value: Any) -> Any:
+        try:
+            return get(value)
+        except (AttributeError, LookupError, TypeError):
+            raise GraphError(
+                f"operator {uid!r}: {spec.kind}({spec.field!r}) of {value!r}, which has no such field; name one that it "
+                "has, or use 0 for the element itself"
+            ) from None
 
     match spec.kind:
         case "sum":
-            return lambda a, b: put(a, get(a) + get(b))
+            return lambda a, b: put(a, of(a) + of(b))
         case "min":
-            return lambda a, b: put(a, min(get(a), get(b)))
+            return lambda a, b: put(a, min(of(a), of(b)))
         case "max":
-            return lambda a, b: put(a, max(get(a), get(b)))
+            return lambda a, b: put(a, max(of(a), of(b)))
         case "min_by":
-            return lambda a, b: b if get(b) < get(a) else a
+            return lambda a, b: b if of(b) < of(a) else a
         case "max_by":
-            return lambda a, b: b if get(b) > get(a) else a
+            return lambda a, b: b if of(b) > of(a) else a
+
+
+def field_access(
+    field: int | str, names: tuple[str, ...]
+) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
+    """How to read a field of an element, and how to get the element with another value there.
+
+    ``names``: those of the type's fields; of elements without a type, each tells its own. An element without fields is
+    itself the field 0.
+    """
+
+    def fields_of(value: Any) -> tuple[str, ...]:
+        if names:
+            return names
+        if dataclasses.is_dataclass(value):
+            return tuple(f.name for f in dataclasses.fields(value))
+        return tuple(getattr(value, "__struct_fields__", getattr(value, "_fields", ())))
+
+    def get(value: Any) -> Any:
+        if isinstance(value, dict) or (isinstance(field, int) and hasattr(value, "__getitem__")):
+            return value[field]
+        if isinstance(field, str):
+            return getattr(value, field)
+        known = fields_of(value)
+        return getattr(value, known[field]) if known or field else value
+
+    def put(value: Any, new: Any) -> Any:
+        if isinstance(value, dict):
+            return {**value, field: new}
+        known = fields_of(value)
+        if isinstance(value, tuple) and not hasattr(value, "_replace"):
+            index = known.index(field) if isinstance(field, str) else field % len(value)
+            return (*value[:index], new, *value[index + 1 :])
+        if isinstance(value, Row):
+            changed = Row.of(value.field_names, list(value))
+            changed[field] = new
+            return changed
+        if not known:
+            return new
+        name = field if isinstance(field, str) else known[field]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(value, **{name: new})
+        if hasattr(value, "__struct_fields__"):
+            return msgspec.structs.replace(value, **{name: new})
+        return value._replace(**{name: new})
+
+    return get, put

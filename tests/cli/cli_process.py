@@ -1,0 +1,103 @@
+"""Programs to run, and the command line as a process of its own, on the local engine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+DIGITS = """
+import sys
+from typing import NamedTuple
+
+import forkpoint as fp
+import beside
+
+
+class Counted(NamedTuple):
+    digit: int
+    count: int
+
+
+def count(number, state):
+    state = beside.next_count(state)
+    return Counted(number % 10, state), state
+
+
+def build(env, stop=None):
+    numbers = env.from_source(
+        fp.CounterSource(stop, per_epoch=100), fp.WatermarkStrategy.no_watermarks(), "numbers"
+    ).uid("numbers")
+    numbers.key_by(lambda n: n % 10, int).map_with_state(count, int).uid("counts").sink_to(fp.DiscardSink()).uid("out")
+
+
+if __name__ == "__main__":
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.enable_checkpointing(20)
+    build(env, int(sys.argv[1]) if len(sys.argv) > 1 else None)
+    env.execute("digits")
+"""
+
+BESIDE = """
+def next_count(state):
+    return (state or 0) + 1
+"""
+
+
+class Cli:
+    """``forkpoint`` in a directory of its own, with the state root ``.forkpoint`` in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("FORKPOINT_")} | {
+            "FORKPOINT_ENGINE": "local", "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+        self.pids: list[int] = []
+        self.write("digits.py", DIGITS)
+        self.write("beside.py", BESIDE)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "forkpoint.cli", *args]
+        return subprocess.Popen(
+            command, cwd=self.directory, env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def __call__(self, *args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        process = self.start(*args)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == code, f"{args} ended with {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+    def json(self, *args: str) -> dict:
+        found = json.loads(self(*args, "--output", "json").stdout)
+        if "pid" in found:
+            self.pids.append(found["pid"])
+        return found
+
+    def jobs(self, *args: str) -> list[dict]:
+        return self.json("list", *args)["jobs"]
+
+    def wait_epoch(self, epoch: int, job: str = "digits") -> dict:
+        """Wait until the job has committed this epoch."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            for each in self.jobs():
+                if each["job"] == job and each["epoch"] >= epoch:
+                    return each
+        raise AssertionError(f"{job} did not come to epoch {epoch}: {self('list').stdout}")
+
+    def kill_all(self) -> None:
+        """End the drivers that were started here and still run."""
+        for pid in self.pids:
+            with suppress(ProcessLookupError, FileNotFoundError):
+                # The number may be another process's by now.
+                if str(self.directory) in Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)

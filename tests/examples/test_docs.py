@@ -1,0 +1,119 @@
+"""Every runnable Python example of the documentation runs, and prints what is said there; links lead somewhere.
+
+A block whose fence says ``python run`` is a program of its own, run in an empty directory on the local engine; a ``text``
+block right behind it is its output. Jobs without an end are cancelled after a few epochs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
+
+from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.job_driver import JobDriver
+
+EPOCHS = 12
+RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info == "python run"]
+
+
+@pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.name)
+def test_example(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORKPOINT_STATE_ROOT", raising=False)
+    module = ModuleType(f"example_{re.sub(r'[^a-z0-9]', '_', block.name)}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    end = EndOfPatience()
+    with launching(Launch(options={"engine": "local"}, on_driver=end.on_driver, steps=end)):
+        exec(compile(block.text, block.name, "exec", dont_inherit=True), module.__dict__)
+    if block.output is not None:
+        assert capsys.readouterr().out == block.output
+
+
+def test_there_are_examples() -> None:
+    assert {"README.md", "concepts.md", "state.md", "sources-sinks.md", "testing.md"} <= {b.file.name for b in RUNNABLE}
+
+
+class EndOfPatience:
+    """Cancels a job that goes on and on."""
+
+    def on_driver(self, driver: JobDriver) -> Callable[[Any], None]:
+        self.driver, self.epochs = driver, 0
+        return lambda _: None
+
+    def on_step(self, step: str, epoch: int) -> None:
+        self.epochs += step == "published"
+        if self.epochs == EPOCHS:
+            self.driver.cancel()
+
+
+def test_links_lead_somewhere() -> None:
+    for file in [*DOCUMENTS, *ROOT.glob("examples/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text(encoding="utf-8")):
+            assert (file.parent / target).exists(), f"{file.name} links to {target}"
+
+
+def test_the_readme_s_six_commands(tmp_path: Path) -> None:
+    """Save, change, go on: as written there, with the change that is shown there."""
+    every = blocks(ROOT / "README.md")
+    program = next(block.text for block in every if block.info == "python run")
+    change = next(block.text for block in every if block.info == "diff")
+    commands = [line[2:] for block in every if block.info == "console" for line in block.text.splitlines()]
+    assert len(commands) == 6
+    app = tmp_path / "app.py"
+    app.write_text(program)
+    try:
+        for number, line in enumerate(commands):
+            if number == 4:
+                app.write_text(apply_diff(program, change))
+            said = forkpoint(line, tmp_path)
+            if number in (0, 4):
+                log = tmp_path / re.findall(r"log: (.*)", said)[0]
+                totals = printed(log)
+                if number == 0:
+                    before = totals
+        assert totals["A"] > before["A"]
+        assert totals["A"] % 3 == 0  # sums of 0, 3, 6 …; the state of version 1 is in them
+        assert min(totals.values()) > sum(range(0, 40, 3))
+        assert said.count("◆") == 2
+    finally:
+        subprocess.run([*CLI, "cancel", "spending"], cwd=tmp_path, env=environment(), capture_output=True, check=False)
+
+
+CLI = [sys.executable, "-m", "forkpoint.cli"]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORKPOINT_")}
+    return {**kept, "FORKPOINT_ENGINE": "local", "COLUMNS": "200"}
+
+
+def forkpoint(line: str, directory: Path) -> str:
+    name, *arguments = line.split()
+    assert name == "forkpoint"
+    done = subprocess.run(
+        [*CLI, *arguments], cwd=directory, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def printed(log: Path) -> dict[str, int]:
+    """The first totals that a run prints."""
+    for _ in range(200):
+        found = re.findall(r"Spent\(customer='(\w)', total=(\d+)\)", log.read_text())
+        if len({customer for customer, _ in found}) == 3:
+            return {customer: int(total) for customer, total in reversed(found)}
+        time.sleep(0.05)
+    raise AssertionError(f"too little in {log}:\n{log.read_text()}")
