@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.errors import GraphError
+from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.operators.base import shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 
 Ints = npt.NDArray[np.int64]
@@ -52,14 +53,35 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
     return list(map(key.selector, batch.values))
 
 
-def key_groups(batch: Batch, key: KeyBy, max_parallelism: int) -> npt.NDArray[Any]:
-    """The key group of each element. Keys that had to be computed stay with the batch."""
+def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.NDArray[Any]:
+    """The key group of each element for operator ``uid``. Keys that had to be computed stay with the batch."""
     assert key.key_type is not None
     column = key_column(batch, key)
     if column is not None:
         return np.asarray(key_group(hash_column(column, key.key_type), max_parallelism))
-    batch.keys = python_keys(batch, key)
-    return np.asarray(key_group(hash_keys(batch.keys, key.key_type), max_parallelism))
+    try:
+        batch.keys = python_keys(batch, key)
+        return np.asarray(key_group(hash_keys(batch.keys, key.key_type), max_parallelism))
+    except Exception as error:
+        raise _key_error(batch, key, uid, error) from error
+
+
+def _key_error(batch: Batch, key: KeyBy, uid: str, error: Exception) -> ForkpointError:
+    """Which element has no key, and why."""
+    assert key.key_type is not None
+    for value in batch.values:
+        try:
+            found = key.selector(value)
+        except Exception as raised:
+            return user_error(uid, raised, value)
+        try:
+            hash_keys([found], key.key_type)
+        except Exception as unfit:
+            return TypeNotSupported(
+                f"operator {uid!r}: key_by() gives {shorten(found)} for element {shorten(value)}, which is no key of type "
+                f"{key.key_type}: {unfit}. Filter such elements out first, or give key_by() another key_type"
+            )
+    return user_error(uid, error, batch.values)
 
 
 def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tuple[int, Batch]]:

@@ -73,7 +73,7 @@ class SourceTask:
         for consumer_id, edge in self.spec.graph.consumers.get(operator.id, ()):
             if edge.tag == tag and batch.size:
                 if edge.crosses:
-                    self._send(edge, batch, piece)
+                    self._send(edge, batch, piece, self.spec.graph.by_id[consumer_id].uid)
                 else:
                     self._run(self.spec.graph.by_id[consumer_id], batch, piece)
 
@@ -97,11 +97,11 @@ class SourceTask:
         for tag, side in outputs.sides.items():
             self._emit(operator, side, piece, tag)
 
-    def _send(self, edge: InEdge, batch: Batch, piece: Piece) -> None:
+    def _send(self, edge: InEdge, batch: Batch, piece: Piece, consumer: str) -> None:
         parallelism = self.spec.parallelism
         match edge.partitioning:
             case KeyBy() as key:
-                groups = key_groups(batch, key, self.spec.max_parallelism)
+                groups = key_groups(batch, key, self.spec.max_parallelism, consumer)
                 parts = route(batch, subtasks(groups, parallelism, self.spec.max_parallelism), parallelism)
             case Rebalance(by="element"):
                 parts = route(batch, batch.sequence % parallelism, parallelism)

@@ -137,15 +137,15 @@ class StageTask:
             if edge.tag != tag:
                 continue
             if edge.crosses:
-                self._send(edge, batch)
+                self._send(edge, batch, self.spec.graph.by_id[consumer].uid)
             else:
                 waiting[consumer].setdefault(edge.ordinal, []).append(batch)
 
-    def _send(self, edge: InEdge, batch: Batch) -> None:
+    def _send(self, edge: InEdge, batch: Batch, consumer: str) -> None:
         parallelism = self.spec.parallelism
         match edge.partitioning:
             case KeyBy() as key:
-                groups = key_groups(batch, key, self.spec.max_parallelism)
+                groups = key_groups(batch, key, self.spec.max_parallelism, consumer)
                 targets = subtasks(groups, parallelism, self.spec.max_parallelism)
             case Rebalance(by="element"):
                 targets = batch.sequence % parallelism

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -14,6 +16,7 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.keyed_state import ChangeLog, Handle, KeyedBackend
+from forkpoint.runtime.operators.base import shorten
 from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, unpack_stamp
 from forkpoint.types import TypeInformation
 
@@ -21,10 +24,14 @@ from forkpoint.types import TypeInformation
 class _Cell:
     """The current key's value; ``None`` is empty. The attributes are plain because this is the hot path."""
 
-    __slots__ = ("_backend", "_changed", "_current", "_decode", "_dirty", "_encode", "_prefixes", "_values", "sid")
+    __slots__ = (
+        "_backend", "_changed", "_current", "_decode", "_dirty", "_encode", "_name", "_prefixes", "_type", "_values", "sid",
+    )  # fmt: skip
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
         self._backend = backend
+        self._name = name
+        self._type = type
         self.sid = backend.sid(name)
         self._encode: Callable[[Any], bytes] = type.encode
         self._decode: Callable[[bytes], Any] = type.decode
@@ -53,9 +60,30 @@ class _Cell:
     def collect(self, log: ChangeLog) -> None:
         encode, values = self._encode, self._values
         dirty = list(self._dirty)
+        try:
+            raw = [None if (v := values[i]) is None else encode(v) for i in dirty]
+            # What can't be read again must not be committed: then it could never be undone.
+            deque(map(self._decode, filter(None, raw)), maxlen=0)
+        except Exception as error:
+            raise self._unfit(dirty) from error
         log.keys.extend(map(self._prefixes.__getitem__, dirty))
-        log.values.extend([None if (v := values[i]) is None else encode(v) for i in dirty])
+        log.values.extend(raw)
         self._values, self._dirty, self._prefixes = [], {}, []
+
+    def _unfit(self, dirty: Iterable[int]) -> TypeNotSupported:
+        """Which of the values is none of the state's type."""
+        for i in dirty:
+            value = self._values[i]
+            try:
+                if value is not None:
+                    self._decode(self._encode(value))
+            except Exception as error:
+                return TypeNotSupported(
+                    f"operator {self._backend.uid!r}, state {self._name!r}: {shorten(value)} of key "
+                    f"{shorten(self._backend.keys[i])} is no value of the state's type {self._type}: {error}. Update the "
+                    "state with values of its type, or declare another type"
+                )
+        raise AssertionError("no value is unfit")
 
     def clear(self) -> None:
         self._current = None
@@ -164,8 +192,14 @@ class _Stamped:
         for i in self._dirty:
             value = self._values[i]
             gone = value is None or self._expiry.expired(self._stamps[i])
+            try:
+                raw = None if gone else self._encode(value)
+                if raw is not None:
+                    self._decode(raw)
+            except Exception as error:
+                raise self._unfit([i]) from error
             log.keys.append(prefixes[i])
-            log.values.append(None if gone else pack_stamp(self._stamps[i]) + self._encode(value))
+            log.values.append(None if raw is None else pack_stamp(self._stamps[i]) + raw)
         self._values, self._stamps, self._dirty = [], [], dict[int, None]()
 
     def _alive(self: Any) -> None:

@@ -4,27 +4,35 @@
     Types.LONG(), ...           by Flink's names
     infer_type(values)          from values
     from_description(json)      from what a savepoint recorded
+    evolve(json, type)          how saved values become values of another type
 
 Nothing here pickles what is kept.
 """
 
 from forkpoint.types.annotations import Instant, type_of
 from forkpoint.types.description import from_description
+from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_bytes
 from forkpoint.types.factory import Types
 from forkpoint.types.infer import infer_type
-from forkpoint.types.information import REQUIRED, Field, TypeInformation
+from forkpoint.types.information import REQUIRED, Field, RenamedFrom, TypeInformation
 from forkpoint.types.row import Row
 from forkpoint.types.shipping import dumps
 
 __all__ = [
     "REQUIRED",
+    "Evolution",
     "Field",
     "Instant",
+    "Misfit",
+    "RenamedFrom",
     "Row",
+    "Step",
     "TypeInformation",
     "Types",
     "dumps",
+    "evolve",
     "from_description",
     "infer_type",
+    "same_bytes",
     "type_of",
 ]

@@ -8,13 +8,14 @@ import threading
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.information import REQUIRED, Field, TypeInformation
+from forkpoint.types.information import REQUIRED, Field, RenamedFrom, TypeInformation
 from forkpoint.types.records import RecordType
 from forkpoint.types.wire import type_name
 
@@ -111,8 +112,10 @@ class _Annotations:
     type_of: TypeOf
 
     def __call__(self, name: str, default: Any = REQUIRED, factory: Callable[[], Any] | None = None) -> Field:
+        hint = self.hints.get(name, Any)
+        renamed = [extra.names for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, RenamedFrom)]
         try:
-            return Field(name, self.type_of(self.hints.get(name, Any)), default, factory)
+            return Field(name, self.type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)))
         except TypeNotSupported as error:
             raise TypeNotSupported(f"{self.cls.__name__}.{name}: {error}") from error
 

@@ -30,12 +30,29 @@ REQUIRED: Any = _Required()
 """Stands where a `Field` has no default."""
 
 
+class RenamedFrom:
+    """Says in a field's annotation how the field was called before, so that saved values are found again.
+
+    ``total: Annotated[int, RenamedFrom("sum")]`` in a NamedTuple, dataclass or msgspec.Struct. Several former names: the
+    latest first. It may be taken out once no savepoint that matters has the old name.
+    """
+
+    def __init__(self, *names: str) -> None:
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise TypeNotSupported(f"RenamedFrom{names!r}: give the field's former names as strings")
+        self.names = names
+
+    def __repr__(self) -> str:
+        return f"RenamedFrom({', '.join(map(repr, self.names))})"
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of a record: its name, its type, and what stands in for it where it is missing.
 
     `default` is a value, `factory` makes one anew each time; `factory_name` alone is set for a class-less type whose
-    description says that there was a factory, which only the class itself can run.
+    description says that there was a factory, which only the class itself can run. `renamed_from` are names that the
+    field had in earlier versions of the record; they are no part of the type's identity.
     """
 
     name: str
@@ -43,6 +60,7 @@ class Field:
     default: Any = REQUIRED
     factory: Callable[[], Any] | None = None
     factory_name: str | None = None
+    renamed_from: tuple[str, ...] = ()
 
     @property
     def has_default(self) -> bool:
