@@ -179,3 +179,10 @@ def test_every_node_is_drawn_once_and_lanes_lead_to_what_they_grew_from(lineage:
     for node in nodes:
         end = follow(graphs, *places[node.key])
         assert end == (places[node.line] if node.line is not None else (-1, -1))
+
+
+def test_a_fork_keeps_its_place_when_its_savepoint_is_disposed_of() -> None:
+    parent = Parent(kind="savepoint", savepoint_id="gone", job="j", run="r1", epoch=7)
+    lineage = build_lineage([run("r1", 1), run("r2", 5, parent, job="fork")], [])
+    assert lineage.nodes[savepoint_key("gone")].parent == run_key("j", "r1")
+    assert [node.key.id for node in lineage.roots()] == ["r1"]

@@ -143,8 +143,13 @@ def build_lineage(runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Linea
     """Join the records into a tree. Copies of one savepoint count once. What is referred to and not given becomes a
     node without a record. Raises SavepointCorrupt if the records refer to each other in a circle."""
     nodes: dict[NodeKey, Node] = {}
+    disposed: dict[NodeKey, Node] = {}
     for run in runs:
-        key = run_key(run.job, run.run)
+        key, grew_from = run_key(run.job, run.run), parent_key(run.parent)
+        if grew_from is not None and grew_from.kind == "savepoint" and run.parent.job and run.parent.run:
+            # The run still knows who took the savepoint, also when it has been disposed of.
+            taken_by = run_key(run.parent.job, run.parent.run)
+            disposed[grew_from] = Node(grew_from, taken_by, None, run.parent.epoch, None, None)
         nodes[key] = Node(key, parent_key(run.parent), None, run.parent.epoch, run.started_ms, run)
     origins: dict[NodeKey, Parent] = {}
     for savepoint in savepoints:
@@ -153,6 +158,8 @@ def build_lineage(runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Linea
         origins.setdefault(taken_by, savepoint.parent)
     for key, origin in origins.items():  # the savepoint still knows where a run came from whose own record is gone
         nodes.setdefault(key, Node(key, parent_key(origin), None, origin.epoch, None, None))
+    for key, node in disposed.items():
+        nodes.setdefault(key, node)
     for node in list(nodes.values()):
         if node.parent is not None and node.parent not in nodes:
             nodes[node.parent] = Node(node.parent, None, None, None, None, None)

@@ -161,7 +161,8 @@ class OperatorHarness:
         if key is None:
             targets = batch.sequence % parallelism
         else:
-            targets = subtasks(key_groups(batch, key, self._max_parallelism), parallelism, self._max_parallelism)
+            groups = key_groups(batch, key, self._max_parallelism, self._operator.uid)
+            targets = subtasks(groups, parallelism, self._max_parallelism)
         window = Window(self._watermark_ms, self._watermark_ms, self._watermark_ms)
         self._run(dict(route(batch, targets, parallelism)), window)
 
