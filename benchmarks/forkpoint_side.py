@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from scenarios import CORES, FORKPOINT_SCENARIOS, Measurement, Scenario
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.job_driver import JobDriver
 
 
 class Bid(NamedTuple):
@@ -47,17 +49,26 @@ def count_and_sum(bid: Bid, totals: tuple[int, int] | None) -> tuple[tuple[int, 
 
 
 class Clock:
-    """Notes when each epoch was published."""
+    """Notes how long each epoch took, and asks for a savepoint behind the last one."""
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
         self.began: dict[int, float] = {}
         self.seconds: list[float] = []
+        self.driver: JobDriver | None = None
+        self.savepoint: Any = None
+
+    def attach(self, driver: JobDriver) -> Any:
+        self.driver = driver
+        return lambda ended: None
 
     def on_step(self, step: str, epoch: int) -> None:
         if step == "planned":
             self.began[epoch] = time.perf_counter()
         elif step == "published":
             self.seconds.append(time.perf_counter() - self.began[epoch])
+            if len(self.seconds) == self.epochs and self.driver is not None:
+                self.savepoint = self.driver.savepoint()
 
 
 def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path, *, bounded: bool = True) -> None:
@@ -83,9 +94,11 @@ def run(scenario: Scenario, engine: str) -> Measurement:
         env = fp.StreamExecutionEnvironment.get_execution_environment()
         env.set_state_root(f"{temporary}/state").set_parallelism(CORES).set_max_epoch_rows(scenario.rows_per_epoch)
         build(env, scenario.kind, directory)
-        clock = Clock()
-        with launching(Launch(options={"engine": engine}, steps=clock)):
+        clock = Clock(scenario.epochs)
+        with launching(Launch(options={"engine": engine}, steps=clock, on_driver=clock.attach)):
             env.execute("bench")
+        savepoint = Path(urlsplit(clock.savepoint.done.result()).path)
+        check_totals(totals_of(savepoint, scenario.kind), directory)
         epochs = [(scenario.rows_per_epoch, seconds) for seconds in clock.seconds]
         return Measurement.of_epochs(epochs[: scenario.epochs], scenario.warm_up)
 
@@ -93,8 +106,9 @@ def run(scenario: Scenario, engine: str) -> Measurement:
 def totals_of(savepoint: Path, kind: str) -> pa.Table:
     """(key, count, sum) out of a savepoint's Parquet files."""
     state = pq.read_table(savepoint / "operators" / "totals" / ("totals" if kind == "process" else "state"))
-    value = state["value"].combine_chunks()
-    return pa.table({"key": state["key"], "count": value.field(0), "sum": value.field(1)})
+    if kind == "sum":  # its state is an element, with the sum in it
+        return state.select(["key", "amount"]).rename_columns(["key", "sum"])
+    return state.select(["key", "f0", "f1"]).rename_columns(["key", "count", "sum"])
 
 
 def main() -> None:

@@ -74,10 +74,10 @@ class Measurement:
         return cls(**json.loads(text))
 
 
-# A state call from Python costs Spark 100 µs and more, so those epochs have 500k rows: larger take minutes.
+# A state call from Python costs Spark 100 µs and more, so these epochs are few and small: larger ones take minutes.
 SPARK_SCENARIOS = {
-    "transform_with_state_500k": Scenario("transform_with_state", 500_000, epochs=3),
-    "apply_in_pandas_500k": Scenario("apply_in_pandas", 500_000, epochs=3),
+    "transform_with_state_500k": Scenario("transform_with_state", 500_000, epochs=2),
+    "apply_in_pandas_100k": Scenario("apply_in_pandas", 100_000, epochs=2),
     "jvm_aggregate_500k": Scenario("jvm_aggregate", 500_000, epochs=9),
     "jvm_aggregate_2500k": Scenario("jvm_aggregate", 2_500_000, epochs=6),
     "jvm_aggregate_1k": Scenario("jvm_aggregate", 1_000, epochs=60, warm_up=20),
@@ -102,8 +102,8 @@ COMPARISONS = (
         "rows/s", "process_500k", "transform_with_state_500k",
     ),
     Comparison(
-        "KeyedProcessFunction, 500k-row epochs, vs applyInPandasWithState",
-        "rows/s", "process_500k", "apply_in_pandas_500k",
+        "KeyedProcessFunction, 500k-row epochs, vs applyInPandasWithState (100k-row epochs)",
+        "rows/s", "process_500k", "apply_in_pandas_100k",
     ),
     Comparison(
         "KeyedProcessFunction, 2.5M-row epochs, vs transformWithState",

@@ -280,7 +280,8 @@ def main() -> int:
         return 1
     finally:
         cancel_jobs()
-    console.print(f"\n[bold green]Every row is there, once.[/] {time.monotonic() - began:.0f} s; all of it is in {HOME}")
+    took = time.monotonic() - began
+    console.print(f"\n[bold green]Every row is there, once.[/] {took:.0f} s; all of it is in {HOME}")
     return 0
 
 

@@ -115,7 +115,8 @@ def count_alarms(alarm: Alarm, count: AirportAlarms | None) -> tuple[AirportAlar
 def build(env: fp.StreamExecutionEnvironment, stream: str, output: str, *, bounded: bool = False) -> None:
     env.enable_checkpointing(timedelta(milliseconds=500))
     strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda flight, _: flight.time)
-    flights = env.from_source(fp.FileSource.parquet(stream, Flight, bounded=bounded), strategy, "flights").uid("flights")
+    source = fp.FileSource.parquet(stream, Flight, bounded=bounded)
+    flights = env.from_source(source, strategy, "flights").uid("flights")
     departures = flights.filter(lambda flight: flight.dep_time is not None)
     (
         departures.key_by(lambda flight: (flight.origin, flight.carrier))

@@ -247,7 +247,7 @@ def test_a_savepoint_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_savepoint_that_was_cut_short(tmp_path: Path, saved: Path) -> None:
-    for file in sorted(saved.rglob("*.parquet")) + [saved / "savepoint.json"]:
+    for file in (*sorted((saved / "operators" / "sums" / "total").iterdir()), saved / "savepoint.json"):
         data = file.read_bytes()
         file.write_bytes(data[:-9])
         refused(tmp_path, saved, SavepointCorrupt, f"{file.relative_to(saved)}: has ")
@@ -275,7 +275,7 @@ def test_a_savepoint_of_another_program(tmp_path: Path, saved: Path) -> None:
 
     refused(tmp_path, saved, RestoreRefused, "sums/total", "LONG", "STRING", fn=Text())
     run(tmp_path / "second", ELEMENTS, savepoint=str(saved), uid="others", allow_non_restored=True)
-    assert state_of(tmp_path / "second", uid="others") == sums(ELEMENTS[5:])  # positions were kept, state was not
+    assert state_of(tmp_path / "second", uid="others") == sums(ELEMENTS[10:])  # positions were kept, state was not
 
 
 def newer(file: Path) -> str:

@@ -23,18 +23,21 @@ class Follower(fp.KeyedProcessFunction):
     history = fp.ValueStateDescriptor("history", int)
 
     def process_element(self, value, ctx):
-        key, kind, ts, stamp, watermark, *_ = value
+        key, kind, ts, *_ = value
         self.history.update(mix(self.history.value() or 0, hash_of(value)))
         ctx.timer_service().register_event_time_timer(ts + 3)
         if ts % 5 == 0:
             ctx.timer_service().register_event_time_timer(ts - 7)
         if ts % 4 == 0:
             ctx.timer_service().delete_event_time_timer(ts + 2)
-        yield ctx.get_current_key(), "element", key, kind, ctx.timestamp(), ctx.timer_service().current_watermark(), self.history.value()
+        yield ctx.get_current_key(), "element", key, kind, *self.seen(ctx)
 
     def on_timer(self, timestamp, ctx):
         self.history.update(mix(self.history.value() or 0, timestamp))
-        yield ctx.get_current_key(), "timer", timestamp, ctx.timestamp(), ctx.timer_service().current_watermark(), self.history.value()
+        yield ctx.get_current_key(), "timer", timestamp, *self.seen(ctx)
+
+    def seen(self, ctx):
+        return ctx.timestamp(), ctx.timer_service().current_watermark(), self.history.value()
 
 
 def hash_of(value):

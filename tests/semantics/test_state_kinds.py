@@ -210,7 +210,10 @@ def check(epochs, ttl, *, event_time):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), operations), min_size=1, max_size=25), st.integers(1, 25), st.sampled_from(["write", "read"]))
+@given(
+    st.lists(st.tuples(st.integers(0, 6), operations), min_size=1, max_size=25),
+    st.integers(1, 25), st.sampled_from(["write", "read"]),
+)  # fmt: skip
 def test_event_time_passes_within_an_epoch(steps, rows, update):
     """The clock of event time is the watermark just before the element; before the first one, the element's own time."""
     ts, elements = 0, []

@@ -7,8 +7,10 @@ from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResu
 from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
 from forkpoint.api.sinks import DataFrameSink
 from forkpoint.api.streams import DataStream, KeyedStream
+from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 
 __all__ = [
+    "AllWindowedStream",
     "CheckpointSettings",
     "CloseableIterator",
     "Configuration",
@@ -21,4 +23,5 @@ __all__ = [
     "JobStatus",
     "KeyedStream",
     "StreamExecutionEnvironment",
+    "WindowedStream",
 ]

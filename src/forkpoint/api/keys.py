@@ -213,7 +213,8 @@ def traced(
 ) -> tuple[tuple[int, ...] | None, bool]:
     """The columns that make up the key, and whether the key is the one column itself rather than a tuple.
 
-    ``others`` are probes for the selector's further arguments. (None, True) where the selector does anything but pick fields, or nothing is known about the elements.
+    ``others`` are probes for the selector's further arguments. (None, True) where the selector does anything but pick
+    fields, or nothing is known about the elements.
     """
     nothing = (None, True)
     if not shape.known or not picks_only(selector):

@@ -11,7 +11,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -48,7 +48,7 @@ class Launch:
 
     options: Mapping[str, Any] = field(default_factory=dict)
     job_name: str | None = None
-    restore: RestoreOptions = RestoreOptions()
+    restore: RestoreOptions = field(default_factory=RestoreOptions)
     on_driver: Callable[[JobDriver], Callable[[Result | BaseException], None]] | None = None
     steps: Steps | None = None
 
@@ -227,7 +227,5 @@ def _collected(job: Job, sink: CollectSink) -> Iterator[Any]:
     finally:
         if not result.done():
             running.cancel()
-            try:
+            with suppress(JobFailed):
                 result.result()
-            except JobFailed:
-                pass

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from forkpoint.errors import GraphError
 from forkpoint.graph.options import check_max_parallelism, check_parallelism
 from forkpoint.graph.transformations import Transformation
+from forkpoint.runtime.operators.keyed_functions import STATE_NAME
 
 Self = TypeVar("Self", bound="NamingMixin")
 
@@ -35,6 +38,34 @@ class NamingMixin:
         if not isinstance(name, str) or not name:
             raise GraphError(f"a name must be a non-empty string, not {name!r}")
         self._source_of(f"name({name!r})").name = name
+        return self
+
+    def migrate_state(
+        self: Self, from_version: int, migration: Callable[[Any], Any], *, state: str = STATE_NAME
+    ) -> Self:
+        """Say how saved state of an earlier version becomes that of the next. Run once, when a savepoint is restored.
+
+        ``migration`` takes all that one key has in the state, and returns what it is to have: the value of value,
+        reducing or aggregating state, a list's elements, a map as a dict; None for nothing. So it may change the kind of
+        state as well. ``state``: the descriptor's name; "state" is that of reduce, sum, min, max and map_with_state.
+
+        State begins as version 1. With migrations from 1 and 2 the program's state is of version 3, and saved state of
+        version 1 goes through both. Keep at least the last one, as it tells the version. GraphError if there are two from
+        one version. What only adds fields with defaults, drops, renames or widens needs no migration.
+        """
+        of = self._source_of(f"migrate_state({from_version})")
+        functions = _with_step(of.migrations.states.get(state, {}), from_version, migration, f"state {state!r}")
+        of.migrations = replace(of.migrations, states={**of.migrations.states, state: functions})
+        return self
+
+    def migrate_key(self: Self, from_version: int, migration: Callable[[Any], Any]) -> Self:
+        """Say how the operator's saved keys of an earlier version become those of the next: ``migration(key)``.
+
+        For a key_by of another type or meaning. All states and timers of the operator go to their new keys, wherever
+        those belong. A restore is refused if two saved keys with state become one. Versions as in ``migrate_state``.
+        """
+        of = self._source_of(f"migrate_key({from_version})")
+        of.migrations = replace(of.migrations, keys=_with_step(of.migrations.keys, from_version, migration, "the key"))
         return self
 
     def set_parallelism(self: Self, parallelism: int) -> Self:
@@ -66,3 +97,15 @@ class NamingMixin:
         """Accepted for PyFlink programs without effect: Spark places the tasks."""
         self._source_of("slot_sharing_group()")
         return self
+
+
+def _with_step(
+    steps: Mapping[int, Callable[[Any], Any]], version: int, migration: Callable[[Any], Any], of: str
+) -> dict[int, Callable[[Any], Any]]:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise GraphError(f"a migration of {of} starts from a version of 1 or more, not {version!r}")
+    if not callable(migration):
+        raise GraphError(f"the migration of {of} from version {version} has to be callable, not {migration!r}")
+    if version in steps:
+        raise GraphError(f"there are two migrations of {of} from version {version}; chain them as {version} and {version + 1}")
+    return {**steps, version: migration}

@@ -11,8 +11,11 @@ from forkpoint.api.naming import NamingMixin
 from forkpoint.api.partitioning import PartitionMixin
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.api.transforming import TransformMixin
+from forkpoint.api.windowed import AllWindowedStream, WindowedStream, windowed_all
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
     FilterFunction,
     FlatMapFunction,
     Function,
@@ -20,6 +23,7 @@ from forkpoint.functions import (
     MapFunction,
     ProcessFunction,
     ReduceFunction,
+    WindowAssigner,
     as_keyed_process,
     declared_states,
 )
@@ -29,6 +33,10 @@ from forkpoint.types import TypeInformation, Types, type_of
 
 class DataStream(TransformMixin, PartitionMixin, SinkMixin, NamingMixin):
     """A stream of elements. Methods add operators to the job and return new streams; nothing runs yet."""
+
+    def window_all(self, window_assigner: WindowAssigner) -> AllWindowedStream:
+        """Cut the stream into windows without regard to keys. All elements go through one subtask."""
+        return windowed_all(self, window_assigner)
 
 
 class KeyedStream(DataStream):
@@ -127,6 +135,19 @@ class KeyedStream(DataStream):
         """As ``map_with_state`` with many outputs: ``func(element, state) -> (iterable or None, new state)``."""
         return self._stateful("flat_map_with_state", func, state_type, output_type, flat=True)
 
+    def window(self, window_assigner: WindowAssigner) -> WindowedStream:
+        """Cut each key's elements into windows: by time, sessions, or a WindowAssigner of your own."""
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of ``size`` elements of a key, each beginning ``slide`` elements behind the last; 0: ``size``.
+
+        Full windows come out. ConfigError for sizes below 1.
+        """
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner.of(size))
+        return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
+
     @property
     def _state_type(self) -> TypeInformation:
         return self._type or Types.ANY()
@@ -139,13 +160,16 @@ class KeyedStream(DataStream):
         return self._operator(KeyedProcessSpec(as_keyed_process(func)), operator_name(operator, func), output_type)
 
     def _rolling(self, kind: Literal["sum", "min", "max", "min_by", "max_by"], position: int | str) -> DataStream:
+        self._check_field(kind, position)
+        return self._operator(RollingSpec(kind, position, self._state_type), f"{kind}({position})", self._type)
+
+    def _check_field(self, kind: str, position: int | str) -> None:
         fields = self._type.fields if self._type is not None else None
         if fields is not None:
             names = [f.name for f in fields]
             known = position in names if isinstance(position, str) else -len(names) <= position < len(names)
             if not known:
                 raise GraphError(f"{kind}({position!r}): the elements have no such field; they have {', '.join(names)}")
-        return self._operator(RollingSpec(kind, position, self._state_type), f"{kind}({position})", self._type)
 
     def _stateful(self, operator: str, func: Any, state_type: Any, output_type: Any, *, flat: bool) -> DataStream:
         if not callable(func):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.api.keys import timestamp_column
 from forkpoint.api.base import StreamBase, check_function, operator_name
+from forkpoint.api.keys import timestamp_column
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -103,4 +103,5 @@ class TransformMixin(StreamBase):
             raise GraphError(
                 f"assign_timestamps_and_watermarks() takes a WatermarkStrategy, not {watermark_strategy!r}"
             )
-        return self._operator(TimestampsSpec(watermark_strategy, timestamp_column(watermark_strategy, self._type)), "timestamps", self._type)
+        column = timestamp_column(watermark_strategy, self._type)
+        return self._operator(TimestampsSpec(watermark_strategy, column), "timestamps", self._type)

@@ -44,7 +44,8 @@ class FileSink(Sink):
     At a crash: staged files that no manifest names are hidden, and removed at the next start. A commit that was cut
     short is completed at the next start.
 
-    Raises ``ConfigError`` in the task if a file of this very name is there already. ``StorageError`` at a commit if a staged file has gone.
+    Raises ``ConfigError`` in the task if a file of this very name is there already; ``StorageError`` at a commit if a
+    staged file has gone.
     """
 
     path: Path

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +20,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
-from forkpoint.errors import ConfigError, TypeNotSupported, UserFunctionError
+from forkpoint.errors import ConfigError, StorageError, TypeNotSupported, UserFunctionError
 from forkpoint.types import Row, TypeInformation, infer_type
 
 ROW_GROUP_ROWS = 128 * 1024
@@ -53,10 +55,11 @@ class BucketedWriter(SinkWriter):
 
     def write(self, batch: SinkBatch) -> None:
         # JSON and text need the elements in any case; only columns go on as columns.
-        if self._kind in ("json", "text"):
-            self._write_values(batch)
-        else:
-            self._write_table(batch)
+        with _explained(self._root):
+            if self._kind in ("json", "text"):
+                self._write_values(batch)
+            else:
+                self._write_table(batch)
 
     def _write_values(self, batch: SinkBatch) -> None:
         values = batch.values
@@ -114,15 +117,33 @@ class BucketedWriter(SinkWriter):
         return file
 
     def prepare_commit(self) -> list[JSON]:
-        for file in self._open.values():
-            file.finish()
-        for directory in {file.staged.parent for file in self._open.values()}:
-            sync_directory(directory)
+        with _explained(self._root):
+            for file in self._open.values():
+                file.finish()
+            for directory in {file.staged.parent for file in self._open.values()}:
+                sync_directory(directory)
         return [{"staged": str(file.staged), "final": str(file.final)} for file in self._open.values()]
 
     def abort(self) -> None:
         for file in self._open.values():
             file.discard()
+
+
+@contextmanager
+def _explained(root: Path) -> Iterator[None]:
+    """An error of the file system names the sink's directory, and what to do where there is no space."""
+    try:
+        yield
+    except OSError as error:
+        remedy = (
+            "Free space on the file system or raise its quota"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            else "Check that it is a reachable directory that this user may write"
+        )
+        raise StorageError(
+            f"FileSink: cannot write below {root}: {error.strerror or error}. {remedy}, then start the job again: it goes on "
+            "from the last checkpoint"
+        ) from error
 
 
 class _StagedFile(ABC):
@@ -156,7 +177,8 @@ class _StagedFile(ABC):
         self._file.close()
 
     def discard(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # it writes what is still in its buffer, for which there may be no room
+            self._file.close()
         self.staged.unlink(missing_ok=True)
 
 

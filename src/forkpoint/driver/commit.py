@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forkpoint import errors
+from forkpoint.driver.declared import with_versions
 from forkpoint.errors import ForkpointError, RestoreRefused
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, TimestampsSpec
@@ -94,7 +95,7 @@ def build_manifest(
             "processing_time_ms": context.processing_time_ms,
             "sources": sources,
             "watermarks": {**before.watermarks, **_watermarks(graph, context, joined)},
-            "states": merge_states(before.states, rows),
+            "states": with_versions(graph, merge_states(before.states, rows)),
             "operators": operator_infos(graph),
             "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
             "snapshots": _snapshots(before, rows),

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from forkpoint.functions import CheckpointedFunction, Function, MapStateDescriptor, StateDescriptor, declared_states
+from forkpoint.functions import (
+    CheckpointedFunction,
+    Function,
+    MapStateDescriptor,
+    MergingWindowAssigner,
+    StateDescriptor,
+    declared_states,
+)
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import (
     DataFrameSpec,
@@ -14,9 +22,12 @@ from forkpoint.graph.transformations import (
     RollingSpec,
     SourceSpec,
     TimestampsSpec,
+    WindowSpec,
 )
 from forkpoint.runtime.keyed_state import state_id
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME
+from forkpoint.runtime.operators.merging_windows import merging_windows
+from forkpoint.runtime.operators.window import CONTENTS
 from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from forkpoint.savepoint.mapping import ProgramOperator
 from forkpoint.snapshot.manifest import StateInfo
@@ -29,7 +40,45 @@ def program_states(graph: JobGraph) -> list[StateInfo]:
 
 
 def program_operators(graph: JobGraph) -> list[ProgramOperator]:
-    return [ProgramOperator(o.uid, o.kind, o.stateful, _source_kind(o), _complete(o)) for o in graph.operators]
+    return [_program_operator(operator) for operator in graph.operators]
+
+
+def _program_operator(operator: Operator) -> ProgramOperator:
+    key = operator.key
+    return ProgramOperator(
+        operator.uid,
+        operator.kind,
+        operator.stateful,
+        _source_kind(operator),
+        _complete(operator),
+        _value_types(operator),
+        None if key is None or key.key_type is None else key.key_type.describe(),
+        operator.migrations,
+    )
+
+
+def with_versions(graph: JobGraph, states: Iterable[StateInfo]) -> list[StateInfo]:
+    """The states with the versions that the program's migrations give them."""
+    return [_versioned(graph.by_uid.get(state.uid), state) for state in states]
+
+
+def _versioned(operator: Operator | None, state: StateInfo) -> StateInfo:
+    if operator is None:
+        return state
+    key_version = 1 if state.key_type is None else operator.migrations.key_version
+    versions = {"version": operator.migrations.version(state.name), "key_version": key_version}
+    if (state.version, state.key_version) == tuple(versions.values()):
+        return state
+    return state.model_copy(update=versions)
+
+
+def _value_types(operator: Operator) -> dict[str, TypeInformation]:
+    match operator.spec:
+        case KeyedProcessSpec(fn=fn):
+            return {d.name: d.value_type for d in declared_states(fn).values()}
+        case MapWithStateSpec(state_type=value) | ReduceSpec(value_type=value) | RollingSpec(value_type=value):
+            return {STATE_NAME: value}
+    return {}
 
 
 def _source_kind(operator: Operator) -> str | None:
@@ -45,7 +94,7 @@ def _source_kind(operator: Operator) -> str | None:
 
 def _complete(operator: Operator) -> bool:
     fn = getattr(operator.spec, "fn", None)
-    if isinstance(fn, CheckpointedFunction):
+    if isinstance(fn, CheckpointedFunction) or isinstance(operator.spec, WindowSpec):  # triggers have state too
         return False
     return not isinstance(fn, Function) or type(fn).open is Function.open
 
@@ -59,7 +108,21 @@ def _states(operator: Operator) -> list[StateInfo]:
             return found
         case MapWithStateSpec(state_type=value) | ReduceSpec(value_type=value) | RollingSpec(value_type=value):
             return [_state(operator, STATE_NAME, "value", value)]
+        case WindowSpec() as spec:
+            return _window_states(operator, spec)
     return []
+
+
+def _window_states(operator: Operator, spec: WindowSpec) -> list[StateInfo]:
+    space = spec.window_type
+    contents = _state(operator, CONTENTS, spec.contents, spec.contents_type, space)
+    found = [] if spec.fn is None else [_described(operator, d) for d in declared_states(spec.fn).values()]
+    found.append(contents.model_copy(update={"fingerprint": spec.fingerprint}))
+    if isinstance(spec.assigner, MergingWindowAssigner) and space is not None:
+        found.append(_described(operator, merging_windows(space)))
+    found.append(_state(operator, EVENT_TIMERS, "timers-event", None, space))
+    found.append(_state(operator, PROCESSING_TIMERS, "timers-processing", None, space))
+    return found
 
 
 def _described(operator: Operator, descriptor: StateDescriptor) -> StateInfo:
@@ -89,4 +152,6 @@ def _state(
         value_type=None if value is None else value.describe(),
         namespace_type=None if namespace is None else namespace.describe(),
         ttl_ms=ttl_ms,
+        version=operator.migrations.version(name),
+        key_version=operator.migrations.key_version,
     )

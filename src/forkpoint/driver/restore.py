@@ -70,7 +70,8 @@ class Restorer:
             return Restored(Parent(), epoch=epoch)
         plan = self._plan(newest)
         if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):
-            return replace(from_checkpoint(newest), epoch=epoch)
+            states = tuple(mapping.target for mapping in plan.states)  # the same entries, their types as declared now
+            return replace(from_checkpoint(newest), states=states, epoch=epoch)
         return self._from_checkpoint_by_savepoint(newest, epoch)
 
     def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int) -> Restored:
@@ -151,7 +152,7 @@ def _dispose(opened: OpenedSavepoint) -> None:
 
 
 def _changed(plan: RestorePlan) -> bool:
-    """Whether state is dropped, renamed or changes its time to live: what a checkpoint's files don't allow."""
+    """Whether state is dropped, renamed, or stored otherwise than it was: what a checkpoint's files don't allow."""
     renamed = any(old != new for old, new in plan.uids.items())
-    retained = any(row.outcome == "restored" and row.why for row in plan.rows if row.subject == "state")
-    return renamed or retained or any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)
+    rewritten = any(mapping.rewritten for mapping in plan.states)
+    return renamed or rewritten or any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)

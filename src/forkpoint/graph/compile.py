@@ -29,10 +29,11 @@ from forkpoint.graph.transformations import (
     SourceSpec,
     TimestampsSpec,
     Transformation,
+    WindowSpec,
 )
 from forkpoint.types import TypeInformation
 
-KEYED_SPECS = (KeyedProcessSpec, ReduceSpec, RollingSpec, MapWithStateSpec)
+KEYED_SPECS = (KeyedProcessSpec, ReduceSpec, RollingSpec, MapWithStateSpec, WindowSpec)
 _KINDS: dict[type, str] = {
     SourceSpec: "source",
     DataFrameSpec: "source",
@@ -45,6 +46,7 @@ _KINDS: dict[type, str] = {
     ReduceSpec: "reduce",
     RollingSpec: "rolling",
     MapWithStateSpec: "map_with_state",
+    WindowSpec: "window",
     SinkSpec: "sink",
     EpochSinkSpec: "epoch_sink",
 }
@@ -98,7 +100,7 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
             Operator(
                 ids[t], uids[t], t.uid is None, t.name, _KINDS[type(t.spec)], t.spec, stage, tuple(inputs),
                 t.output_type, is_stateful(t.spec), origins[t],
-                getattr(t.spec, "timestamp_column", None),
+                getattr(t.spec, "timestamp_column", None), t.migrations,
             )
         )  # fmt: skip
     consumers: dict[int, list[tuple[int, InEdge]]] = {}

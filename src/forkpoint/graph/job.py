@@ -10,6 +10,7 @@ from forkpoint.graph.transformations import (
     DataFrameSpec,
     EpochSinkSpec,
     KeyBy,
+    Migrations,
     OperatorSpec,
     Partitioning,
     SinkSpec,
@@ -47,6 +48,7 @@ class Operator:
     stateful: bool
     origins: frozenset[int]
     timestamp_column: str | None
+    migrations: Migrations = field(default_factory=Migrations)
 
     @property
     def key(self) -> KeyBy | None:

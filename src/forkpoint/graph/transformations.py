@@ -6,11 +6,21 @@ mutable thing here, because ``uid()``, ``name()`` and ``set_parallelism()`` are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from forkpoint.functions import OutputTag, WatermarkStrategy
+from forkpoint.functions import (
+    AggregateFunction,
+    Evictor,
+    OutputTag,
+    ProcessWindowFunction,
+    ReduceFunction,
+    Trigger,
+    WatermarkStrategy,
+    WindowAssigner,
+    WindowFunction,
+)
 from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:
@@ -125,6 +135,38 @@ class MapWithStateSpec:
 
 
 @dataclass(frozen=True)
+class WindowSpec:
+    """Windows of a keyed stream.
+
+    ``contents``: what the state of a window is, its elements (``list``; with an evictor pairs with their timestamps), or
+    what ``reduce`` or ``aggregate`` made of them: ``combine`` is the function, ``contents_type`` the type of one element,
+    of the reduced element or of the accumulator. ``fn``: the window function, None where ``combine``'s result comes out.
+    """
+
+    assigner: WindowAssigner
+    trigger: Trigger
+    evictor: Evictor | None
+    lateness_ms: int
+    late_tag: OutputTag | None
+    contents: Literal["list", "reducing", "aggregating"]
+    contents_type: TypeInformation
+    combine: ReduceFunction | AggregateFunction | RollingSpec | Callable[[Any, Any], Any] | None
+    fn: ProcessWindowFunction | WindowFunction | None
+
+    @property
+    def window_type(self) -> TypeInformation | None:
+        return self.assigner.window_type()
+
+    @property
+    def fingerprint(self) -> str:
+        """What saved contents mean; those of another meaning are not restored."""
+        combine = self.combine
+        made = f"{combine.kind}({combine.field})" if isinstance(combine, RollingSpec) else self.contents
+        parts = [self.assigner.describe(), self.trigger.describe(), made]
+        return ", ".join(parts if self.evictor is None else [*parts, self.evictor.describe()])
+
+
+@dataclass(frozen=True)
 class SinkSpec:
     sink: Sink
 
@@ -139,8 +181,26 @@ class EpochSinkSpec:
 
 OperatorSpec = (
     SourceSpec | DataFrameSpec | MapSpec | FlatMapSpec | FilterSpec | ProcessSpec | TimestampsSpec
-    | KeyedProcessSpec | ReduceSpec | RollingSpec | MapWithStateSpec | SinkSpec | EpochSinkSpec
+    | KeyedProcessSpec | ReduceSpec | RollingSpec | MapWithStateSpec | WindowSpec | SinkSpec | EpochSinkSpec
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Migrations:
+    """One-step migrations of an operator's saved state, by the version that each takes: of states by name, and of keys.
+
+    A version is one more than the latest migration's; a state or key that has none is of version 1.
+    """
+
+    states: Mapping[str, Mapping[int, Callable[[Any], Any]]] = field(default_factory=dict)
+    keys: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
+
+    def version(self, state: str) -> int:
+        return max(self.states.get(state, ()), default=0) + 1
+
+    @property
+    def key_version(self) -> int:
+        return max(self.keys, default=0) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,3 +222,4 @@ class Transformation:
     uid: str | None = None
     parallelism: int | None = None
     max_parallelism: int | None = None
+    migrations: Migrations = field(default_factory=Migrations)

@@ -17,6 +17,7 @@ from forkpoint.graph.transformations import (
     ProcessSpec,
     ReduceSpec,
     RollingSpec,
+    WindowSpec,
 )
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
@@ -26,6 +27,7 @@ from forkpoint.runtime.operators.keyed_functions import FlatMapWithState, MapWit
 from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.operators.rolling import Rolling
 from forkpoint.runtime.operators.stateless import Filter, FlatMap, Map, Process
+from forkpoint.runtime.operators.window import WindowOperator
 from forkpoint.state import Store
 from forkpoint.types import dumps
 
@@ -110,4 +112,6 @@ def make_inner(info: TaskInfo, spec: Any, store: Store | None) -> OperatorInstan
             return Reduce(info, backend, value_type, fn)
         case RollingSpec():
             return Rolling(info, backend, spec)
+        case WindowSpec():
+            return WindowOperator(info, backend, spec)
     raise GraphError(f"operator {info.operator.uid!r}: nothing runs a {type(spec).__name__}")

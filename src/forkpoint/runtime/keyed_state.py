@@ -24,7 +24,7 @@ from forkpoint.functions import (
 )
 from forkpoint.runtime.epoch import KnownState
 from forkpoint.state import MAX_SID, Store, hash_keys, key_group, prefix_stop, state_keys
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, same_bytes
 
 
 def state_id(uid: str, name: str) -> int:
@@ -78,7 +78,10 @@ class StateRecord:
 
 
 def check_known(record: StateRecord, known: KnownState | None) -> None:
-    """Saved state is never reinterpreted: a restored state must be opened with the types it was written with."""
+    """Saved state is never reinterpreted: a restored state must be opened with types of the same stored values.
+
+    What was declared up front has been converted by the restore; this is about what a function asks for once it runs.
+    """
     if known is None:
         return
     for what, old, new in (
@@ -87,10 +90,11 @@ def check_known(record: StateRecord, known: KnownState | None) -> None:
         ("value type", known.value_type, record.value_type),
         ("map key type", known.namespace_type, record.namespace_type),
     ):
-        if old != new:
+        if old != new and (what == "kind" or not same_bytes(old, new)):
             raise RestoreRefused(
                 f"operator {record.uid!r}, state {record.name!r}: its {what} was {old} when it was saved and is {new} in this "
-                "program; give the changed state a new name, or restore with the program that wrote it"
+                "program; make its descriptor a class attribute, so that it is known before the job runs and can be "
+                "converted at restore, or give the changed state a new name"
             )
 
 

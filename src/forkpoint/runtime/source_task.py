@@ -66,6 +66,9 @@ class SourceTask:
         if clock is None:
             assert isinstance(operator.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
             clock = PieceClock(operator.uid, operator.spec.strategy, operator.timestamp_column)
+            start = self.context.splits.get(str(operator.id), {}).get(split)
+            if start is not None:  # for functions of stage 0; further on, the receiver completes the watermark in any case
+                clock.watermark_ms = start.watermark_ms
             self.clocks[place] = clock
         return clock
 

@@ -13,6 +13,7 @@ from forkpoint.functions import TimerService
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.time import MAX_MS, MIN_MS
 from forkpoint.state import decode_timer_key, key_group_range, timer_key, timer_range
+from forkpoint.types import TypeInformation
 
 EVENT_TIMERS = "_event_timers"
 PROCESSING_TIMERS = "_processing_timers"
@@ -23,11 +24,13 @@ Timer = tuple[int, bytes]  # time in ms, namespace
 class TimerQueue:
     """The timers of one time domain, for the current key."""
 
-    def __init__(self, backend: KeyedBackend, name: str, kind: str, groups: tuple[int, int]) -> None:
+    def __init__(
+        self, backend: KeyedBackend, name: str, kind: str, groups: tuple[int, int], space: TypeInformation | None
+    ) -> None:
         self._backend = backend
         self._groups = groups
         self.sid = backend.sid(name)
-        backend.record(kind, name, None)
+        backend.record(kind, name, None, space)
         self.horizon = MIN_MS
         self._due: dict[bytes, list[Timer]] = {}
         self._changes: dict[tuple[int, Timer], bool] = {}
@@ -101,10 +104,13 @@ class TimerQueue:
 class Timers(TimerService):
     """Both time domains of an operator, as its function sees them."""
 
-    def __init__(self, backend: KeyedBackend, subtask: int, parallelism: int) -> None:
+    def __init__(
+        self, backend: KeyedBackend, subtask: int, parallelism: int, space: TypeInformation | None = None
+    ) -> None:
+        """``space``: the type of the timers' namespaces, None where they have none."""
         groups = key_group_range(subtask, parallelism, backend.max_parallelism)
-        self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", groups)
-        self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", groups)
+        self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", groups, space)
+        self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", groups, space)
         self._backend = backend
         self.watermark: Callable[[], int] = lambda: MIN_MS
 

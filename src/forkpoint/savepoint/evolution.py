@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -130,6 +131,7 @@ class Rows:
 
     def __init__(self, layout: Layout, table: pa.Table) -> None:
         self.layout = layout
+        self.count = table.num_rows
         self.parts: dict[str, Columns] = {}
         at = 0
         for part in layout.parts:
@@ -139,76 +141,166 @@ class Rows:
     def objects(self, role: Any) -> list[Any]:
         return self.layout.part(role).type.from_columns(self.parts[role])
 
+    def encoded(self, role: Any) -> list[bytes]:
+        return list(map(self.layout.part(role).type.encode, self.objects(role)))
+
 
 def changed(tables: Iterable[pa.Table], saved: Layout, change: Change) -> Iterator[pa.Table]:
-    """A file's rows as rows of ``layout_of(change.target)``.
+    """A file's rows as rows of ``layout_of(change.target)``; the key groups are still those of the saved keys.
 
-    Key groups are still those of the saved keys where keys were migrated. Raises RestoreRefused if a migration fails, or
-    a value does not fit the new type.
+    Raises RestoreRefused if a migration fails, or a value does not fit the new type.
     """
     target = layout_of(change.target)
     keys, values = _functions(change.keys), _functions(change.values)
-    if values:  # a key's rows may be spread over blocks
+    if values:  # what one key has may be spread over blocks
         blocks = list(tables)
         tables = [pa.concat_tables(blocks)] if blocks else []
     for table in tables:
-        with _Explained(change.target):
+        with _explained(change.target):
             rows = Rows(saved, table)
-            parts = _migrated(rows, target, values) if values else _evolved(rows, target, change.step)
-            if keys:
-                parts["key"] = _new_keys(Rows.objects(rows, "key"), parts, target, keys, saved)
+            parts = _migrated(rows, target, values) if values else _converted(rows, target, change.step)
+            if target.has("key"):
+                parts["key"] = _keys(parts["key"], saved, target, keys)
             arrays = [array for part in target.parts for array in parts[part.role]]
             yield pa.Table.from_arrays(arrays, schema=target.schema)
+
+
+class _Failed(Exception):
+    pass
+
+
+@contextmanager
+def _explained(spec: StateSpec) -> Iterator[None]:
+    try:
+        yield
+    except (TypeNotSupported, pa.ArrowException, _Failed) as error:
+        raise RestoreRefused(f"{spec.where}: what was saved does not become what the program declares: {error}") from error
 
 
 def _functions(data: bytes) -> tuple[Migration, ...]:
     return pickle.loads(data) if data else ()  # written by this restore, for its own tasks
 
 
-class _Explained:
-    """Says of what went wrong which state it was."""
-
-    def __init__(self, spec: StateSpec) -> None:
-        self._where = spec.where
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, TypeNotSupported | pa.ArrowException | _Failed):
-            raise RestoreRefused(f"{self._where}: saved values do not become what the program declares: {error}") from error
-
-
-class _Failed(Exception):  # noqa: N818 - carries the message of a migration's own error
-    pass
-
-
 def _apply(functions: Sequence[Migration], value: Any, what: str) -> Any:
     found = value
-    for number, function in enumerate(functions):
+    for function in functions:
         try:
             found = function(found)
         except ForkpointError:
             raise
         except Exception as error:
-            name = getattr(function, "__name__", repr(function))
-            raise _Failed(f"migration {name} (step {number + 1}) failed for {what} {value!r}: {error!r}") from error
+            name = getattr(function, "__qualname__", repr(function))
+            raise _Failed(f"the migration {name} of {what} {value!r} failed with {error!r}") from error
     return found
 
 
-def _evolved(rows: Rows, target: Layout, step: Step) -> dict[str, Columns]:
+def _converted(rows: Rows, target: Layout, step: Step) -> dict[str, Columns]:
+    """Everything but the keys in its new type."""
     parts = dict(rows.parts)
-    for part in target.parts:
-        if part.role in ("key", "map_key", "namespace", "value"):
-            old = rows.layout.part(part.role).type
-            same_key = part.role == "key" and old.describe() != part.type.describe()
-            if part.role == "value" or (not part.raw and part.role != "key") or same_key:
-                use = step if part.role == "value" else SAME
-                parts[part.role] = _recolumned(rows, part.role, old, part.type, use)
+    for role in ("value", "map_key", "namespace"):
+        if target.has(role):
+            old, new = rows.layout.part(role).type, target.part(role).type
+            if old != new:
+                parts[role] = convert_columns(rows.parts[role], old, new, step if role == "value" else SAME)
     return parts
 
 
-def _recolumned(rows: Rows, role: str, old: TypeInformation, new: TypeInformation, step: Step) -> Columns:
-    if old == new and isinstance(step, Same):
-        return rows.parts[role]
-    return convert_columns(rows.parts[role], old, new, step)
+def _keys(columns: Columns, saved: Layout, target: Layout, functions: Sequence[Migration]) -> Columns:
+    old, new = saved.part("key").type, target.part("key").type
+    if not functions:
+        return columns if old == new else convert_columns(columns, old, new, SAME)
+    known: dict[bytes, Any] = {}
+    keys = []
+    for key in old.from_columns(columns):
+        encoded = old.encode(key)
+        if encoded not in known:
+            known[encoded] = _apply(functions, key, "key")
+        keys.append(known[encoded])
+    return new.to_columns(keys)
+
+
+# -- migrations of all that a key has ----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Written:
+    """Rows of the new state: for each, the saved row whose key and namespace it has, and what it holds."""
+
+    places: list[int] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
+    map_keys: list[Any] = field(default_factory=list)
+
+    def add(self, place: int, value: Any, stamp: int, index: int = 0, map_key: Any = None) -> None:
+        self.places.append(place)
+        self.values.append(value)
+        self.stamps.append(stamp)
+        self.indexes.append(index)
+        self.map_keys.append(map_key)
+
+
+def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dict[str, Columns]:
+    kind = rows.layout.spec.kind
+    values = rows.objects("value")
+    stamps: list[int] = [0] * rows.count
+    if rows.layout.has("ttl_stamp"):
+        stamps = rows.parts["ttl_stamp"][0].to_pylist()
+    map_keys = rows.objects("map_key") if kind == "map" else []
+    written = _Written()
+    for start, stop in _spans(rows, kind):
+        content: Any = values[start]
+        if kind == "list":
+            content = values[start:stop]
+        elif kind == "map":
+            content = dict(zip(map_keys[start:stop], values[start:stop], strict=True))
+        _write(written, target.spec.kind, start, _apply(functions, content, kind), stamps[start:stop], kind, content)
+    places = pa.array(written.places, pa.int64())
+    parts: dict[str, Columns] = {
+        role: [column.take(places) for column in rows.parts[role]]
+        for role in ("key_group", "key", "namespace")
+        if role in rows.parts
+    }
+    if target.has("namespace"):
+        old, new = rows.layout.part("namespace").type, target.part("namespace").type
+        parts["namespace"] = convert_columns(parts["namespace"], old, new, SAME)
+    if target.has("map_key"):
+        parts["map_key"] = target.part("map_key").type.to_columns(written.map_keys)
+    parts["value"] = target.part("value").type.to_columns(written.values)
+    parts["index"] = [pa.array(written.indexes, pa.int64())]
+    parts["ttl_stamp"] = [pa.array(written.stamps, pa.int64())]
+    return parts
+
+
+def _spans(rows: Rows, kind: str) -> Iterator[tuple[int, int]]:
+    """The rows of each key (and namespace), which follow one another."""
+    if kind not in ("list", "map"):
+        return pairwise(range(rows.count + 1))
+    names = rows.encoded("key")
+    if rows.layout.has("namespace"):
+        names = [name + space for name, space in zip(names, rows.encoded("namespace"), strict=True)]
+    starts = [i for i in range(rows.count) if i == 0 or names[i] != names[i - 1]]
+    return pairwise([*starts, rows.count])
+
+
+def _write(
+    written: _Written, kind: str, place: int, content: Any, stamps: list[int], old_kind: str, old: Any
+) -> None:
+    """One key's new content as rows. An entry that was there keeps the time at which it began to age."""
+    if content is None:
+        return
+    latest = max(stamps)
+    if kind == "list":
+        if not isinstance(content, list | tuple) or hasattr(content, "_fields"):
+            raise _Failed(f"a migration to list state has to return a list or None, not {content!r}")
+        kept = stamps if old_kind == "list" and len(content) == len(stamps) else [latest] * len(content)
+        for index, (value, stamp) in enumerate(zip(content, kept, strict=True)):
+            written.add(place, value, stamp, index)
+    elif kind == "map":
+        if not isinstance(content, dict):
+            raise _Failed(f"a migration to map state has to return a dict or None, not {content!r}")
+        ages = dict(zip(old, stamps, strict=True)) if old_kind == "map" else {}
+        for map_key, value in content.items():
+            written.add(place, value, ages.get(map_key, latest), 0, map_key)
+    else:
+        written.add(place, content, latest)

@@ -200,6 +200,7 @@ def _state(state: StateInfo, files: list[SavepointFile]) -> SavepointState:
     return SavepointState(
         name=state.name, kind=state.kind, key_type=state.key_type, value_type=state.value_type,
         namespace_type=state.namespace_type, ttl_ms=state.ttl_ms, fingerprint=state.fingerprint,
+        version=state.version, key_version=state.key_version,
         entries=sum(file.entries for file in files), bytes=sum(file.bytes for file in files), files=files,
     )  # fmt: skip
 

@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from forkpoint.errors import SavepointCorrupt
+from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved, codec_of, dealt
-from forkpoint.savepoint.layout import StateSpec
+from forkpoint.savepoint.evolution import Change, changed
+from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.snapshot.format import checksum
 from forkpoint.snapshot.storage import Storage, open_storage
-from forkpoint.state import kg_of, range_for, read_snapshot, write_snapshot
+from forkpoint.state import decode_state_key, kg_of, range_for, read_snapshot, write_snapshot
 
 Entry = tuple[bytes, bytes]
 
@@ -35,11 +36,15 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class MovedState:
-    """A state as saved, how it is to be written, and its files (those that matter to the task)."""
+    """A state as saved, how it is to be written, and its files (those that matter to the task).
+
+    ``change``: what becomes of its rows before they are written; None if nothing.
+    """
 
     spec: StateSpec
     moved: Moved
     files: tuple[SavedFile, ...]
+    change: Change | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class ImportSlice:
     states: tuple[MovedState, ...]
     runs: tuple[FileRef, ...]
     deal: Deal | None
+    rekeyed: bool = False  # some keys were migrated
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class SortFiles:
     states: tuple[MovedState, ...]
     cuts: tuple[int, ...]
     paths: tuple[str, ...]  # for each slice
+    rekeyed: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
     if plan.deal is not None:
         entries += _dealt(source, plan.deal)
     entries.sort()  # cheap: they come in a few runs that are in order
-    data = _snapshot(entries)
+    data = _snapshot(entries, rekeyed=plan.rekeyed)
     target.put(plan.path, data)
     return WrittenSnapshot(plan.path, len(entries), len(data), checksum(data))
 
@@ -123,7 +130,7 @@ def _sort_files(files: SortFiles) -> list[Run]:
     runs = []
     for number, (low, high) in enumerate(pairwise(borders)):
         if low < high:
-            data = _snapshot(entries[low:high])
+            data = _snapshot(entries[low:high], rekeyed=files.rekeyed)
             path = files.paths[number]
             target.put(path, data)
             runs.append(Run(number, FileRef(path, path, None, len(data), checksum(data))))
@@ -136,10 +143,12 @@ sort_files = TaskOf[SortFiles, list[Run]](_sort_files, list[Run])
 
 def _converted(source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None) -> list[Entry]:
     """A file's rows as store entries; of these key groups (as they were saved) only, if they are given."""
-    codec = codec_of(state.spec)
+    saved = layout_of(state.spec)
+    codec = codec_of(state.spec if state.change is None else state.change.target)
     data = file.file.read(source)
+    tables = read_part(data, file.file.name, saved, file.entries, groups)
     entries: list[Entry] = []
-    for table in read_part(data, file.file.name, codec.layout, file.entries, groups):
+    for table in tables if state.change is None else changed(tables, saved, state.change):
         entries.extend(zip(*codec.to_entries(table, state.moved), strict=True))
     entries.extend(zip(*codec.finish(state.moved), strict=True))
     return entries
@@ -153,14 +162,23 @@ def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
         yield from zip(*shares, strict=True)
 
 
-def _snapshot(entries: list[Entry]) -> bytes:
-    """Entries, in order, as a snapshot file. Raises SavepointCorrupt if two have the same key."""
+def _snapshot(entries: list[Entry], *, rekeyed: bool) -> bytes:
+    """Entries, in order, as a snapshot file. Two with the same key: SavepointCorrupt, or RestoreRefused if a migration of
+    keys made them one; timers of one time are one timer."""
+    if rekeyed:
+        entries = [entry for entry, before in zip(entries, [None, *entries], strict=False) if entry != before or entry[1]]
     try:
         return write_snapshot(entries)
     except ValueError:
         double = next((one for (one, _), (other, _) in pairwise(entries) if one == other), None)
         if double is None:
             raise
+        if rekeyed:
+            key = decode_state_key(double)
+            raise RestoreRefused(
+                "migrate_key makes one key of two that have state both, so one of the states would be lost "
+                f"(state number {key.sid}, key stored as {key.key.hex()}); let it keep them apart, or drop the state first"
+            ) from None
         raise SavepointCorrupt(
             f"the savepoint has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it "
             "was not written by forkpoint, or was changed since"

@@ -1,23 +1,28 @@
 """What a restore would do to each operator, state and source: decided before anything is touched. Pure.
 
-States are matched by operator uid and state name, and have to be of the same kind and the same types.
-``compare_state`` is the one place that decides whether a saved state fits a declared one.
+States are matched by operator uid and state name. ``compare_state`` is the one place that decides whether a saved state
+fits a declared one: as it is, converted because its value type evolved, or through registered migrations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+import pyarrow as pa
+
 from forkpoint.errors import RestoreRefused, TypeNotSupported
+from forkpoint.graph.transformations import Migrations
 from forkpoint.runtime.keyed_state import state_id
-from forkpoint.savepoint.layout import TIMER_KINDS
+from forkpoint.savepoint.evolution import Migration
+from forkpoint.savepoint.layout import OPERATOR_KINDS, TIMER_KINDS
 from forkpoint.snapshot.manifest import Manifest, SourcePosition, StateInfo
 from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.types import from_description
+from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes
+from forkpoint.types.evolution import SAME, Same
 
-Outcome = Literal["restored", "new", "kept", "dropped", "refused"]
+Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
 Subject = Literal["operator", "state", "source", "rename"]
 
 
@@ -34,6 +39,8 @@ class SavedState:
     ttl_ms: int | None = None
     fingerprint: str | None = None
     entries: int | None = None
+    version: int = 1
+    key_version: int = 1
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Saved:
 def _saved(uid: str, state: Any, entries: int | None) -> SavedState:
     return SavedState(
         uid, state.name, state.kind, state.key_type, state.value_type, state.namespace_type, state.ttl_ms,
-        state.fingerprint, entries,
+        state.fingerprint, entries, state.version, state.key_version,
     )  # fmt: skip
 
 
@@ -66,7 +73,7 @@ def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
 
 
 class WantedState(Protocol):
-    """A state that the program declares: a manifest's StateInfo, a runtime's StateRecord."""
+    """A state that the program declares, as a manifest's StateInfo has it."""
 
     @property
     def uid(self) -> str: ...
@@ -84,6 +91,10 @@ class WantedState(Protocol):
     def ttl_ms(self) -> int | None: ...
     @property
     def fingerprint(self) -> str | None: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def key_version(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,8 @@ class ProgramOperator:
 
     ``source``: the kind of its position ("native", "spark", …) if it has one. ``complete``: whether the declared states
     are all that it can have; False for a function that may ask for more once it runs, as in ``open()``. What such an
-    operator had and does not declare is kept.
+    operator had and does not declare is kept. ``value_types``: of the declared states, with their classes, which know
+    more than descriptions do. ``key_type``: the description of its keys.
     """
 
     uid: str
@@ -100,6 +112,9 @@ class ProgramOperator:
     stateful: bool
     source: str | None = None
     complete: bool = True
+    value_types: Mapping[str, TypeInformation] = field(default_factory=dict)
+    key_type: Any = None
+    migrations: Migrations = field(default_factory=Migrations)
 
 
 @dataclass(frozen=True)
@@ -115,11 +130,19 @@ class Row:
 
 @dataclass(frozen=True)
 class StateMapping:
-    """A saved state, and the state of the program that it becomes."""
+    """A saved state, and the state of the program that it becomes.
+
+    ``step`` converts its values, ``values`` and ``keys`` are the migrations it goes through. ``rewritten``: whether its
+    entries are stored otherwise than they were.
+    """
 
     saved_uid: str
     saved_name: str
     target: StateInfo
+    step: Step = SAME
+    values: tuple[Migration, ...] = ()
+    keys: tuple[Migration, ...] = ()
+    rewritten: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,10 +167,17 @@ class RestorePlan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a saved state fits; ``why`` says what does not, or what changes on the way."""
+    """Whether a saved state fits; ``why`` says what does not, or what changes on the way. The rest as in StateMapping."""
 
     fits: bool
     why: str = ""
+    step: Step = SAME
+    values: tuple[Migration, ...] = ()
+    keys: tuple[Migration, ...] = ()
+
+    @property
+    def migrates(self) -> bool:
+        return bool(self.values or self.keys) or not isinstance(self.step, Same)
 
 
 def plan_restore(
@@ -174,24 +204,92 @@ def plan_restore(
     return plan
 
 
-def compare_state(saved: SavedState, wanted: WantedState) -> Verdict:
-    """Whether a saved state can become the declared one as it is, all but the time to live being equal."""
+def compare_state(saved: SavedState, wanted: WantedState, program: ProgramOperator | None = None) -> Verdict:
+    """Whether a saved state can become the declared one: as it is, converted, or migrated. ``program``: whose it is."""
+    migrations = Migrations() if program is None else program.migrations
+    keys = chain(migrations.keys, saved.key_version, "keys")
+    if isinstance(keys, str):
+        return Verdict(False, keys)
+    if not keys and not _same_keys(saved.key_type, wanted.key_type):
+        return _type_changed("key", saved.key_type, wanted.key_type, f"migrate_key({saved.key_version}, …)")
+    values = chain(migrations.states.get(saved.name, {}), saved.version, "values")
+    if isinstance(values, str):
+        return Verdict(False, values)
+    step: Step = SAME
+    notes = [f"{count} migration{'s' if count > 1 else ''} of {what}" for count, what in _counted(values, keys)]
+    if values:
+        if not {saved.kind, wanted.kind}.isdisjoint((*TIMER_KINDS, *OPERATOR_KINDS)):
+            return Verdict(False, f"{saved.kind} state cannot be migrated to {wanted.kind} state; give it a new name")
+        if "map" not in (saved.kind, wanted.kind) and not same_bytes(saved.namespace_type, wanted.namespace_type):
+            return _type_changed("namespace", saved.namespace_type, wanted.namespace_type)
+    else:
+        found = _evolution(saved, wanted, program)
+        if isinstance(found, Verdict):
+            return found
+        step, changes = found
+        notes += changes
+    if saved.ttl_ms is None and wanted.ttl_ms is not None:
+        notes.append("has a time to live now: entries begin to age with this run")
+    elif saved.ttl_ms is not None and wanted.ttl_ms is None:
+        notes.append("has no time to live any more")
+    return Verdict(True, "; ".join(notes), step, values, keys)
+
+
+def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
+    """The migrations from a version to the program's; text if they don't lead there."""
+    newest = max(functions, default=0) + 1
+    if version > newest:
+        return (
+            f"its {what} are of version {version}, the program's of version {newest}; register the migrations again that were "
+            f"taken out (the one from version {version - 1} is enough), or restore with a newer program"
+        )
+    if missing := [v for v in range(version, newest) if v not in functions]:
+        return f"its {what} are of version {version}, and there is no migration from version {missing[0]}; register one"
+    return tuple(functions[v] for v in range(version, newest))
+
+
+def _counted(values: Sequence[Migration], keys: Sequence[Migration]) -> list[tuple[int, str]]:
+    return [(len(steps), what) for steps, what in ((keys, "keys"), (values, "values")) if steps]
+
+
+def _evolution(
+    saved: SavedState, wanted: WantedState, program: ProgramOperator | None
+) -> tuple[Step, tuple[str, ...]] | Verdict:
+    """How values of a state without migrations are converted."""
+    remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
     if saved.kind != wanted.kind:
-        return Verdict(False, f"was {saved.kind} state and is declared as {wanted.kind} state; give it a new name")
-    for what, old, new in (
-        ("key", saved.key_type, wanted.key_type),
-        ("value", saved.value_type, wanted.value_type),
-        ("map key" if saved.kind == "map" else "namespace", saved.namespace_type, wanted.namespace_type),
-    ):
-        if old != new:
-            return Verdict(False, f"its {what} type was {type_text(old)} and is declared as {type_text(new)}")
+        return Verdict(
+            False,
+            f"was {saved.kind} state and is declared as {wanted.kind} state; give it a new name, or register {remedy}",
+        )
+    if not same_bytes(saved.namespace_type, wanted.namespace_type):
+        what = "map key" if saved.kind == "map" else "namespace"
+        return _type_changed(what, saved.namespace_type, wanted.namespace_type, remedy if saved.kind == "map" else "")
     if saved.fingerprint != wanted.fingerprint:
         return Verdict(False, f"it means something else now: was {saved.fingerprint}, is {wanted.fingerprint}")
-    if saved.ttl_ms is None and wanted.ttl_ms is not None:
-        return Verdict(True, "has a time to live now: entries begin to age with this run")
-    if saved.ttl_ms is not None and wanted.ttl_ms is None:
-        return Verdict(True, "has no time to live any more")
-    return Verdict(True)
+    if saved.value_type == wanted.value_type:
+        return SAME, ()
+    if saved.value_type is None or wanted.value_type is None:
+        return _type_changed("value", saved.value_type, wanted.value_type)
+    declared = None if program is None else program.value_types.get(wanted.name)
+    found = evolve(saved.value_type, declared or from_description(wanted.value_type))
+    if isinstance(found, Misfit):
+        return _type_changed("value", saved.value_type, wanted.value_type, remedy, found.why)
+    return found.step, found.changes
+
+
+def _same_keys(old: Any, new: Any) -> bool:
+    """Whether keys are stored and hashed alike."""
+    return old == new or (same_bytes(old, new) and _hashed_as_int(old) == _hashed_as_int(new))
+
+
+def _hashed_as_int(description: Any) -> bool:
+    return bool(pa.types.is_integer(from_description(description).arrow_type))
+
+
+def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = "") -> Verdict:
+    text = f"its {what} type was {type_text(old)} and is declared as {type_text(new)}"
+    return Verdict(False, "".join((text, f" ({why})" if why else "", f"; register {remedy}" if remedy else "")))
 
 
 def type_text(description: Any) -> str:
@@ -269,15 +367,14 @@ class _Planner:
         operator = self.program.get(uid)
         wanted = self.wanted.get((uid, state.name))
         if wanted is not None:
-            verdict = compare_state(state, wanted)
+            verdict = compare_state(state, wanted, operator)
             if verdict.fits:
-                self._map(state, uid, wanted.ttl_ms)
-                self._row("state", uid, state.name, "restored", verdict.why)
+                self._map(state, wanted, verdict)
+                self._row("state", uid, state.name, "migrated" if verdict.migrates else "restored", verdict.why)
             else:
                 self._row("state", uid, state.name, "refused", verdict.why)
         elif operator is not None and operator.stateful and not operator.complete:
-            self._map(state, uid, state.ttl_ms)
-            self._row("state", uid, state.name, "kept", "not declared up front; there when the function asks for it")
+            self._keep(state, operator)
         else:
             missing = f"the program has no operator {uid!r}"
             self._gone(state, uid, missing if operator is None else "the operator has no such state any more")
@@ -294,15 +391,43 @@ class _Planner:
                 "--allow-non-restored-state",
             )  # fmt: skip
 
-    def _map(self, state: SavedState, uid: str, ttl_ms: int | None) -> None:
+    def _keep(self, state: SavedState, operator: ProgramOperator) -> None:
+        """A state that the function may ask for once it runs: its keys may have changed, its type is not known."""
+        if operator.migrations.version(state.name) > state.version:
+            self._row(
+                "state", operator.uid, state.name, "refused",
+                "has migrations, but is not declared on the function's class, so its type is not known before it runs; "
+                "make its descriptor a class attribute",
+            )  # fmt: skip
+            return
+        if state.key_type is None:
+            as_saved = _as_info(state, operator.uid, state.key_type, state.key_version)
+        else:
+            key_type = state.key_type if operator.key_type is None else operator.key_type
+            as_saved = _as_info(state, operator.uid, key_type, operator.migrations.key_version)
+        verdict = compare_state(state, as_saved, replace(operator, value_types={}))
+        if not verdict.fits:
+            self._row("state", operator.uid, state.name, "refused", verdict.why)
+            return
+        self._map(state, as_saved, verdict)
+        why = f"{verdict.why}; " if verdict.why else ""
+        self._row(
+            "state", operator.uid, state.name, "kept", f"{why}not declared up front; there when the function asks for it"
+        )
+
+    def _map(self, state: SavedState, wanted: WantedState, verdict: Verdict) -> None:
         target = StateInfo.model_validate(
             {
-                "sid": state_id(uid, state.name), "uid": uid, "name": state.name, "kind": state.kind,
-                "key_type": state.key_type, "value_type": state.value_type, "namespace_type": state.namespace_type,
-                "ttl_ms": ttl_ms, "fingerprint": state.fingerprint,
+                "sid": state_id(wanted.uid, wanted.name), "uid": wanted.uid, "name": wanted.name, "kind": wanted.kind,
+                "key_type": wanted.key_type, "value_type": wanted.value_type, "namespace_type": wanted.namespace_type,
+                "ttl_ms": wanted.ttl_ms, "fingerprint": wanted.fingerprint, "version": wanted.version,
+                "key_version": wanted.key_version,
             }
         )  # fmt: skip
-        self.states.append(StateMapping(state.uid, state.name, target))
+        rewritten = verdict.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
+        self.states.append(
+            StateMapping(state.uid, state.name, target, verdict.step, verdict.values, verdict.keys, rewritten)
+        )
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -337,6 +462,16 @@ class _Planner:
                     "state", target.uid, target.name, "refused",
                     f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators",
                 )  # fmt: skip
+
+
+def _as_info(state: SavedState, uid: str, key_type: Any, key_version: int) -> StateInfo:
+    return StateInfo.model_validate(
+        {
+            "sid": state_id(uid, state.name), "uid": uid, "name": state.name, "kind": state.kind, "key_type": key_type,
+            "value_type": state.value_type, "namespace_type": state.namespace_type, "ttl_ms": state.ttl_ms,
+            "fingerprint": state.fingerprint, "version": state.version, "key_version": key_version,
+        }
+    )  # fmt: skip
 
 
 def _list(names: Iterable[str]) -> str:

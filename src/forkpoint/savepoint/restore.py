@@ -9,6 +9,7 @@ from functools import cached_property
 
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.entries import Moved
+from forkpoint.savepoint.evolution import Change
 from forkpoint.savepoint.import_task import (
     Deal,
     ImportSlice,
@@ -28,6 +29,8 @@ from forkpoint.snapshot.manifest import SnapshotRef
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.savepoint_manifest import SavepointState
 from forkpoint.snapshot.storage import Storage
+from forkpoint.types import dumps
+from forkpoint.types.evolution import Same
 
 _STAGING = "restore"
 
@@ -82,7 +85,12 @@ class _Plan:
     @property
     def regrouped(self) -> bool:
         """Whether keys get new key groups."""
-        return self.opened.savepoint.max_parallelism != self.max_parallelism
+        return self.rekeyed or self.opened.savepoint.max_parallelism != self.max_parallelism
+
+    @property
+    def rekeyed(self) -> bool:
+        """Whether keys are migrated."""
+        return any(mapping.keys for mapping in self.states)
 
     @cached_property
     def keyed(self) -> list[MovedState]:
@@ -123,7 +131,7 @@ class _Plan:
             for file in state.files
             if file.entries
         )
-        return MovedState(spec, moved, files)
+        return MovedState(spec, moved, files, _change(mapping, spec))
 
     def deal(self, piece: Slice) -> Deal | None:
         states = tuple(self.operator_state) if piece.first else ()
@@ -193,7 +201,8 @@ class _Plan:
         cuts = (*(piece.kg_start for piece in slices), self.max_parallelism)
         return [
             SortFiles(
-                self.opened.storage.url, self.storage.url, group, cuts, tuple(self.run_path(number, s) for s in slices)
+                self.opened.storage.url, self.storage.url, group, cuts, tuple(self.run_path(number, s) for s in slices),
+                self.rekeyed,
             )
             for number, group in enumerate(self.groups)
         ]
@@ -202,8 +211,21 @@ class _Plan:
         states = [] if self.regrouped else [_overlapping(s, piece) for s in self.keyed]
         return ImportSlice(
             self.opened.storage.url, self.storage.url, self.snapshot_path(piece), piece.kg_start, piece.kg_stop,
-            tuple(state for state in states if state.files), tuple(runs), self.deal(piece),
+            tuple(state for state in states if state.files), tuple(runs), self.deal(piece), self.rekeyed,
         )  # fmt: skip
+
+
+def _change(mapping: StateMapping, spec: StateSpec) -> Change | None:
+    """What becomes of the rows of a saved state; None if its entries stay as they are, but for their stamps."""
+    if not (mapping.values or mapping.keys) and isinstance(mapping.step, Same):
+        return None
+    target = mapping.target
+    as_declared = replace(
+        spec, kind=target.kind, key_type=target.key_type, value_type=target.value_type,
+        namespace_type=target.namespace_type,
+    )  # fmt: skip
+    values, keys = (dumps(steps) if steps else b"" for steps in (mapping.values, mapping.keys))
+    return Change(as_declared, mapping.step, values, keys)
 
 
 def _overlapping(state: MovedState, piece: Slice) -> MovedState:

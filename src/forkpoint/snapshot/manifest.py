@@ -71,7 +71,8 @@ class SourcePosition(Record):
 
 class StateInfo(Record):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`); None where there is no such
-    part. `fingerprint` tells whether a window or aggregate of this name still means the same."""
+    part. `fingerprint` tells whether a window or aggregate of this name still means the same. `version` and `key_version`
+    count the migrations that values and keys have behind them, from 1."""
 
     sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
     uid: Name
@@ -82,6 +83,8 @@ class StateInfo(Record):
     namespace_type: JsonValue = None
     ttl_ms: Annotated[int, Field(gt=0)] | None = None
     fingerprint: str | None = None
+    version: Annotated[int, Field(ge=1)] = 1
+    key_version: Annotated[int, Field(ge=1)] = 1
 
 
 class OperatorInfo(Record):

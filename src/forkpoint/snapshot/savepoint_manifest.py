@@ -45,7 +45,7 @@ class SavepointFile(KeyGroups):
 
 class SavepointState(Record):
     """One state of an operator; types are descriptions (`TypeInformation.describe()`), None where there is no such
-    part. `entries` and `bytes` are the sums over `files`."""
+    part. `entries` and `bytes` are the sums over `files`. `version` and `key_version` as in the manifest."""
 
     name: Name
     kind: StateKind
@@ -54,6 +54,8 @@ class SavepointState(Record):
     namespace_type: JsonValue = None
     ttl_ms: Annotated[int, Field(gt=0)] | None = None
     fingerprint: str | None = None
+    version: Annotated[int, Field(ge=1)] = 1
+    key_version: Annotated[int, Field(ge=1)] = 1
     entries: Count
     bytes: Count
     files: list[SavepointFile] = Field(default_factory=list)

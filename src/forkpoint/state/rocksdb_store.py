@@ -16,7 +16,7 @@ import uuid
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -65,8 +65,9 @@ class _RocksHandle(Handle):
         for scan in self._scans:
             scan.rows = None
         self._state_family = self._state_handle = None
-        self._db.close()
-        self._db = None
+        db, self._db = self._db, None
+        with suppress(Exception):  # it may write once more, on a full disk; what is lost is only cached
+            db.close()
 
     def is_current(self) -> bool:
         try:

@@ -385,8 +385,9 @@ def _single_operator(
     env = StreamExecutionEnvironment(JobOptions(parallelism=parallelism, max_parallelism=max_parallelism))
     source = TestSource(type=input_type)
     build(env.from_source(source, WatermarkStrategy.no_watermarks(), "input"))
-    graph = compile_graph(env.transformations, max_parallelism=max_parallelism, require_uids=False).graph
-    operators = [o for o in graph.operators if o.inputs]
+    ends = env.transformations
+    graph = compile_graph(ends, max_parallelism=max_parallelism, require_uids=False).graph if ends else None
+    operators = [o for o in graph.operators if o.inputs] if graph is not None else []
     if len(operators) != 1:
         names = ", ".join(o.name for o in operators) or "none"
         raise GraphError(f"a harness is for one operator, and the function added {len(operators)}: {names}")

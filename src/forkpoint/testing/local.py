@@ -199,9 +199,14 @@ class _Runner:
                 restore = RestoreOptions()
                 continue
             return LocalRun(
-                {uid.removeprefix(_OUTPUT): list(sink.records) for uid, sink in sinks.items()}, result.outcome, self.script.committed, deaths, restarts,
-                status.watermarks, result.savepoint,
-            )  # fmt: skip
+                {uid.removeprefix(_OUTPUT): list(sink.records) for uid, sink in sinks.items()},
+                result.outcome,
+                self.script.committed,
+                deaths,
+                restarts,
+                status.watermarks,
+                result.savepoint,
+            )
 
     def _live(self, restore: RestoreOptions) -> tuple[JobDriver, Result | None]:
         """One life of the process; no result if it died."""

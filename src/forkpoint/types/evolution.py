@@ -95,7 +95,7 @@ def evolve(old: JsonObject, new: TypeInformation) -> Evolution | Misfit:
     return Evolution(step, tuple(changes))
 
 
-class _DoesNotFit(Exception):  # noqa: N818 - an answer, not an error
+class _DoesNotFit(Exception):
     pass
 
 

@@ -15,7 +15,8 @@ from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
 from forkpoint.runtime.time import MAX_MS, Window, timer_position
-from forkpoint.runtime.timers import Timers, to_flink_ms
+from forkpoint.runtime.timers import Timer, Timers, to_flink_ms
+from forkpoint.types import TypeInformation
 
 BLOCK_ROWS = 65_536
 _EVENT_RANK = 2**40
@@ -129,6 +130,7 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
         self._backend = backend
         self._timers = timers
         self.time_ms = 0
+        self.namespace = b""
         self.domain = TimeDomain.EVENT_TIME
 
     def get_current_key(self) -> Any:
@@ -147,14 +149,16 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
 class KeyedProcess:
     """Runs one KeyedProcessFunction."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedProcessFunction) -> None:
+    def __init__(
+        self, info: TaskInfo, backend: KeyedBackend, fn: KeyedProcessFunction, namespace: TypeInformation | None = None
+    ) -> None:
         assert info.operator.key is not None
         self._uid = info.operator.uid
         self._stage = info.operator.stage
         self._type = info.operator.output_type
         self._key = info.operator.key
         self._backend = backend
-        self._timers = Timers(backend, info.subtask, info.parallelism)
+        self._timers = Timers(backend, info.subtask, info.parallelism, namespace)
         self._fn = fn
         for attribute, descriptor in declared_states(fn).items():
             fn.__dict__[attribute] = backend.get(descriptor)
@@ -181,7 +185,11 @@ class KeyedProcess:
         self._run_keys(batch, groups, window, emission)
         self._run_timers_only(range(len(groups.keys), len(keys)), window, emission)
         self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)
-        return split_sides(emission.batch(batch, groups.order, self._type))
+        return split_sides(self._stamped(emission.batch(batch, groups.order, self._type)))
+
+    def _stamped(self, batch: Batch) -> Batch:
+        """The outputs; an operator whose outputs have timestamps of their own puts them on here."""
+        return batch
 
     def _run_keys(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         backend, timers, context = self._backend, self._timers, self._element_context
@@ -249,15 +257,16 @@ class KeyedProcess:
         fires_at = before + 1
         while (timer := self._timers.event.pop(now)) is not None:
             fires_at = max(fires_at, timer[0])  # one registered by a timer for an earlier time fires right behind it
-            self._fire(timer[0], TimeDomain.EVENT_TIME, fires_at, emission, key)
+            self._fire(timer, TimeDomain.EVENT_TIME, fires_at, emission, key)
 
     def _fire_processing(self, window: Window, emission: Emission, key: int) -> None:
         """Processing time moved on before the epoch's first element."""
         while (timer := self._timers.processing.pop(self._backend.processing_time_ms)) is not None:
-            self._fire(timer[0], TimeDomain.PROCESSING_TIME, window.before, emission, key)
+            self._fire(timer, TimeDomain.PROCESSING_TIME, window.before, emission, key)
 
-    def _fire(self, time_ms: int, domain: TimeDomain, watermark: int, emission: Emission, key: int) -> None:
+    def _fire(self, timer: Timer, domain: TimeDomain, watermark: int, emission: Emission, key: int) -> None:
         context = self._timer_context
+        time_ms, context.namespace = timer
         context.time_ms, context.domain = time_ms, domain
         self._moment.fired_at = watermark
         try:

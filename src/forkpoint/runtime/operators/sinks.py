@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from forkpoint.connectors import Sink, SinkContext, SinkWriter
@@ -10,6 +11,8 @@ from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.operators.base import TaskInfo, user_error
 
 BLOCK_ROWS = 65_536
+
+log = logging.getLogger("forkpoint")
 
 
 class SinkInstance:
@@ -35,8 +38,19 @@ class SinkInstance:
             raise user_error(self._uid, error, f"a batch of {batch.size} elements") from error
 
     def prepare_commit(self) -> list[Any]:
-        return [] if self._writer is None else self._writer.prepare_commit()
+        if self._writer is None:
+            return []
+        try:
+            return self._writer.prepare_commit()
+        except ForkpointError:
+            raise
+        except Exception as error:
+            raise user_error(self._uid, error, "none: prepare_commit()") from error
 
     def abort(self) -> None:
-        if self._writer is not None:
-            self._writer.abort()
+        """Discard what was staged, if possible: what stays behind is removed at the next start."""
+        try:
+            if self._writer is not None:
+                self._writer.abort()
+        except Exception:  # the failure that it is aborted for must not get lost over it
+            log.warning("sink %r: discarding what it staged failed", self._uid, exc_info=True)

@@ -1,0 +1,282 @@
+"""Windowed streams: what is computed of a key's windows, when it comes out, and what happens to late elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from forkpoint.api.base import check_function, operator_name
+from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.errors import GraphError
+from forkpoint.functions import (
+    AggregateFunction,
+    AllWindowFunction,
+    Evictor,
+    Function,
+    MergingWindowAssigner,
+    OutputTag,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    Trigger,
+    WindowAssigner,
+    WindowFunction,
+    declared_states,
+    to_ms,
+)
+from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWindow, WithKey
+from forkpoint.graph.transformations import RollingSpec, WindowSpec
+from forkpoint.types import TypeInformation, Types
+
+if TYPE_CHECKING:
+    from forkpoint.api.streams import DataStream, KeyedStream
+
+Self = TypeVar("Self", bound="_Windowed")
+RollingKind = Literal["sum", "min", "max", "min_by", "max_by"]
+Contents = Literal["list", "reducing", "aggregating"]
+
+
+class _Windowed:
+    """What windows with and without keys have in common. The settings change the object and return it, for chaining."""
+
+    def __init__(self, stream: KeyedStream, assigner: WindowAssigner) -> None:
+        if not isinstance(assigner, WindowAssigner):
+            raise GraphError(f"window() takes a WindowAssigner, not {assigner!r}")
+        self._stream = stream
+        self._assigner = assigner
+        self._trigger: Trigger | None = None
+        self._evictor: Evictor | None = None
+        self._lateness_ms = 0
+        self._late_tag: OutputTag | None = None
+
+    def trigger(self: Self, trigger: Trigger) -> Self:
+        """When results come out, in place of the assigner's default. GraphError for one that can't merge sessions."""
+        if not isinstance(trigger, Trigger):
+            raise GraphError(f"trigger() takes a Trigger, not {trigger!r}")
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            raise GraphError(
+                f"trigger({trigger.describe()}): the windows of {self._assigner.describe()} merge, and this trigger cannot; "
+                "use another, or give yours can_merge() and on_merge()"
+            )
+        self._trigger = trigger
+        return self
+
+    def evictor(self: Self, evictor: Evictor) -> Self:
+        """Take elements out when a window fires. All elements are then kept, also with reduce and aggregate."""
+        if not isinstance(evictor, Evictor):
+            raise GraphError(f"evictor() takes an Evictor, not {evictor!r}")
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self: Self, lateness: timedelta | int) -> Self:
+        """How long (timedelta, or int ms; at least 0) behind its end a window stays and takes elements in.
+
+        Each of those makes it fire once more, by default. It has no effect on windows of processing time.
+        """
+        self._lateness_ms = to_ms(lateness, "the allowed lateness")
+        return self
+
+    def side_output_late_data(self: Self, output_tag: OutputTag) -> Self:
+        """Where elements go that are too late for all their windows: ``get_side_output`` of the result has them.
+
+        Without this they are dropped.
+        """
+        if not isinstance(output_tag, OutputTag):
+            raise GraphError(f"side_output_late_data() takes an OutputTag, not {output_tag!r}")
+        self._late_tag = output_tag
+        return self
+
+    def sum(self, position: int | str = 0) -> DataStream:
+        """Each window's first element with the field (by index or name) replaced by the sum over the window."""
+        return self._rolled("sum", position)
+
+    def min(self, position: int | str = 0) -> DataStream:
+        """Each window's first element with the field replaced by the least in the window."""
+        return self._rolled("min", position)
+
+    def max(self, position: int | str = 0) -> DataStream:
+        """Each window's first element with the field replaced by the greatest in the window."""
+        return self._rolled("max", position)
+
+    def min_by(self, position: int | str = 0) -> DataStream:
+        """Each window's element with the least value of the field; of equals, the first."""
+        return self._rolled("min_by", position)
+
+    def max_by(self, position: int | str = 0) -> DataStream:
+        """Each window's element with the greatest value of the field; of equals, the first."""
+        return self._rolled("max_by", position)
+
+    # -- for the methods of the two kinds of windows
+
+    @property
+    def _value_type(self) -> TypeInformation:
+        return self._stream.get_type() or Types.ANY()
+
+    def _rolled(self, kind: RollingKind, position: int | str) -> DataStream:
+        self._stream._check_field(kind, position)
+        spec = RollingSpec(kind, position, self._value_type)
+        return self._add(f"window: {kind}({position})", "reducing", self._value_type, spec, None, self._stream.get_type())
+
+    def _reduce(self, func: Any, fn: Any, output_type: Any, method: str) -> DataStream:
+        check_function(func, ReduceFunction, "reduce", keyed=True)
+        _check_stateless("reduce", func)
+        found = self._stream.get_type() if fn is None else type_of_output(output_type, _inner(fn), method, many=True)
+        return self._add(operator_name("window: reduce", func), "reducing", self._value_type, func, fn, found)
+
+    def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any, method: str) -> DataStream:
+        if not isinstance(func, AggregateFunction):
+            raise GraphError(f"aggregate() takes an AggregateFunction, not {func!r}")
+        _check_stateless("aggregate", func)
+        accumulator = type_of_output(accumulator_type, func, "create_accumulator") or Types.ANY()
+        if fn is None:
+            found = type_of_output(output_type, func, "get_result")
+        else:
+            found = type_of_output(output_type, _inner(fn), method, many=True)
+        return self._add(operator_name("window: aggregate", func), "aggregating", accumulator, func, fn, found)
+
+    def _elements(self, operator: str, fn: Any, output_type: Any) -> DataStream:
+        found = type_of_output(output_type, _inner(fn), operator, many=True)
+        return self._add(operator_name(f"window: {operator}", _inner(fn)), "list", self._value_type, None, fn, found)
+
+    def _add(
+        self, name: str, contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any,
+        output_type: TypeInformation | None,
+    ) -> DataStream:  # fmt: skip
+        if isinstance(fn, Function):
+            declared_states(fn)
+        if self._evictor is not None:
+            contents, contents_type = "list", Types.TUPLE([self._value_type, Types.LONG()])
+        trigger = self._trigger or self._assigner.get_default_trigger(None)
+        spec = WindowSpec(
+            self._assigner, trigger, self._evictor, self._lateness_ms, self._late_tag, contents, contents_type, combine, fn
+        )
+        return self._stream._operator(spec, name, output_type)
+
+
+class WindowedStream(_Windowed):
+    """A keyed stream cut into windows: ``keyed.window(TumblingEventTimeWindows.of(timedelta(minutes=1)))``.
+
+    ``reduce``, ``aggregate``, ``apply``, ``process`` and the aggregates of a field end it; what comes out has the
+    timestamp ``window.max_timestamp()``.
+    """
+
+    def reduce(
+        self, reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: ProcessWindowFunction | WindowFunction | None = None, output_type: Any = None,
+    ) -> DataStream:  # fmt: skip
+        """The reduction of each window's elements, computed as they come; ``window_function`` gets it as its only element."""
+        return self._reduce(
+            reduce_function, _window_function("reduce", window_function), output_type, _method(window_function)
+        )
+
+    def aggregate(
+        self, aggregate_function: AggregateFunction, window_function: ProcessWindowFunction | WindowFunction | None = None,
+        accumulator_type: Any = None, output_type: Any = None,
+    ) -> DataStream:  # fmt: skip
+        """The aggregate of each window's elements, computed as they come; ``window_function`` gets it as its only element.
+
+        ``accumulator_type``: ``Types.*`` or a Python type; without it the return annotation of ``create_accumulator``,
+        else ``Types.ANY()``.
+        """
+        fn = _window_function("aggregate", window_function)
+        return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
+
+    def apply(self, window_function: WindowFunction, output_type: Any = None) -> DataStream:
+        """``window_function.apply(key, window, elements)`` of each window."""
+        if not isinstance(window_function, WindowFunction):
+            raise GraphError(f"apply() takes a WindowFunction, not {window_function!r}")
+        return self._elements("apply", window_function, output_type)
+
+    def process(self, process_window_function: ProcessWindowFunction, output_type: Any = None) -> DataStream:
+        """``process_window_function.process(key, context, elements)`` of each window."""
+        if not isinstance(process_window_function, ProcessWindowFunction):
+            raise GraphError(f"process() takes a ProcessWindowFunction, not {process_window_function!r}")
+        return self._elements("process", process_window_function, output_type)
+
+    def count(self) -> DataStream:
+        """``(key, number of elements)`` of each window."""
+        key_type = self._stream.key.key_type or Types.ANY()
+        found = Types.TUPLE([key_type, Types.LONG()])
+        return self._add("window: count", "aggregating", Types.LONG(), Count(), WithKey(), found)
+
+
+class AllWindowedStream(_Windowed):
+    """A stream without keys cut into windows. All elements go through one subtask."""
+
+    def reduce(
+        self, reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: ProcessAllWindowFunction | AllWindowFunction | None = None, output_type: Any = None,
+    ) -> DataStream:  # fmt: skip
+        """The reduction of each window's elements; ``window_function`` gets it as its only element."""
+        return self._reduce(reduce_function, _keyless("reduce", window_function), output_type, _method(window_function))
+
+    def aggregate(
+        self, aggregate_function: AggregateFunction,
+        window_function: ProcessAllWindowFunction | AllWindowFunction | None = None,
+        accumulator_type: Any = None, output_type: Any = None,
+    ) -> DataStream:  # fmt: skip
+        """The aggregate of each window's elements; ``window_function`` gets it as its only element."""
+        fn = _keyless("aggregate", window_function)
+        return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
+
+    def apply(self, window_function: AllWindowFunction, output_type: Any = None) -> DataStream:
+        """``window_function.apply(window, elements)`` of each window."""
+        if not isinstance(window_function, AllWindowFunction):
+            raise GraphError(f"apply() takes an AllWindowFunction, not {window_function!r}")
+        return self._elements("apply", KeylessWindow(window_function), output_type)
+
+    def process(self, process_window_function: ProcessAllWindowFunction, output_type: Any = None) -> DataStream:
+        """``process_window_function.process(context, elements)`` of each window."""
+        if not isinstance(process_window_function, ProcessAllWindowFunction):
+            raise GraphError(f"process() takes a ProcessAllWindowFunction, not {process_window_function!r}")
+        return self._elements("process", KeylessProcess(process_window_function), output_type)
+
+    def count(self) -> DataStream:
+        """The number of elements of each window."""
+        return self._add("window: count", "aggregating", Types.LONG(), Count(), None, Types.LONG())
+
+
+def _method(fn: Any) -> str:
+    return "apply" if isinstance(fn, WindowFunction | AllWindowFunction) else "process"
+
+
+def _inner(fn: Any) -> Any:
+    return fn.function if isinstance(fn, KeylessProcess | KeylessWindow) else fn
+
+
+def _window_function(operator: str, fn: Any) -> Any:
+    if fn is not None and not isinstance(fn, ProcessWindowFunction | WindowFunction):
+        raise GraphError(f"{operator}(): the window function is a ProcessWindowFunction or a WindowFunction, not {fn!r}")
+    return fn
+
+
+def _keyless(operator: str, fn: Any) -> Any:
+    match fn:
+        case None:
+            return None
+        case ProcessAllWindowFunction():
+            return KeylessProcess(fn)
+        case AllWindowFunction():
+            return KeylessWindow(fn)
+    raise GraphError(f"{operator}(): the window function is a ProcessAllWindowFunction or an AllWindowFunction, not {fn!r}")
+
+
+def _check_stateless(operator: str, func: Any) -> None:
+    if isinstance(func, Function) and declared_states(func):
+        raise GraphError(
+            f"{operator}({type(func).__name__}): the function of windows has no state of its own; use a "
+            "ProcessWindowFunction for more"
+        )
+
+
+def windowed_all(stream: DataStream, assigner: WindowAssigner) -> AllWindowedStream:
+    """All elements under one key."""
+    return AllWindowedStream(stream.key_by(_one_key, Types.INT()), assigner)
+
+
+def _one_key(element: Any) -> int:
+    return 0
+
+
+__all__ = ["AllWindowedStream", "WindowedStream", "windowed_all"]

@@ -1,0 +1,411 @@
+"""Triggers: when a window's contents come out, and whether they stay."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import ConfigError
+from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
+from forkpoint.functions.durations import to_ms
+
+if TYPE_CHECKING:
+    from forkpoint.functions.windows import Window
+
+
+class TriggerResult(Enum):
+    """What happens to a window: whether its results come out (fire), and whether its contents go (purge)."""
+
+    CONTINUE = (False, False)
+    FIRE = (True, False)
+    PURGE = (False, True)
+    FIRE_AND_PURGE = (True, True)
+
+    def is_fire(self) -> bool:
+        """Whether the results come out."""
+        return self.value[0]
+
+    def is_purge(self) -> bool:
+        """Whether the contents go."""
+        return self.value[1]
+
+
+class TriggerContext(ABC):
+    """Clocks, timers and state of one window of one key. Times are int milliseconds."""
+
+    @abstractmethod
+    def get_current_processing_time(self) -> int:
+        """The wall clock, read once an epoch."""
+
+    @abstractmethod
+    def get_current_watermark(self) -> int:
+        """The watermark; MIN_WATERMARK where none came yet."""
+
+    @abstractmethod
+    def register_event_time_timer(self, time: int) -> None:
+        """Call ``on_event_time`` for this window when the watermark reaches the time."""
+
+    @abstractmethod
+    def register_processing_time_timer(self, time: int) -> None:
+        """Call ``on_processing_time`` for this window when the wall clock reaches the time."""
+
+    @abstractmethod
+    def delete_event_time_timer(self, time: int) -> None:
+        """Take a timer of this window back."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, time: int) -> None:
+        """Take a timer of this window back."""
+
+    @abstractmethod
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+        """The handle of a state of this window. ``clear`` has to empty it, or it outlives the window."""
+
+
+class OnMergeContext(TriggerContext):
+    """The context of a window that others have become part of."""
+
+    @abstractmethod
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        """Merge the state of the windows that went into this one: a list, reducing or aggregating state."""
+
+
+class Trigger(ABC):
+    """Decides for each window. Keeps nothing on itself: what has to be kept goes into partitioned state."""
+
+    @abstractmethod
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Called for each element that was added to the window."""
+
+    @abstractmethod
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Called when a processing-time timer of the window fires, also one that was not this trigger's."""
+
+    @abstractmethod
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Called when an event-time timer of the window fires, also one that was not this trigger's."""
+
+    def can_merge(self) -> bool:
+        """Whether it can be used with windows that merge."""
+        return False
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:  # noqa: B027
+        """Called when windows have become this one."""
+
+    @abstractmethod
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Called when the window goes: delete its timers and state."""
+
+    def describe(self) -> str:
+        """What the trigger does, as text. State that was saved with another description is not restored."""
+        return type(self).__qualname__
+
+
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark passes the end of the window, and then for each element that still comes in."""
+
+    @staticmethod
+    def create() -> EventTimeTrigger:
+        """The trigger."""
+        return EventTimeTrigger()
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(end)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        end = window.max_timestamp()
+        if end > ctx.get_current_watermark():
+            ctx.register_event_time_timer(end)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class ProcessingTimeTrigger(Trigger):
+    """Fires when the wall clock passes the end of the window."""
+
+    @staticmethod
+    def create() -> ProcessingTimeTrigger:
+        """The trigger."""
+        return ProcessingTimeTrigger()
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        end = window.max_timestamp()
+        if end > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(end)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp())
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+class CountTrigger(Trigger):
+    """Fires when a window has got so many elements since it last fired."""
+
+    _count = ReducingStateDescriptor("count", _add, int)
+
+    def __init__(self, window_size: int) -> None:
+        if not isinstance(window_size, int) or isinstance(window_size, bool) or window_size < 1:
+            raise ConfigError(f"CountTrigger: the number of elements is {window_size!r}; give an int of at least 1")
+        self._size = window_size
+
+    @staticmethod
+    def of(window_size: int) -> CountTrigger:
+        """Fire every ``window_size`` elements; at least 1, else ConfigError."""
+        return CountTrigger(window_size)
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        count = ctx.get_partitioned_state(self._count)
+        count.add(1)
+        if count.get() < self._size:
+            return TriggerResult.CONTINUE
+        count.clear()
+        return TriggerResult.FIRE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(self._count)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.get_partitioned_state(self._count).clear()
+
+    def describe(self) -> str:
+        return f"CountTrigger({self._size})"
+
+
+class _Continuous(Trigger):
+    _fire_time = ReducingStateDescriptor("fire-time", min, int)
+
+    def __init__(self, interval: timedelta | int) -> None:
+        self._interval_ms = to_ms(interval, f"the interval of {type(self).__name__}", minimum_ms=1)
+
+    def can_merge(self) -> bool:
+        return True
+
+    def describe(self) -> str:
+        return f"{type(self).__name__}({self._interval_ms} ms)"
+
+    def _next(self, time: int, window: Window, ctx: TriggerContext, register: Callable[[int], None]) -> None:
+        fire_at, end = time + self._interval_ms, window.max_timestamp()
+        if time < end:
+            fire_at = min(fire_at, end)
+        ctx.get_partitioned_state(self._fire_time).add(fire_at)
+        register(fire_at)
+
+
+class ContinuousEventTimeTrigger(_Continuous):
+    """Fires every interval of event time while a window is open, and at its end."""
+
+    @staticmethod
+    def of(interval: timedelta | int) -> ContinuousEventTimeTrigger:
+        """``interval``: a timedelta, or int ms; above 0, else ConfigError."""
+        return ContinuousEventTimeTrigger(interval)
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(end)
+        if ctx.get_partitioned_state(self._fire_time).get() is None:
+            self._next(timestamp - timestamp % self._interval_ms, window, ctx, ctx.register_event_time_timer)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        if time == window.max_timestamp():
+            return TriggerResult.FIRE
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        if fire_time.get() != time:
+            return TriggerResult.CONTINUE
+        fire_time.clear()
+        self._next(time, window, ctx, ctx.register_event_time_timer)
+        return TriggerResult.FIRE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(self._fire_time)
+        fire_at = ctx.get_partitioned_state(self._fire_time).get()
+        if fire_at is not None:
+            ctx.register_event_time_timer(fire_at)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        fire_at = fire_time.get()
+        if fire_at is not None:
+            ctx.delete_event_time_timer(fire_at)
+            fire_time.clear()
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class ContinuousProcessingTimeTrigger(_Continuous):
+    """Fires every interval of the wall clock while a window is open, and at its end."""
+
+    @staticmethod
+    def of(interval: timedelta | int) -> ContinuousProcessingTimeTrigger:
+        """``interval``: a timedelta, or int ms; above 0, else ConfigError."""
+        return ContinuousProcessingTimeTrigger(interval)
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        if ctx.get_partitioned_state(self._fire_time).get() is None:
+            now = ctx.get_current_processing_time()
+            self._next(now - now % self._interval_ms, window, ctx, ctx.register_processing_time_timer)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        if fire_time.get() != time:
+            return TriggerResult.CONTINUE
+        fire_time.clear()
+        self._next(time, window, ctx, ctx.register_processing_time_timer)
+        return TriggerResult.FIRE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(self._fire_time)
+        fire_at = ctx.get_partitioned_state(self._fire_time).get()
+        if fire_at is not None:
+            ctx.register_processing_time_timer(fire_at)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        fire_at = fire_time.get()
+        if fire_at is not None:
+            ctx.delete_processing_time_timer(fire_at)
+            fire_time.clear()
+
+
+class PurgingTrigger(Trigger):
+    """Does what another trigger does, and empties the window whenever that fires."""
+
+    def __init__(self, nested_trigger: Trigger) -> None:
+        if not isinstance(nested_trigger, Trigger):
+            raise ConfigError(f"PurgingTrigger.of takes a Trigger, not {nested_trigger!r}")
+        self._nested = nested_trigger
+
+    @staticmethod
+    def of(nested_trigger: Trigger) -> PurgingTrigger:
+        """``nested_trigger``: the one that decides when."""
+        return PurgingTrigger(nested_trigger)
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return _purging(self._nested.on_element(element, timestamp, window, ctx))
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return _purging(self._nested.on_processing_time(time, window, ctx))
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return _purging(self._nested.on_event_time(time, window, ctx))
+
+    def can_merge(self) -> bool:
+        return self._nested.can_merge()
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        self._nested.on_merge(window, ctx)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        self._nested.clear(window, ctx)
+
+    def describe(self) -> str:
+        return f"PurgingTrigger({self._nested.describe()})"
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
+
+
+class DeltaTrigger(Trigger):
+    """Fires when an element is further than a threshold from the one at which the window last fired."""
+
+    def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], element_type: Any) -> None:
+        if not callable(delta_function):
+            raise ConfigError(f"DeltaTrigger.of takes a callable f(old, new), not {delta_function!r}")
+        self._threshold = threshold
+        self._delta = delta_function
+        self._last = ValueStateDescriptor("last-element", element_type)
+
+    @staticmethod
+    def of(threshold: float, delta_function: Callable[[Any, Any], float], element_type: Any) -> DeltaTrigger:
+        """Fire where ``delta_function(old, new) > threshold``. ``element_type``: ``Types.*`` or a Python type."""
+        return DeltaTrigger(threshold, delta_function, element_type)
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        last = ctx.get_partitioned_state(self._last)
+        old = last.value()
+        if old is None:
+            last.update(element)
+            return TriggerResult.CONTINUE
+        if self._delta(old, element) > self._threshold:
+            last.update(element)
+            return TriggerResult.FIRE
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.get_partitioned_state(self._last).clear()
+
+    def describe(self) -> str:
+        return f"DeltaTrigger({self._threshold})"
+
+
+class NeverTrigger(Trigger):
+    """Never fires: the default of GlobalWindows."""
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        return None

@@ -1,0 +1,84 @@
+"""Window functions that stand in for others: those of windows without keys, and counting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from forkpoint.functions.base import AggregateFunction
+from forkpoint.functions.context import RuntimeContext
+from forkpoint.functions.descriptors import StateDescriptor, declared_states
+from forkpoint.functions.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+
+
+class KeylessProcess(ProcessWindowFunction):
+    """A ProcessAllWindowFunction, run under the one key that all elements have."""
+
+    def __init__(self, function: ProcessAllWindowFunction) -> None:
+        self.function = function
+
+    def declare_states(self) -> dict[str, StateDescriptor]:
+        return declared_states(self.function)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        mine = vars(self)
+        vars(self.function).update({attribute: mine[attribute] for attribute in self.declare_states()})
+        self.function.open(runtime_context)
+
+    def close(self) -> None:
+        self.function.close()
+
+    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
+        return self.function.process(context, elements)
+
+    def clear(self, context: ProcessWindowFunction.Context) -> None:
+        self.function.clear(context)
+
+
+class KeylessWindow(WindowFunction):
+    """An AllWindowFunction, run under the one key that all elements have."""
+
+    def __init__(self, function: AllWindowFunction) -> None:
+        self.function = function
+
+    def declare_states(self) -> dict[str, StateDescriptor]:
+        return declared_states(self.function)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        mine = vars(self)
+        vars(self.function).update({attribute: mine[attribute] for attribute in self.declare_states()})
+        self.function.open(runtime_context)
+
+    def close(self) -> None:
+        self.function.close()
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+        return self.function.apply(window, inputs)
+
+
+class Count(AggregateFunction):
+    """The number of elements."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
+
+
+class WithKey(WindowFunction):
+    """Each result beside its key."""
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+        return [(key, value) for value in inputs]

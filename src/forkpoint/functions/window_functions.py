@@ -1,0 +1,217 @@
+"""What is computed of a window's elements, and what is left out of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from forkpoint.errors import ConfigError
+from forkpoint.functions.base import Function
+from forkpoint.functions.context import RuntimeContext
+from forkpoint.functions.durations import to_ms
+from forkpoint.functions.watermarks import MIN_WATERMARK
+
+
+class ProcessWindowFunction(Function):
+    """Results of a window from all its elements, or from the one that ``reduce`` or ``aggregate`` made of them.
+
+    States declared as descriptors on the class belong to the key, as those of ``context.global_state()`` do.
+    """
+
+    class Context(ABC):
+        """What is known about the window at hand."""
+
+        @abstractmethod
+        def window(self) -> Any:
+            """The window."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """The wall clock in int milliseconds, read once an epoch."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """The watermark in int milliseconds; MIN_WATERMARK where none came yet."""
+
+        @abstractmethod
+        def window_state(self) -> RuntimeContext:
+            """States (``get_state(descriptor)`` and so on) of this key and window; they go with the window.
+
+            Not with windows that merge, and no map states: UserFunctionError.
+            """
+
+        @abstractmethod
+        def global_state(self) -> RuntimeContext:
+            """States of this key, shared by all its windows."""
+
+    @abstractmethod
+    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
+        """The results, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``.
+
+        Called each time the window fires. The results' timestamp is ``window.max_timestamp()``.
+        """
+
+    def clear(self, context: ProcessWindowFunction.Context) -> None:
+        """Called when the window goes. Its ``window_state()`` is emptied behind this anyway."""
+
+
+class WindowFunction(Function):
+    """Results of a window from all its elements."""
+
+    @abstractmethod
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+        """The results, usually by being a generator. Called each time the window fires."""
+
+
+class ProcessAllWindowFunction(Function):
+    """As ProcessWindowFunction, for windows of a stream without keys."""
+
+    @abstractmethod
+    def process(self, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
+        """The results, usually by being a generator. Called each time the window fires."""
+
+    def clear(self, context: ProcessWindowFunction.Context) -> None:
+        """Called when the window goes."""
+
+
+class AllWindowFunction(Function):
+    """As WindowFunction, for windows of a stream without keys."""
+
+    @abstractmethod
+    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+        """The results, usually by being a generator. Called each time the window fires."""
+
+
+class TimestampedValue(NamedTuple):
+    """An element of a window as evictors see it. ``timestamp``: int ms, MIN_WATERMARK where it has none."""
+
+    value: Any
+    timestamp: int
+
+    def has_timestamp(self) -> bool:
+        """Whether the element has a timestamp."""
+        return self.timestamp != MIN_WATERMARK
+
+
+class EvictorContext(ABC):
+    """The clocks, for evictors."""
+
+    @abstractmethod
+    def get_current_processing_time(self) -> int:
+        """The wall clock in int milliseconds, read once an epoch."""
+
+    @abstractmethod
+    def get_current_watermark(self) -> int:
+        """The watermark in int milliseconds; MIN_WATERMARK where none came yet."""
+
+
+class Evictor(ABC):
+    """Takes elements out of a window when it fires. Windows with an evictor keep all their elements in state."""
+
+    @abstractmethod
+    def evict_before(
+        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
+    ) -> Sequence[TimestampedValue]:
+        """The elements that stay, asked for before the results are computed. ``size``: how many there are."""
+
+    @abstractmethod
+    def evict_after(
+        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
+    ) -> Sequence[TimestampedValue]:
+        """The elements that stay, asked for after the results were computed. ``size``: how many there are."""
+
+    def describe(self) -> str:
+        """What the evictor does, as text."""
+        return type(self).__qualname__
+
+
+class _Evictor(Evictor):
+    """Evicts by one rule, before or after."""
+
+    def __init__(self, *, after: bool) -> None:
+        self._after = after
+
+    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        raise AssertionError("each evictor has its own")
+
+    def evict_before(
+        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
+    ) -> Sequence[TimestampedValue]:
+        return elements if self._after else self._keep(elements)
+
+    def evict_after(
+        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
+    ) -> Sequence[TimestampedValue]:
+        return self._keep(elements) if self._after else elements
+
+
+class CountEvictor(_Evictor):
+    """Keeps the newest so many elements."""
+
+    def __init__(self, max_count: int, *, after: bool) -> None:
+        super().__init__(after=after)
+        if not isinstance(max_count, int) or isinstance(max_count, bool) or max_count < 0:
+            raise ConfigError(f"CountEvictor: the number of elements is {max_count!r}; give an int of at least 0")
+        self._count = max_count
+
+    @staticmethod
+    def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        """Keep ``max_count`` elements, the last that came. ``do_evict_after``: after the results, not before."""
+        return CountEvictor(max_count, after=do_evict_after)
+
+    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        return elements[max(0, len(elements) - self._count) :]
+
+    def describe(self) -> str:
+        return f"CountEvictor({self._count}, after={self._after})"
+
+
+class TimeEvictor(_Evictor):
+    """Keeps the elements that are less than a time behind the newest of the window."""
+
+    def __init__(self, window_size: timedelta | int, *, after: bool) -> None:
+        super().__init__(after=after)
+        self._size_ms = to_ms(window_size, "the size of TimeEvictor")
+
+    @staticmethod
+    def of(window_size: timedelta | int, do_evict_after: bool = False) -> TimeEvictor:
+        """``window_size``: a timedelta, or int ms. ``do_evict_after``: after the results, not before."""
+        return TimeEvictor(window_size, after=do_evict_after)
+
+    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        if not elements or not elements[0].has_timestamp():
+            return elements
+        cutoff = max(e.timestamp for e in elements) - self._size_ms
+        return [e for e in elements if e.timestamp > cutoff]
+
+    def describe(self) -> str:
+        return f"TimeEvictor({self._size_ms} ms, after={self._after})"
+
+
+class DeltaEvictor(_Evictor):
+    """Keeps the elements that are nearer than a threshold to the newest."""
+
+    def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], *, after: bool) -> None:
+        super().__init__(after=after)
+        if not callable(delta_function):
+            raise ConfigError(f"DeltaEvictor.of takes a callable f(element, newest), not {delta_function!r}")
+        self._threshold = threshold
+        self._delta = delta_function
+
+    @staticmethod
+    def of(
+        threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False
+    ) -> DeltaEvictor:
+        """Keep where ``delta_function(element, newest) < threshold``. ``do_evict_after``: after the results."""
+        return DeltaEvictor(threshold, delta_function, after=do_evict_after)
+
+    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        if not elements:
+            return elements
+        newest = elements[-1].value
+        return [e for e in elements if self._delta(e.value, newest) < self._threshold]
+
+    def describe(self) -> str:
+        return f"DeltaEvictor({self._threshold}, after={self._after})"

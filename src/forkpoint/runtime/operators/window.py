@@ -1,0 +1,451 @@
+"""Windows of a keyed stream: Flink's WindowOperator, a key at a time.
+
+Contents, triggers' state and timers have the window as their namespace. A window goes when the watermark passes its last
+moment plus the allowed lateness (for windows of processing time: when the wall clock passes its last moment), and with
+it everything that was kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from forkpoint.errors import UserFunctionError
+from forkpoint.functions import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    EvictorContext,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MergingWindowAssigner,
+    OnMergeContext,
+    ProcessWindowFunction,
+    ReduceFunction,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    TimeDomain,
+    TimestampedValue,
+    TriggerResult,
+    WindowAssignerContext,
+    declared_states,
+)
+from forkpoint.graph.transformations import RollingSpec, WindowSpec
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.operators.base import Context, TaskInfo
+from forkpoint.runtime.operators.keyed_process import ElementContext, KeyedProcess, TimerContext
+from forkpoint.runtime.operators.merging_windows import MergingWindows
+from forkpoint.runtime.operators.rolling import rolling_function
+from forkpoint.runtime.timers import Timers, to_flink_ms
+from forkpoint.runtime.window_state import Space, SpacedStates
+
+CONTENTS = "window-contents"
+
+Encode = Callable[[Any], bytes]
+
+
+def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
+    """How windows become namespaces, and back; the one window of GlobalWindows is the empty namespace."""
+    type = spec.window_type
+    if type is not None:
+        return type.encode, type.decode
+    only = next(iter(spec.assigner.assign_windows(None, MIN_WATERMARK, _NoContext())))
+    return lambda window: b"", lambda space: only
+
+
+class _NoContext(WindowAssignerContext):
+    """For an assigner with one window only, which has nothing to ask."""
+
+    def get_current_processing_time(self) -> int:
+        return 0
+
+    def get_runtime_context(self) -> Any:
+        raise UserFunctionError("an assigner without window_type() has the one window, and no state")
+
+
+class AssignerContext(WindowAssignerContext):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
+        self._backend = backend
+        self._runtime = PrefixedContext(info, backend, "assigner/")
+
+    def get_current_processing_time(self) -> int:
+        return self._backend.processing_time_ms
+
+    def get_runtime_context(self) -> Context:
+        return self._runtime
+
+
+class PrefixedContext(Context):
+    """States of the key under names of their own."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, prefix: str) -> None:
+        super().__init__(info, backend)
+        self._keyed, self._prefix = backend, prefix
+        self._handles: dict[str, Any] = {}
+
+    def _state(self, descriptor: Any) -> Any:
+        handle = self._handles.get(descriptor.name)
+        if handle is None:
+            renamed = _renamed(descriptor, self._prefix + descriptor.name)
+            handle = self._handles[descriptor.name] = self._keyed.get(renamed)
+        return handle
+
+
+def _renamed(descriptor: StateDescriptor, name: str) -> StateDescriptor:
+    renamed = object.__new__(type(descriptor))
+    vars(renamed).update(vars(descriptor))
+    renamed.name = name
+    return renamed
+
+
+class WindowStateContext(Context):
+    """States of the key and the window at hand."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, states: SpacedStates, *, merging: bool) -> None:
+        super().__init__(info, backend)
+        self._states, self._merging = states, merging
+
+    def _state(self, descriptor: Any) -> Any:
+        if self._merging:
+            raise UserFunctionError(
+                f"operator {self._info.operator.uid!r}: window_state() with windows that merge; what would become of two "
+                "windows' states is not defined. Use global_state()"
+            )
+        return self._states.get(descriptor)
+
+
+class Clock:
+    """What all contexts ask about time."""
+
+    def __init__(self, backend: KeyedBackend) -> None:
+        self.backend = backend
+
+    def get_current_processing_time(self) -> int:
+        return self.backend.processing_time_ms
+
+    def get_current_watermark(self) -> int:
+        return to_flink_ms(self.backend.watermark())
+
+
+class WindowTriggerContext(Clock, OnMergeContext):
+    """The trigger's view of the window at hand."""
+
+    def __init__(self, backend: KeyedBackend, states: SpacedStates) -> None:
+        super().__init__(backend)
+        self._states = states
+        self._space = states.space
+        self.timers: Timers
+        self.merged: list[bytes] = []
+
+    def register_event_time_timer(self, time: int) -> None:
+        self.timers.event.register(time, self._space.now)
+
+    def register_processing_time_timer(self, time: int) -> None:
+        self.timers.processing.register(time, self._space.now)
+
+    def delete_event_time_timer(self, time: int) -> None:
+        self.timers.event.delete(time, self._space.now)
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        self.timers.processing.delete(time, self._space.now)
+
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+        return self._states.get(state_descriptor)
+
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        self._states.get(state_descriptor).merge(self._space.now, self.merged)
+
+
+class WindowEvictorContext(Clock, EvictorContext):
+    """The evictor's view."""
+
+
+class WindowContext(ProcessWindowFunction.Context):
+    """The window function's view of the window at hand."""
+
+    def __init__(self, backend: KeyedBackend, window_state: Context, global_state: Context) -> None:
+        self._backend = backend
+        self._window_state, self._global_state = window_state, global_state
+        self.at: Any = None
+
+    def window(self) -> Any:
+        return self.at
+
+    def current_processing_time(self) -> int:
+        return self._backend.processing_time_ms
+
+    def current_watermark(self) -> int:
+        return to_flink_ms(self._backend.watermark())
+
+    def window_state(self) -> Context:
+        return self._window_state
+
+    def global_state(self) -> Context:
+        return self._global_state
+
+
+def contents_descriptor(spec: WindowSpec, uid: str) -> StateDescriptor:
+    type, combine = spec.contents_type, spec.combine
+    match spec.contents:
+        case "reducing":
+            return ReducingStateDescriptor(CONTENTS, reduction(combine, uid), type)
+        case "aggregating":
+            assert isinstance(combine, AggregateFunction)
+            return AggregatingStateDescriptor(CONTENTS, combine, type)
+    return ListStateDescriptor(CONTENTS, type)
+
+
+def reduction(combine: Any, uid: str) -> Callable[[Any, Any], Any]:
+    if isinstance(combine, RollingSpec):
+        return rolling_function(combine, uid)
+    return combine.reduce if isinstance(combine, ReduceFunction) else combine
+
+
+class WindowRunner(KeyedProcessFunction):
+    """What happens to an element and at a timer; ``stamps`` gets the timestamp of each output."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec) -> None:
+        self._info, self._backend, self._spec = info, backend, spec
+        self._assigner, self._trigger, self._evictor = spec.assigner, spec.trigger, spec.evictor
+        self._event_time = spec.assigner.is_event_time()
+        self._lateness_ms = spec.lateness_ms if self._event_time else 0
+        self._encode, self._decode = window_encoder(spec)
+        type = spec.window_type
+        merging = isinstance(spec.assigner, MergingWindowAssigner)
+        contents = SpacedStates(backend, "", type)
+        self._contents = contents.get(contents_descriptor(spec, info.operator.uid), spec.fingerprint)
+        self._contents_space: Space = contents.space
+        triggered = SpacedStates(backend, "trigger/", type)
+        self._space: Space = triggered.space
+        self._window_states = SpacedStates(backend, "window/", type, self._space)
+        self._merging: MergingWindows | None = None
+        if isinstance(spec.assigner, MergingWindowAssigner):
+            assert type is not None
+            self._merging = MergingWindows(backend, spec.assigner, type)
+        self._assigner_context = AssignerContext(info, backend)
+        self._trigger_context = WindowTriggerContext(backend, triggered)
+        self._evictor_context = WindowEvictorContext(backend)
+        self._context = WindowContext(
+            backend, WindowStateContext(info, backend, self._window_states, merging=merging), Context(info, backend)
+        )
+        self._on_contents = self._output()
+        self.stamps: list[int] = []
+
+    @property
+    def timers(self) -> Timers:
+        return self._trigger_context.timers
+
+    @timers.setter
+    def timers(self, timers: Timers) -> None:
+        self._trigger_context.timers = timers
+
+    # -- the user's functions
+
+    def declare_states(self) -> Mapping[str, StateDescriptor]:
+        return {} if self._spec.fn is None else declared_states(self._spec.fn)
+
+    def open(self, runtime_context: Any) -> None:
+        fn, combine = self._spec.fn, self._spec.combine
+        if fn is not None:
+            mine = vars(self)
+            vars(fn).update({attribute: mine[attribute] for attribute in self.declare_states()})
+            fn.open(runtime_context)
+        if isinstance(combine, ReduceFunction | AggregateFunction):
+            combine.open(runtime_context)
+
+    def close(self) -> None:
+        if self._spec.fn is not None:
+            self._spec.fn.close()
+        if isinstance(self._spec.combine, ReduceFunction | AggregateFunction):
+            self._spec.combine.close()
+
+    def _output(self) -> Callable[[Any, Iterable[Any]], Iterable[Any] | None]:
+        """``f(window, elements)``: the results of a window."""
+        fn, context, backend = self._spec.fn, self._context, self._backend
+        match fn:
+            case None:
+                return lambda window, elements: elements
+            case ProcessWindowFunction():
+                return lambda window, elements: fn.process(backend.current_key, context, elements)
+            case _:
+                return lambda window, elements: fn.apply(backend.current_key, window, elements)
+
+    # -- elements
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> list[Any] | None:
+        assert isinstance(ctx, ElementContext)
+        timestamp = ctx.timestamp()
+        stamp = MIN_WATERMARK if timestamp is None else timestamp
+        windows = self._assigner.assign_windows(value, stamp, self._assigner_context)
+        out: list[Any] = []
+        skipped = True
+        for assigned in windows:
+            if self._merging is None:
+                window = kept_under = assigned
+                if self._is_late(window):
+                    continue
+            else:
+                window = self._merging.add(assigned, self._on_merge)
+                if self._is_late(window):
+                    self._merging.retire(window)
+                    continue
+                kept_under = self._merging.state_window(window)
+            skipped = False
+            space = self._space.now = self._encode(window)
+            self._contents_space.now = space if kept_under is window else self._encode(kept_under)
+            self._contents.add(value if self._evictor is None else (value, stamp))
+            result = self._trigger.on_element(value, stamp, window, self._trigger_context)
+            self._react(result, window, out)
+            self._register_cleanup(window, space)
+        if skipped and self._spec.late_tag is not None and self._element_is_late(timestamp):
+            out.append((self._spec.late_tag, value))
+            self.stamps.append(stamp)
+        return out or None
+
+    def _on_merge(self, merged: Any, members: list[Any], kept_under: Any, others: list[Any]) -> None:
+        context, encode = self._trigger_context, self._encode
+        self._space.now = encode(merged)
+        context.merged = [encode(m) for m in members if m != merged]
+        self._trigger.on_merge(merged, context)
+        for member in members:
+            if member != merged:
+                self._space.now = space = encode(member)
+                self._trigger.clear(member, context)
+                self._delete_cleanup(member, space)
+        self._contents.merge(encode(kept_under), [encode(other) for other in others])
+
+    def _is_late(self, window: Any) -> bool:
+        return self._event_time and self._cleanup_time(window) <= self._backend.watermark()
+
+    def _element_is_late(self, timestamp: int | None) -> bool:
+        return (
+            self._event_time and timestamp is not None and timestamp + self._lateness_ms <= self._backend.watermark()
+        )
+
+    # -- the end of windows
+
+    def _cleanup_time(self, window: Any) -> int:
+        end: int = window.max_timestamp()
+        return min(MAX_WATERMARK, end + self._lateness_ms)
+
+    def _register_cleanup(self, window: Any, space: bytes) -> None:
+        time = self._cleanup_time(window)
+        if time < MAX_WATERMARK:
+            (self.timers.event if self._event_time else self.timers.processing).register(time, space)
+
+    def _delete_cleanup(self, window: Any, space: bytes) -> None:
+        time = self._cleanup_time(window)
+        if time < MAX_WATERMARK:
+            (self.timers.event if self._event_time else self.timers.processing).delete(time, space)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> list[Any] | None:
+        assert isinstance(ctx, TimerContext)
+        space = ctx.namespace
+        window = self._decode(space)
+        if self._merging is None:
+            kept_under = window
+        else:
+            kept_under = self._merging.state_window(window)
+            if kept_under is None:
+                return None  # a timer of a window that has become part of another
+        self._space.now = space
+        self._contents_space.now = self._encode(kept_under)
+        event = ctx.time_domain() is TimeDomain.EVENT_TIME
+        react = self._trigger.on_event_time if event else self._trigger.on_processing_time
+        out: list[Any] = []
+        self._react(react(timestamp, window, self._trigger_context), window, out)
+        if event == self._event_time:
+            if timestamp >= self._cleanup_time(window):
+                self._remove(window)
+            else:
+                self._register_cleanup(window, space)  # the allowed lateness may be another than when the window began
+        return out or None
+
+    def _remove(self, window: Any) -> None:
+        self._contents.clear()
+        self._trigger.clear(window, self._trigger_context)
+        if isinstance(self._spec.fn, ProcessWindowFunction):
+            self._context.at = window
+            self._spec.fn.clear(self._context)
+            self._window_states.clear(self._space.now)
+        if self._merging is not None:
+            self._merging.retire(window)
+
+    # -- results
+
+    def _react(self, result: TriggerResult, window: Any, out: list[Any]) -> None:
+        fire, purge = result.value
+        if fire:
+            self._emit(window, out)
+        if purge:
+            self._contents.clear()
+
+    def _emit(self, window: Any, out: list[Any]) -> None:
+        contents = self._contents.get()
+        if self._spec.contents == "list":
+            if not contents:
+                return
+            if self._evictor is not None:
+                self._emit_evicted(window, list(map(TimestampedValue._make, contents)), out)
+                return
+        elif contents is None:
+            return
+        else:
+            contents = [contents]
+        self._collect(window, contents, out)
+
+    def _emit_evicted(self, window: Any, elements: list[TimestampedValue], out: list[Any]) -> None:
+        assert self._evictor is not None
+        context = self._evictor_context
+        kept = list(self._evictor.evict_before(elements, len(elements), window, context))
+        results = self._combined([e.value for e in kept])
+        if results is not None:
+            self._collect(window, results, out)
+        kept = list(self._evictor.evict_after(kept, len(kept), window, context))
+        if len(kept) < len(elements):
+            self._contents.update(map(tuple, kept))
+
+    def _combined(self, values: list[Any]) -> list[Any] | None:
+        """What ``combine`` makes of all elements; None where a reduction has nothing to reduce."""
+        combine = self._spec.combine
+        if combine is None:
+            return values
+        if isinstance(combine, AggregateFunction):
+            accumulator = combine.create_accumulator()
+            for value in values:
+                accumulator = combine.add(value, accumulator)
+            return [combine.get_result(accumulator)]
+        if not values:
+            return None
+        reduce = reduction(combine, self._info.operator.uid)
+        result = values[0]
+        for value in values[1:]:
+            result = reduce(result, value)
+        return [result]
+
+    def _collect(self, window: Any, elements: Iterable[Any], out: list[Any]) -> None:
+        self._context.at = window
+        results = self._on_contents(window, elements)
+        if results is not None:
+            before = len(out)
+            out.extend(results)
+            self.stamps.extend([min(window.max_timestamp(), MAX_WATERMARK)] * (len(out) - before))
+
+
+class WindowOperator(KeyedProcess):
+    """Runs the windows of one operator on one subtask."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec) -> None:
+        self._runner = WindowRunner(info, backend, spec)
+        super().__init__(info, backend, self._runner, spec.window_type)
+        self._runner.timers = self._timers
+
+    def _stamped(self, batch: Batch) -> Batch:
+        stamps, self._runner.stamps = self._runner.stamps, []
+        batch.stamp(np.array(stamps, dtype=np.int64), None)
+        return batch
+

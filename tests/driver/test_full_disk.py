@@ -1,0 +1,197 @@
+"""A disk that is full: the job fails or restarts with a clear message, and goes on correctly when there is space again."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Click, Sum, clicks, finish, history, job, run, saved_state, state_of, sums
+
+import forkpoint as fp
+from forkpoint.errors import StorageError
+from forkpoint.graph.options import JobOptions, RestartStrategy
+from forkpoint.savepoint import open_savepoint
+
+ELEMENTS = clicks(30)
+ADVICE = "Free space on the file system"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A file system of its own, of 2 MB."""
+
+    root: Path
+
+    @property
+    def ballast(self) -> Path:
+        return self.root / "ballast"
+
+    def fill(self) -> None:
+        with self.ballast.open("ab", buffering=0) as file:
+            for size in (65536, 4096, 1):
+                try:
+                    while True:
+                        file.write(bytes(size))
+                except OSError:
+                    pass
+
+    def empty(self) -> None:
+        self.ballast.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    root = tmp_path / "small"
+    root.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", root], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield Disk(root)
+    finally:
+        subprocess.run(["umount", "-l", root], check=True)
+
+
+class Bulky(Sum):
+    """State that is too much to go into the manifest: 40 kB for all keys, which no compression makes small."""
+
+    bulk = fp.ValueStateDescriptor("bulk", bytes)
+
+    def process_element(self, click: Click, ctx: fp.KeyedProcessFunction.Context) -> Any:
+        import random
+
+        self.bulk.update(random.Random(click.ts).randbytes(12_000))
+        yield from super().process_element(click, ctx)
+
+
+class Fills:
+    """Fills a disk at a step of an epoch."""
+
+    def __init__(self, disk: Disk, step: str, epoch: int) -> None:
+        self.disk = disk
+        self.when = (step, epoch)
+
+    def on_step(self, step: str, epoch: int) -> None:
+        if (step, epoch) == self.when:
+            self.disk.fill()
+
+
+# Where space is needed after these steps: changelogs, then the manifest.
+STEPS = {"planned": "/changelog/", "computed": "/checkpoints/"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_without_restarts_the_job_fails_and_goes_on_when_it_is_started_again(disk: Disk, step: str) -> None:
+    with pytest.raises(StorageError, match=ADVICE) as caught:
+        run(disk.root, ELEMENTS, fn=Bulky(), steps=Fills(disk, step, 4))
+    assert f"cannot write {disk.root}/jobs/sums{STEPS[step]}" in str(caught.value)
+    disk.empty()
+    assert history(disk.root).epochs()[-1] == 3
+    assert not [path for path in disk.root.rglob("*") if path.name.startswith(".") and path.is_file()]
+    run(disk.root, ELEMENTS, fn=Bulky())
+    assert state_of(disk.root) == sums(ELEMENTS)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_with_restarts_the_job_waits_for_space(disk: Disk, step: str, caplog: pytest.LogCaptureFixture) -> None:
+    failures = []
+
+    def change(options: JobOptions) -> JobOptions:
+        return replace(options, restart=RestartStrategy.fixed_delay(5, 20))
+
+    class FillsAndFrees(Fills):
+        """There is space again at the third attempt."""
+
+        def on_step(self, step: str, epoch: int) -> None:
+            if epoch == self.when[1] and step == "planned":
+                failures.append(epoch)
+            if len(failures) == 3:
+                self.disk.empty()
+            else:
+                super().on_step(step, epoch)
+
+    result = run(disk.root, ELEMENTS, fn=Bulky(), steps=FillsAndFrees(disk, step, 4), change=change)
+    assert result.outcome == "finished"
+    assert len(failures) == 3
+    assert [ADVICE in message for message in caplog.messages] == [True, True]
+    assert state_of(disk.root) == sums(ELEMENTS)
+
+
+def test_a_savepoint_that_does_not_fit_fails_alone(disk: Disk, tmp_path: Path) -> None:
+    class Asks:
+        first: Any = None
+        second: Any = None
+
+        def on_step(self, step: str, epoch: int) -> None:
+            if (step, epoch) == ("planned", 4):
+                disk.fill()
+                self.first = prepared.driver.savepoint(str(disk.root))
+            if (step, epoch) == ("planned", 6):
+                assert self.first.done.exception(10) is not None
+                disk.empty()
+                self.second = prepared.driver.savepoint(str(disk.root))
+
+    asks = Asks()
+    prepared = job(tmp_path / "state", ELEMENTS, steps=asks)
+    assert finish(prepared).outcome == "finished"
+    with pytest.raises(StorageError, match=ADVICE):
+        asks.first.done.result()
+    whole = Path(asks.second.done.result(10).removeprefix("file://"))
+    assert saved_state(whole) == sums(ELEMENTS[:25])
+    others = [path for path in disk.root.iterdir() if path.name != whole.name]
+    assert not [path for other in others for path in other.rglob("savepoint.json")]
+    open_savepoint(str(whole))
+    assert state_of(tmp_path / "state") == sums(ELEMENTS)
+
+
+def test_a_stop_whose_savepoint_does_not_fit_leaves_the_job_running(disk: Disk, tmp_path: Path) -> None:
+    class Asks:
+        first: Any = None
+
+        def on_step(self, step: str, epoch: int) -> None:
+            if (step, epoch) == ("planned", 3):
+                disk.fill()
+                self.first = prepared.driver.savepoint(str(disk.root), stop=True)
+
+    asks = Asks()
+    prepared = job(tmp_path / "state", ELEMENTS, steps=asks)
+    assert finish(prepared).outcome == "finished"
+    with pytest.raises(StorageError, match=ADVICE):
+        asks.first.done.result(0)
+    assert state_of(tmp_path / "state") == sums(ELEMENTS)
+
+
+def test_no_space_for_the_output(disk: Disk, tmp_path: Path) -> None:
+    """Staged files are the sink's own; the message still says what to do, and no part of the output is lost."""
+    root, sink = tmp_path / "state", fp.FileSink.text(disk.root / "out")
+    with pytest.raises(StorageError, match=ADVICE) as caught:
+        run(root, ELEMENTS, steps=Fills(disk, "planned", 4), sink=sink)
+    assert str(disk.root / "out") in str(caught.value)
+    disk.empty()
+    run(root, ELEMENTS, sink=sink)
+    lines = [line for file in (disk.root / "out").iterdir() for line in file.read_text().splitlines()]
+    assert len(lines) == len(ELEMENTS)
+    assert len(set(lines)) == len(ELEMENTS)
+
+
+@pytest.mark.parametrize("store", ["lmdb", "rocksdb"])
+def test_no_space_for_the_local_stores(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Any) -> None:
+    root = tmp_path / "state"
+    monkeypatch.setattr(tempfile, "tempdir", str(disk.root))
+
+    def change(options: JobOptions) -> JobOptions:
+        return replace(options, state_backend=store)
+
+    with pytest.raises(StorageError, match="local store"):
+        run(root, ELEMENTS, fn=Bulky(), steps=Fills(disk, "planned", 4), change=change)
+    disk.empty()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    run(root, ELEMENTS, fn=Bulky(), change=change)
+    assert state_of(root) == sums(ELEMENTS)
