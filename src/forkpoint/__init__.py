@@ -36,6 +36,7 @@ from forkpoint.connectors.print_sink import PrintSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
+    EngineLost,
     ForkpointError,
     GraphError,
     JobFailed,
@@ -176,6 +177,7 @@ __all__ = [
     "CollectSink",
     "CollectionSource",
     "ConfigError",
+    "EngineLost",
     "Configuration",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",

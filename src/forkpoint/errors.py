@@ -15,6 +15,7 @@
     ├── UserFunctionError         a user's function raised
     ├── JobNotFound               no such job under the state root
     └── JobFailed                 the job ended with an error after its restarts
+        └── EngineLost            Spark has gone from under the job; only a new start helps
 
 Messages name the uid or file, the offending value, and the remedy.
 """
@@ -80,3 +81,7 @@ class JobNotFound(ForkpointError):
 
 class JobFailed(ForkpointError):
     """The job ended with an error after its restart strategy gave up."""
+
+
+class EngineLost(JobFailed):
+    """Spark has gone from under the job, so that no restart within this process can help; start the job again."""

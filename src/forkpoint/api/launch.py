@@ -43,7 +43,8 @@ class Launch:
     """What the surroundings of a program say about how it is run; the command line sets it.
 
     ``options`` are laid over the program's own. ``job_name`` renames the job (a fork). ``on_driver`` is called with the
-    driver before the run begins, and gives back what to call at its end, with the result or the error.
+    driver before the run begins, and gives back what to call at its end, with the result or the error. With ``inspect``
+    nothing is run: it is called with the compiled job, and the program ends there by ProgramStopped.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -51,6 +52,20 @@ class Launch:
     restore: RestoreOptions = field(default_factory=RestoreOptions)
     on_driver: Callable[[JobDriver], Callable[[Result | BaseException], None]] | None = None
     steps: Steps | None = None
+    inspect: Callable[[Inspected], None] | None = None
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A program's job as it would have been run."""
+
+    name: str
+    graph: JobGraph
+    options: JobOptions
+
+
+class ProgramStopped(BaseException):  # no Exception, so that no program takes it for a failure of its own
+    """Ends a program where it would have run its job."""
 
 
 _launch: ContextVar[Launch | None] = ContextVar("forkpoint_launch", default=None)
@@ -104,6 +119,10 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     root = options.state_root or os.environ.get("FORKPOINT_STATE_ROOT")
     ends = tuple(ends)
     name = launch.job_name or name
+    if launch.inspect is not None:
+        graph = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=True).graph
+        launch.inspect(Inspected(name, graph, options))
+        raise ProgramStopped
     temporary = None
     if root is None:
         temporary = tempfile.mkdtemp(prefix="forkpoint-")

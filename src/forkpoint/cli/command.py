@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from forkpoint.cli import failures, settings
+from forkpoint.cli.check import check
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.run import run
@@ -53,7 +54,7 @@ main = Group(
     params=settings.options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing with savepoints you can stop, fork and rewind.",
-    commands=[run, list_, savepoint, stop, cancel, savepoints, show, dispose, tree],
+    commands=[run, check, list_, savepoint, stop, cancel, savepoints, show, dispose, tree],
     no_args_is_help=True,
 )
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -29,7 +29,8 @@ from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 WORDS = ("latest", "none")
 
 
-def _renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """The pairs that --map gives, old → new."""
     renames = {}
     for each in given:
         old, _, new = each.partition("=")
@@ -71,7 +72,7 @@ class RunCommand(Command):
     help="Whether the run owns the savepoint from now on.",
 )  # fmt: skip
 @click.option(
-    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=_renames,
+    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
     help="The state of uid OLD goes to uid NEW; repeatable.",
 )  # fmt: skip
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
@@ -161,8 +162,11 @@ def _program_code(app: str, args: Sequence[str]) -> int:
 
 
 def _program_failure(app: str, error: BaseException, driving: Driving) -> Failure:
-    if any(error is each for each in driving.errors):
-        return _job_failure(error)
+    return _job_failure(error) if any(error is each for each in driving.errors) else program_failure(app, error)
+
+
+def program_failure(app: str, error: BaseException) -> Failure:
+    """What the program itself raised."""
     program = os.path.abspath(app)
     if isinstance(error, ForkpointError):
         failure = failures.describe(error)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from forkpoint.errors import ConfigError, GraphError, RestoreRefused, StaleGeneration
+from forkpoint.errors import ConfigError, EngineLost, GraphError, RestoreRefused, StaleGeneration
 from forkpoint.graph.options import RestartStrategy
 
-FATAL = (StaleGeneration, RestoreRefused, GraphError, ConfigError)
+FATAL = (StaleGeneration, RestoreRefused, GraphError, ConfigError, EngineLost)
 """Errors that a restart cannot cure."""
 
 

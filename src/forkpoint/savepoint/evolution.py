@@ -174,7 +174,9 @@ def _explained(spec: StateSpec) -> Iterator[None]:
     try:
         yield
     except (TypeNotSupported, pa.ArrowException, _Failed) as error:
-        raise RestoreRefused(f"{spec.where}: what was saved does not become what the program declares: {error}") from error
+        raise RestoreRefused(
+            f"{spec.where}: what was saved does not become what the program declares: {error}"
+        ) from error
 
 
 def _functions(data: bytes) -> tuple[Migration, ...]:
@@ -283,9 +285,7 @@ def _spans(rows: Rows, kind: str) -> Iterator[tuple[int, int]]:
     return pairwise([*starts, rows.count])
 
 
-def _write(
-    written: _Written, kind: str, place: int, content: Any, stamps: list[int], old_kind: str, old: Any
-) -> None:
+def _write(written: _Written, kind: str, place: int, content: Any, stamps: list[int], old_kind: str, old: Any) -> None:
     """One key's new content as rows. An entry that was there keeps the time at which it began to age."""
     if content is None:
         return

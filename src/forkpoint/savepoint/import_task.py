@@ -166,7 +166,9 @@ def _snapshot(entries: list[Entry], *, rekeyed: bool) -> bytes:
     """Entries, in order, as a snapshot file. Two with the same key: SavepointCorrupt, or RestoreRefused if a migration of
     keys made them one; timers of one time are one timer."""
     if rekeyed:
-        entries = [entry for entry, before in zip(entries, [None, *entries], strict=False) if entry != before or entry[1]]
+        entries = [
+            entry for entry, before in zip(entries, [None, *entries], strict=False) if entry != before or entry[1]
+        ]
     try:
         return write_snapshot(entries)
     except ValueError:

@@ -412,7 +412,11 @@ class _Planner:
         self._map(state, as_saved, verdict)
         why = f"{verdict.why}; " if verdict.why else ""
         self._row(
-            "state", operator.uid, state.name, "kept", f"{why}not declared up front; there when the function asks for it"
+            "state",
+            operator.uid,
+            state.name,
+            "kept",
+            f"{why}not declared up front; there when the function asks for it",
         )
 
     def _map(self, state: SavedState, wanted: WantedState, verdict: Verdict) -> None:

@@ -201,7 +201,11 @@ class _Plan:
         cuts = (*(piece.kg_start for piece in slices), self.max_parallelism)
         return [
             SortFiles(
-                self.opened.storage.url, self.storage.url, group, cuts, tuple(self.run_path(number, s) for s in slices),
+                self.opened.storage.url,
+                self.storage.url,
+                group,
+                cuts,
+                tuple(self.run_path(number, s) for s in slices),
                 self.rekeyed,
             )
             for number, group in enumerate(self.groups)

@@ -9,10 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from forkpoint.driver.executor import Executor, OnBatch
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import DataFrameSpec
 from forkpoint.runtime.epoch import EpochContext, JobSpec
@@ -69,8 +70,12 @@ class SparkExecutor(Executor):
         self._epoch_tag, self._background_tag = f"forkpoint-epoch-{run}", f"forkpoint-background-{run}"
 
     def start(self, spec: JobSpec) -> None:
-        """Ships the job to the cluster. A run that was started before is closed."""
+        """Ships the job to the cluster. A run that was started before is closed. Raises EngineLost if Spark has gone."""
         self.close()
+        with self._watched():
+            self._ship(spec)
+
+    def _ship(self, spec: JobSpec) -> None:
         payload = self._sc.broadcast(pack_job(self._runtime, spec))
         self._spec = spec
         self._handle = handle = JobHandle(uuid.uuid4().hex, payload)
@@ -97,7 +102,7 @@ class SparkExecutor(Executor):
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
-        with self._job(self._epoch_tag, properties):
+        with self._watched(), self._job(self._epoch_tag, properties):
             return self._jobs.run(source_tasks, frame)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
@@ -159,7 +164,7 @@ class SparkExecutor(Executor):
 
     def interrupt(self) -> None:
         """Makes a running epoch fail soon, with Spark's exception of a cancelled job."""
-        if self._sc._jsc is not None:
+        if not self._is_lost():
             self._sc.cancelJobsWithTag(self._epoch_tag)
 
     def close(self) -> None:
@@ -167,12 +172,32 @@ class SparkExecutor(Executor):
         twice.
         """
         handle, jobs, self._handle, self._jobs = self._handle, self._jobs, None, None
-        if self._sc._jsc is None or handle is None or jobs is None:
+        if handle is None or jobs is None or self._is_lost():
             return
         for tag in (self._epoch_tag, self._background_tag):
             self._sc.cancelJobsWithTag(tag)
         jobs.close()
         handle.payload.unpersist(blocking=False)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """An error that comes of Spark's having gone says so: no restart of the job could succeed."""
+        try:
+            yield
+        except Exception as error:
+            if not self._is_lost():
+                raise
+            raise EngineLost(
+                "Spark's JVM has gone: it was killed (out of memory?), crashed, or the SparkSession was stopped; its own log "
+                "tells. Start the job again: it goes on from the last checkpoint"
+            ) from error
+
+    def _is_lost(self) -> bool:
+        """Whether Spark does not answer any more."""
+        try:
+            return self._sc._jsc is None or bool(self._sc._jsc.sc().isStopped())
+        except (Py4JError, OSError):
+            return True
 
     @contextmanager
     def _job(self, tag: str, properties: Mapping[str, str]) -> Iterator[None]:
@@ -189,7 +214,7 @@ class SparkExecutor(Executor):
                 raise
             raise original from None
         finally:
-            if self._sc._jsc is not None:
+            if not self._is_lost():
                 self._sc.removeJobTag(tag)
                 for name, old in before.items():
                     self._sc.setLocalProperty(name, old)

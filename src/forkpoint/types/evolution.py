@@ -141,7 +141,9 @@ def _scalar(old: TypeInformation, new: TypeInformation, at: str, changes: list[s
         wider = after in _INTEGERS and _INTEGERS.index(before) < _INTEGERS.index(after)
         if wider or before == after:
             step = SAME
-        elif before != "big_int" and (after in ("double", "big_dec") or (after == "float" and before in _EXACT_IN_FLOAT)):
+        elif before != "big_int" and (
+            after in ("double", "big_dec") or (after == "float" and before in _EXACT_IN_FLOAT)
+        ):
             step = Number()
     elif (before, after) in _SAME_BYTES:
         step = SAME

@@ -1,0 +1,117 @@
+"""The command that compares a program with a savepoint and starts nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.text import Text
+
+from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
+from forkpoint.cli import failures
+from forkpoint.cli.failures import Failure
+from forkpoint.cli.finding import named_savepoint
+from forkpoint.cli.output import TextOutput
+from forkpoint.cli.program import as_main, run_program
+from forkpoint.cli.run import RunCommand, program_failure, split_renames
+from forkpoint.cli.settings import STATE_ROOT, Settings, current
+from forkpoint.cli.text import place
+from forkpoint.driver.check import check_program
+from forkpoint.savepoint.catalog import LATEST, find_savepoint
+from forkpoint.savepoint.mapping import RestorePlan, Row
+from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.snapshot.storage import open_storage
+
+_STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refused": "bold red"}
+
+
+@click.command(cls=RunCommand)
+@click.option(
+    "-s", "--savepoint", metavar="SAVEPOINT|latest", default=LATEST, show_default=True,
+    help="What to compare with: a path, URL, id or label, or the job's latest savepoint.",
+)  # fmt: skip
+@click.option(
+    "-n", "--allow-non-restored-state", is_flag=True, help="As for run: state without a place is dropped, not refused."
+)
+@click.option("--name", metavar="JOB", help="The job's name, in place of the program's.")
+@click.option(
+    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
+    help="The state of uid OLD goes to uid NEW; repeatable.",
+)  # fmt: skip
+@click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def check(
+    savepoint: str,
+    allow_non_restored_state: bool,
+    name: str | None,
+    renames: dict[str, str],
+    app: str,
+    args: Sequence[str],
+) -> None:
+    """Say what would become of a savepoint's state in the program APP, as `run -s` would decide it.
+
+    The program is run up to its first execute(), where it ends; nothing is started or written. Exit code 0: it fits;
+    4: a restore would be refused.
+    """
+    settings = current()
+    os.environ[STATE_ROOT] = settings.root  # where the program sets none of its own
+    program = _inspect(app, args, settings, name)
+    if isinstance(program, Failure):
+        settings.output.failure(program.with_traceback() if settings.verbose else program)
+        click.get_current_context().exit(program.exit_code)
+    opened = _opened(savepoint, program, settings)
+    plan = check_program(program.graph, opened.savepoint, allow_non_restored=allow_non_restored_state, renames=renames)
+    _show(settings, program, opened, plan)
+    click.get_current_context().exit(failures.REFUSED if plan.refused else failures.OK)
+
+
+def _inspect(app: str, args: Sequence[str], settings: Settings, name: str | None) -> Inspected | Failure:
+    """The program's job, caught where it would have been run."""
+    options: dict[str, Any] = {} if settings.given_root is None else {"state_root": settings.root}
+    found: list[Inspected] = []
+    with launching(Launch(options=options, job_name=name, inspect=found.append)), as_main(app, args):
+        try:
+            run_program(app, args)
+        except ProgramStopped:
+            pass
+        except BaseException as error:
+            if not found and not isinstance(error, SystemExit):
+                return program_failure(app, error)
+    if not found:
+        return Failure(
+            "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment",
+            failures.FAILED,
+        )  # fmt: skip
+    return found[0]
+
+
+def _opened(savepoint: str, program: Inspected, settings: Settings) -> OpenedSavepoint:
+    storage = open_storage(program.options.state_root or settings.root)
+    return find_savepoint(storage, program.name) if savepoint == LATEST else named_savepoint(storage, savepoint)
+
+
+def _show(settings: Settings, program: Inspected, opened: OpenedSavepoint, plan: RestorePlan) -> None:
+    saved, count = opened.savepoint, len(plan.refused)
+    data = {
+        "job": program.name,
+        "savepoint": {"id": saved.id, "path": place(opened.url), "job": saved.job, "epoch": saved.epoch},
+        "fits": not count,
+        "rows": [asdict(row) for row in plan.rows],
+    }
+
+    def show(out: TextOutput) -> None:
+        out.table(("", "what", "uid", "state", "why"), map(_cells, plan.rows))
+        out.line()
+        if count:
+            out.line(Text(f"refused: {count} problem{'s' if count > 1 else ''}; a run would not start", "bold red"))
+        else:
+            out.line(f"job {program.name} can be restored from savepoint {saved.id}")
+
+    settings.output.result(data, show)
+
+
+def _cells(row: Row) -> tuple[Text | str, ...]:
+    return Text(row.outcome, _STYLES.get(row.outcome, "")), row.subject, row.uid, row.name, row.why

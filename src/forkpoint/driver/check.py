@@ -1,0 +1,34 @@
+"""Look before you leap: what a restore would do, without starting anything. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forkpoint.driver.declared import program_operators, program_states
+from forkpoint.graph.job import JobGraph
+from forkpoint.savepoint.mapping import RestorePlan, Saved, plan_restore
+from forkpoint.snapshot.manifest import Manifest
+from forkpoint.snapshot.savepoint_manifest import Savepoint
+
+
+def check_program(
+    graph: JobGraph,
+    saved: Savepoint | Manifest,
+    *,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+) -> RestorePlan:
+    """Compare a program with a savepoint or checkpoint: the plan that a run would follow, refused rows included.
+
+    A row for each operator, state and source: restored, migrated (its values or keys are converted; ``why`` says how),
+    new, kept, dropped or refused. It fits if ``plan.refused`` is empty. A number that turns out not to be exact in a
+    wider type, or a migration that raises, is found by the run alone, before it changes anything.
+    """
+    return plan_restore(
+        Saved.of(saved),
+        program_states(graph),
+        program_operators(graph),
+        allow_non_restored=allow_non_restored,
+        renames=renames,
+        check_only=True,
+    )

@@ -1,0 +1,68 @@
+"""Windows do what Flink's WindowOperator does, wherever epochs are cut, at any parallelism, through savepoints."""
+
+import tempfile
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from window_jobs import by_window, inputs, results, run, setups, windowed
+from window_model import MAX, Event, Model
+
+from forkpoint.state import OPERATOR_KG, range_for
+from forkpoint.testing import ABORT, Eof, OperatorHarness
+
+cuts = st.sets(st.integers(1, 29), max_size=6)
+
+
+@settings(max_examples=400, deadline=None)
+@given(setups(), inputs(), cuts, st.integers(1, 3))
+def test_results_are_those_of_the_model(setup, events, cuts, parallelism):
+    model = Model(setup).run(events)
+    found = run(setup, events, epochs=sorted(cuts), parallelism=parallelism)
+    assert results(found) == by_window(model.out)
+    assert sorted(found.outputs["late"]) == sorted(model.late)
+    assert all(r.timestamp == r.value.ts for r in found.records["late"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(setups(), inputs(), st.integers(1, 29), st.integers(1, 3), st.integers(1, 3))
+def test_a_savepoint_in_the_midst_restored_at_another_parallelism(setup, events, at, first, second):
+    model = Model(setup).run(events)
+    script = [*events[:at], Eof(savepoint=True), *events[at:]]
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        before = run(setup, script, parallelism=first, state_root=one, epochs=7)
+        if before.savepoint is None:  # the input ended ahead of it
+            assert len(events) <= at
+            return
+        after = run(setup, script, parallelism=second, state_root=two, restore=before.savepoint, epochs=7)
+    rows = [(*r.value, r.timestamp) for r in [*before.records["results"], *after.records["results"]]]
+    assert by_window(rows) == by_window(model.out)
+    assert sorted([*before.outputs["late"], *after.outputs["late"]]) == sorted(model.late)
+
+
+@settings(max_examples=30, deadline=None)
+@given(setups(), inputs(), st.integers(0, 29))
+def test_a_process_that_dies_changes_nothing(setup, events, at):
+    script = [*events[:at], ABORT, *events[at:]]
+    assert results(run(setup, script, epochs=8)) == by_window(Model(setup).run(events).out)
+
+
+@settings(max_examples=100, deadline=None)
+@given(setups(("tumbling", "sliding", "session", "dynamic")), inputs(), st.integers(1, 6), st.integers(1, 3))
+def test_nothing_is_left_when_all_windows_are_gone(setup, events, rows, parallelism):
+    build = lambda stream: windowed(stream, setup)  # noqa: E731
+    with OperatorHarness(build, input_type=Event, parallelism=parallelism) as harness:
+        most = 0
+        for start in range(0, len(events), rows):
+            block = events[start : start + rows]
+            harness.process_elements((e, e.ts) for e in block)
+            most = max(most, entries(harness))
+            harness.process_watermark(max(e.ts for e in block) - setup.bound - 1)
+        harness.process_watermark(MAX)
+        assert most > 0 or not harness.output
+        assert entries(harness) == 0
+
+
+def entries(harness):
+    everything = range_for(0, OPERATOR_KG + 1)
+    return sum(1 for subtask in harness._subtasks for _ in subtask.store.scan(*everything))
+
