@@ -35,12 +35,10 @@ from forkpoint.driver.start import Restored
 from forkpoint.errors import StaleGeneration
 
 
-@pytest.mark.parametrize("epoch", [1, 3])
-@pytest.mark.parametrize("step", ["element", *STEPS])
-def test_a_driver_that_was_away_finds_itself_replaced(place: Path, undisturbed: Outcome, step: str, epoch: int) -> None:
+@pytest.mark.parametrize(("step", "times"), [("element", 7), ("element", 47), *((step, 2) for step in STEPS)])
+def test_a_driver_that_was_away_finds_itself_replaced(place: Path, undisturbed: Outcome, step: str, times: int) -> None:
     """Old one halted, new one runs to the end, old one goes on."""
     plan = Plan(str(place))
-    times = 1 + 20 * (epoch - 1) + 7 if step == "element" else epoch
     old = start(replace(plan, halt=(step, times)))
     wait_until_halted(old)
     assert run_forked(plan) == 0, logs(place)
@@ -177,7 +175,6 @@ def test_of_two_racing_drivers_never_both_commit_an_epoch(undisturbed: Outcome, 
                 turns.give(whom)
         for thread in threads:
             thread.join()
-        assert any(racer.ended is None for racer in racers) or racers[0].ended is not racers[1].ended
         for racer in racers:
             assert racer.ended is None or isinstance(racer.ended, StaleGeneration), racer.ended
         epochs = [epoch for _, epoch in commits]
@@ -188,8 +185,7 @@ def test_of_two_racing_drivers_never_both_commit_an_epoch(undisturbed: Outcome, 
         _one_run_after_another([manifest.run for manifest in manifests], [m.generation for m in manifests])
         if not any(racer.ended is None for racer in racers):
             assert run_here_to_the_end(plan)
-        if sum(racer.ended is None for racer in racers) < 2:  # else the second ran the finished job anew
-            assert outcome(Path(directory)) == undisturbed
+        assert outcome(Path(directory)) == undisturbed
 
 
 def _one_run_after_another(runs: list[str], generations: list[int]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from semantics_programs import Event, Interpreter, by_key, inputs, mix, programs, strategy
 
 import forkpoint as fp
-from forkpoint.testing import ABORT, PAUSE, Abort, TestSource, run_local
+from forkpoint.testing import ABORT, PAUSE, Abort, Advance, ManualClock, TestSource, run_local
 
 
 def one_stage(env, source, timer_ops, bound):
@@ -21,6 +21,7 @@ class Follower(fp.KeyedProcessFunction):
     """Keyed by something else than its upstream: shows the order and the time in which elements arrive there."""
 
     history = fp.ValueStateDescriptor("history", int)
+    count = fp.ValueStateDescriptor("count", int, 0)
 
     def process_element(self, value, ctx):
         key, kind, ts, *_ = value
@@ -37,7 +38,8 @@ class Follower(fp.KeyedProcessFunction):
         yield ctx.get_current_key(), "timer", timestamp, *self.seen(ctx)
 
     def seen(self, ctx):
-        return ctx.timestamp(), ctx.timer_service().current_watermark(), self.history.value()
+        self.count.update(self.count.value() + 1)
+        return ctx.timestamp(), ctx.timer_service().current_watermark(), self.history.value(), self.count.value()
 
 
 def hash_of(value):
@@ -70,6 +72,12 @@ def by_channel(arrivals):
     return found
 
 
+def in_the_order_emitted(found):
+    """No output of a key has overtaken another: the last item is a count."""
+    for values in found.values():
+        assert [value[-1] for value in values] == list(range(1, len(values) + 1))
+
+
 def results(shape, events, timer_ops, bound, **how):
     run = run_local(lambda env, source: shape(env, source, timer_ops, bound), events, **how)
     return run, by_key(run.output)
@@ -89,6 +97,7 @@ def test_two_stages(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(two_stages, events, timer_ops, bound, parallelism=1)
     _, found = results(two_stages, events, timer_ops, bound, parallelism=parallelism, epochs=sorted(cuts))
     assert found == expected
+    in_the_order_emitted(found)
 
 
 @settings(max_examples=30, deadline=None)
@@ -98,6 +107,7 @@ def test_three_stages(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(three_stages, events, timer_ops, bound, parallelism=1)
     _, found = results(three_stages, events, timer_ops, bound, parallelism=parallelism, epochs=sorted(cuts))
     assert by_channel(found["one"]) == by_channel(expected["one"])
+    in_the_order_emitted({key: [a[1] for a in arrivals] for key, arrivals in by_channel(found["one"]).items()})
 
 
 LONG_KEYS = ["sensor-0000001", "device-0000001", "switch-0000001", "camera-0000001"]  # alike in their last bytes
@@ -153,6 +163,34 @@ def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
         script.insert(min(place, len(events)), mark)
     _, found = results(one_stage, script, timer_ops, 3, parallelism=2)
     assert found == expected
+
+
+class Ticking(fp.KeyedProcessFunction):
+    """Emits for each element and each processing-time timer, with a count."""
+
+    count = fp.ValueStateDescriptor("count", int, 0)
+
+    def process_element(self, value, ctx):
+        ctx.timer_service().register_processing_time_timer(1000)
+        yield self.out(ctx, "element")
+
+    def on_timer(self, timestamp, ctx):
+        yield self.out(ctx, "timer")
+
+    def out(self, ctx, kind):
+        self.count.update(self.count.value() + 1)
+        return ctx.get_current_key(), kind, self.count.value()
+
+
+@pytest.mark.parametrize("keys", [("a", 0), (0, "a")])
+def test_processing_time_timers_of_two_stages_fire_in_the_same_epoch_in_order(keys):
+    def build(env, source):
+        first = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").key_by(lambda v: keys[0]).process(Ticking())
+        return first.key_by(lambda v: keys[1]).process(Ticking())
+
+    found = by_key(run_local(build, [1, Advance(1000), PAUSE], clock=ManualClock(0), parallelism=2).output)
+    assert [v[1] for v in found[keys[1]]] == ["element", "timer", "element", "timer"]
+    in_the_order_emitted(found)
 
 
 class Reading(NamedTuple):

@@ -131,13 +131,13 @@ def test_keys_are_taken_anew_behind_a_filter():
 
 
 def test_a_union_of_columns_and_objects_is_keyed_right():
-    def build(env, columns, objects):
-        first = env.from_source(columns, NO_WATERMARKS, "columns")
-        second = env.from_source(objects, NO_WATERMARKS, "objects", tuple[str, int])
+    def build(env, *sources):
+        first, second = (env.from_source(s, NO_WATERMARKS, f"in-{i}", tuple[str, int]) for i, s in enumerate(sources))
         return first.union(second).key_by(0).map_with_state(lambda e, n: ((e[0], (n or 0) + e[1]), (n or 0) + e[1]), int)
 
     columns = TestSource([("a", 1), ("b", 10)], type=tuple[str, int], columnar=True)
-    for order in ((columns, TestSource([("b", 20), ("c", 5), ("a", 2)])), ):
+    objects = TestSource([("b", 20), ("c", 5), ("a", 2)])
+    for order in ((columns, objects), (objects, columns)):
         found = run_local(build, *order, parallelism=2).by_key(lambda v: v[0])
         assert {k: v[-1] for k, v in found.items()} == {"a": ("a", 3), "b": ("b", 30), "c": ("c", 5)}
 

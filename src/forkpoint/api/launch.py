@@ -116,7 +116,7 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     """Compile the job and make its driver; nothing has run yet."""
     launch = _launch.get() or Launch()
     options = replace(env.options, **launch.options)
-    root = options.state_root or os.environ.get("FORKPOINT_STATE_ROOT")
+    root = options.state_root or os.environ.get("FORKPOINT_STATE_ROOT") or None
     ends = tuple(ends)
     name = launch.job_name or name
     if launch.inspect is not None:

@@ -75,10 +75,10 @@ def _inspect(app: str, args: Sequence[str], settings: Settings, name: str | None
     with launching(Launch(options=options, job_name=name, inspect=found.append)), as_main(app, args):
         try:
             run_program(app, args)
-        except ProgramStopped:
+        except (ProgramStopped, SystemExit):
             pass
-        except BaseException as error:
-            if not found and not isinstance(error, SystemExit):
+        except Exception as error:
+            if not found:
                 return program_failure(app, error)
     if not found:
         return Failure(

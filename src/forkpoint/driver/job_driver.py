@@ -129,14 +129,14 @@ class JobDriver:
 
     # -- the run
 
-    def run(self, restored: Callable[[int], Restored]) -> Result:
+    def run(self, restored: Callable[[int], Restored | None]) -> Result:
         """Run the job to its end. ``restored`` is given the run's first epoch and brings state into this job's storage.
 
         Raises the error that ended the job once its restart strategy has given up.
         """
         try:
             manifest = self._start(restored)
-            result = self._until_done(manifest)
+            result = self._until_done(manifest) if manifest is not None else self._nothing_left()
         except BaseException as error:
             self._state = "ended"
             self._failure = str(error)
@@ -162,9 +162,16 @@ class JobDriver:
         self._savepoints.close()
         self.executor.close()
 
-    def _start(self, restored: Callable[[int], Restored]) -> Manifest:
+    def _nothing_left(self) -> Result:
+        newest = self.history.newest()
+        return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
+
+    def _start(self, restored: Callable[[int], Restored | None]) -> Manifest | None:
+        """Restore and commit the run's first manifest; None if the job has finished before."""
         newest = self.history.newest()
         base = restored(newest.epoch + 1 if newest is not None else 1)
+        if base is None:
+            return None
         manifest = start_manifest(
             self.job,
             self.run_id,

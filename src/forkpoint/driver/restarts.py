@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from forkpoint.errors import ConfigError, EngineLost, GraphError, RestoreRefused, StaleGeneration
 from forkpoint.graph.options import RestartStrategy
 
-FATAL = (StaleGeneration, RestoreRefused, GraphError, ConfigError, EngineLost)
+_OURS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # users' own come as UserFunctionError
+FATAL = (StaleGeneration, RestoreRefused, GraphError, ConfigError, EngineLost, *_OURS)
 """Errors that a restart cannot cure."""
 
 

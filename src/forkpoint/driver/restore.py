@@ -42,8 +42,8 @@ class RestoreOptions:
     claim: bool = False
 
 
-def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[int], Restored]:
-    """What a run restores; the driver asks for it with the first epoch that is free."""
+def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[int], Restored | None]:
+    """What a run restores; the driver asks for it with the first epoch that is free. None: nothing is left to do."""
     return Restorer(driver, options)
 
 
@@ -52,7 +52,7 @@ class Restorer:
     driver: JobDriver
     options: RestoreOptions
 
-    def __call__(self, epoch: int) -> Restored:
+    def __call__(self, epoch: int) -> Restored | None:
         place = self.options.savepoint
         if place == NONE:
             return Restored(Parent(), epoch=epoch)
@@ -64,10 +64,18 @@ class Restorer:
 
     # -- checkpoints
 
-    def _from_newest(self, epoch: int) -> Restored:
+    def _from_newest(self, epoch: int) -> Restored | None:
         newest = self.driver.history.newest()
-        if newest is None or (newest.kind == "end" and self.driver.ended_well(newest.run)):
+        if newest is None:
             return Restored(Parent(), epoch=epoch)
+        if newest.kind == "end" and self.driver.ended_well(newest.run):
+            log.warning(
+                "job %r has finished, in epoch %d: its inputs were read to their end. To run it anew, restore from %r",
+                newest.job,
+                newest.epoch,
+                NONE,
+            )
+            return None
         plan = self._plan(newest)
         if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):
             states = tuple(mapping.target for mapping in plan.states)  # the same entries, their types as declared now

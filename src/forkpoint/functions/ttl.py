@@ -135,7 +135,7 @@ class StateTtlConfigBuilder:
         return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.EventTime)
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
-        """Accepted for PyFlink programs. Snapshots and savepoints leave expired entries out in any case."""
+        """Accepted for PyFlink programs. Expired entries go in the background, some with each epoch."""
         return self
 
     def cleanup_incrementally(
@@ -153,7 +153,7 @@ class StateTtlConfigBuilder:
         return self._in_background(query_time_after_num_entries, "query_time_after_num_entries")
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
-        """Expired entries are removed only when they are read or written, and left out of snapshots."""
+        """Expired entries are removed only when their key is worked on."""
         self._cleanup = False
         return self
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from forkpoint.functions import ListState, ListStateDescriptor, MapState, MapStateDescriptor
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, unpack_stamp
+from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, sweep_in_background, unpack_stamp
 from forkpoint.types import Types
 
 _CHUNK = struct.Struct(">Q")
@@ -41,6 +41,13 @@ class ListHandle(ListState[Any]):
         self._lists: dict[int, _Elements] = {}
         self._prefixes: list[bytes] = []
         self._index = 0
+        if descriptor.ttl is not None:
+            sweep_in_background(backend, self.sid, descriptor.ttl, self._chunk_expired)
+
+    def _chunk_expired(self, raw: bytes) -> bool:
+        assert self._expiry is not None
+        stamps = self._stamps_type.decode(raw[STAMP_BYTES : STAMP_BYTES + unpack_stamp(raw)])
+        return self._expiry.expired(max(stamps))
 
     def begin(self) -> None:
         self._lists = {}
@@ -159,6 +166,8 @@ class MapHandle(MapState[Any, Any]):
         self._loaded: set[int] = set()
         self._index = 0
         self._current: dict[Any, Any] = {}
+        if (expiry := self._expiry) is not None and descriptor.ttl is not None:
+            sweep_in_background(backend, self.sid, descriptor.ttl, lambda raw: expiry.expired(unpack_stamp(raw)))
 
     def begin(self) -> None:
         self._prefixes = self._backend.prefixes(self.sid)

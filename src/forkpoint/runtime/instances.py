@@ -28,7 +28,7 @@ from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.operators.rolling import Rolling
 from forkpoint.runtime.operators.stateless import Filter, FlatMap, Map, Process
 from forkpoint.runtime.operators.window import WindowOperator
-from forkpoint.state import Store
+from forkpoint.state import Store, key_group_range
 from forkpoint.types import dumps
 
 
@@ -101,6 +101,7 @@ def make_inner(info: TaskInfo, spec: Any, store: Store | None) -> OperatorInstan
     assert key.key_type is not None
     assert store is not None
     backend = KeyedBackend(info.operator.uid, key.key_type, info.max_parallelism, store, info.known_states)
+    backend.groups = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
     match spec:
         case KeyedProcessSpec(fn=fn):
             return KeyedProcess(info, backend, fn)

@@ -119,6 +119,8 @@ class KeyedBackend:
         self.processing_time_ms = 0
         self.watermark: Callable[[], int] = lambda: 0
         self.element_time: Callable[[int], int] = lambda default: default
+        self.groups = (0, max_parallelism)  # the key groups that the store has something of
+        self.sweepers: list[Callable[[ChangeLog], None]] = []
 
     # -- declaring states
 
@@ -187,6 +189,8 @@ class KeyedBackend:
         log = ChangeLog()
         for handle in self.handles:
             handle.collect(log)
+        for sweep in self.sweepers:
+            sweep(log)
         self.keys, self.key_bytes, self.key_groups = (), [], []
         return log
 

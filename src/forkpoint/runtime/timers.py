@@ -90,8 +90,9 @@ class TimerQueue:
         self._changes = {}
 
     def earliest_after(self, time_ms: int) -> int | None:
-        """A time no later than the first timer after ``time_ms``: stored ones and this epoch's new ones."""
-        found = [t for (_, (t, _)), kept in self._changes.items() if kept and t > time_ms]
+        """A time no later than the next timer's: of stored ones after ``time_ms``, and of this epoch's new ones, which may
+        be for a time that has passed."""
+        found = [t for (_, (t, _)), kept in self._changes.items() if kept]
         for group in range(*self._groups):
             start, stop = timer_range(group, self.sid, MAX_MS)
             _, begin = timer_range(group, self.sid, time_ms)

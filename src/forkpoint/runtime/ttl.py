@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import islice
 
 from forkpoint.functions import StateTtlConfig
-from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.time import MIN_MS
+from forkpoint.state import sid_range
 
 _STAMP = struct.Struct(">q")
 STAMP_BYTES = _STAMP.size
@@ -44,3 +46,45 @@ class Expiry:
 
     def expired(self, stamp_ms: int) -> bool:
         return stamp_ms + self._ttl_ms <= self.now()
+
+
+class Sweeper:
+    """Removes expired entries that nobody asks for: some in each epoch, going round the key groups.
+
+    Removals are changes like all others, so it does not matter where a repeated epoch begins.
+    """
+
+    LEAST_ENTRIES = 1000  # looked at in an epoch; as many as the epoch has keys where those are more
+
+    def __init__(self, backend: KeyedBackend, sid: int, expired: Callable[[bytes], bool]) -> None:
+        self._backend = backend
+        self._sid = sid
+        self._expired = expired
+        self._group: int | None = None
+        self._after: bytes | None = None
+
+    def __call__(self, log: ChangeLog) -> None:
+        first, stop = self._backend.groups
+        left = max(self.LEAST_ENTRIES, len(self._backend.keys))
+        changed = set(log.keys)
+        group = first if self._group is None or not first <= self._group < stop else self._group
+        for _ in range(first, stop):
+            start, end = sid_range(group, self._sid)
+            entries = list(islice(self._backend.store.scan(self._after or start, end), left))
+            gone = [key for key, value in entries if key not in changed and self._expired(value)]
+            log.keys.extend(gone)
+            log.values.extend([None] * len(gone))
+            left -= len(entries)
+            if left <= 0:
+                self._group, self._after = group, entries[-1][0] + b"\0"
+                return
+            group, self._after = group + 1 if group + 1 < stop else first, None
+        self._group = group
+
+
+def sweep_in_background(
+    backend: KeyedBackend, sid: int, config: StateTtlConfig, expired: Callable[[bytes], bool]
+) -> None:
+    """Have a state's expired entries removed, unless its configuration says not to."""
+    if config.cleanup_in_background:
+        backend.sweepers.append(Sweeper(backend, sid, expired))

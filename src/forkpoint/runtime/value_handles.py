@@ -17,7 +17,7 @@ from forkpoint.functions import (
 )
 from forkpoint.runtime.keyed_state import ChangeLog, Handle, KeyedBackend
 from forkpoint.runtime.operators.base import shorten
-from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, unpack_stamp
+from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, sweep_in_background, unpack_stamp
 from forkpoint.types import TypeInformation
 
 
@@ -274,6 +274,7 @@ def value_handle(
         case _:
             handle = ValueHandle(backend, name, type)
     if ttl is not None:
-        handle._expiry = Expiry(ttl, backend)
+        handle._expiry = expiry = Expiry(ttl, backend)
+        sweep_in_background(backend, handle.sid, ttl, lambda value: expiry.expired(unpack_stamp(value)))
         handle._stamps, handle._stamp = [], 0
     return handle  # type: ignore[no-any-return]

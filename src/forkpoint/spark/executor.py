@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from forkpoint.driver.executor import Executor, OnBatch
@@ -196,7 +195,7 @@ class SparkExecutor(Executor):
         """Whether Spark does not answer any more."""
         try:
             return self._sc._jsc is None or bool(self._sc._jsc.sc().isStopped())
-        except (Py4JError, OSError):
+        except Exception:  # Py4J has many
             return True
 
     @contextmanager

@@ -1,0 +1,246 @@
+"""`forkpoint check`: what a restore would do, told without starting anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from evolution_jobs import STOP, life
+
+import forkpoint as fp
+from forkpoint.api.launch import Launch, ProgramStopped, launching
+from forkpoint.cli import main
+from forkpoint.driver.check import check_program
+from forkpoint.savepoint import open_savepoint
+
+APP = """
+import sys
+from typing import Annotated, NamedTuple
+
+import forkpoint as fp
+from forkpoint.testing import TestSource
+
+
+class Sums(NamedTuple):
+{fields}
+
+
+class Keeper(fp.KeyedProcessFunction):
+    sums = fp.ValueStateDescriptor("sums", Sums)
+    {more}
+
+    def process_element(self, value, ctx):
+        self.sums.update(Sums(1, 2))
+        yield value
+
+
+def build(env, source):
+    stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
+    pairs = stream.map(lambda v: {value}, {type})
+    first = pairs.key_by(lambda v: v[0], str).reduce(lambda a, b: a).uid("largest"){migration}
+    return first.key_by(lambda v: v[0], str).process(Keeper()).uid("{keeper}")
+
+
+if __name__ == "__main__":
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    build(env, TestSource([("a", 1)])).sink_to(fp.DiscardSink()).uid("out")
+    print("about to run")
+    env.execute("test")
+    print("never", file=sys.stderr)
+    raise SystemExit("the program went on behind execute()")
+"""
+V1 = {
+    "fields": "    count: int\n    total: int", "more": "last = fp.ValueStateDescriptor('last', int)", "value": "v",
+    "type": "tuple[str, int]", "migration": "", "keeper": "keeper",
+}  # fmt: skip
+V2 = V1 | {
+    "fields": "    n: Annotated[int, fp.RenamedFrom('count')]\n    total: float\n    best: int = 3",
+    "value": "(*v, 0)", "type": "tuple[str, int, int]", "migration": ".migrate_state(1, lambda pair: (*pair, 0))",
+    "more": "fresh = fp.ListStateDescriptor('fresh', str)",
+}  # fmt: skip
+
+
+class Checker:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.root = directory / "root"
+
+    def app(self, **parts: str) -> Path:
+        path = self.directory / "app.py"
+        path.write_text(APP.format(**(V1 | parts)))
+        return path
+
+    def save(self, app: Path) -> str:
+        build = runpy.run_path(str(app))["build"]
+        savepoint = life(self.root, build, [("a", 1), ("b", 2), STOP]).savepoint
+        assert savepoint is not None
+        return savepoint
+
+    def __call__(self, *args: str) -> tuple[int, str, str]:
+        result = CliRunner().invoke(main, ["check", *args, "--state-root", str(self.root)])
+        return result.exit_code, result.stdout, result.stderr
+
+    def rows(self, *args: str) -> tuple[int, bool, dict[str, str], dict[str, str]]:
+        code, out, err = self(*args, "--output", "json")
+        assert not err
+        found = json.loads(out[out.index("{") :])
+        by_name = {f"{row['subject']} {row['uid']}/{row['name']}".rstrip("/"): row for row in found["rows"]}
+        return (
+            code, found["fits"], {name: row["outcome"] for name, row in by_name.items()},
+            {name: row["why"] for name, row in by_name.items()},
+        )  # fmt: skip
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    monkeypatch.delenv("FORKPOINT_STATE_ROOT", raising=False)
+    return Checker(tmp_path)
+
+
+def files(root: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in root.rglob("*")}
+
+
+def test_a_program_fits_its_own_savepoint(check):
+    check.save(check.app())
+    before = files(check.root)
+    code, fits, outcomes, _ = check.rows(str(check.app()))
+    assert (code, fits) == (0, True)
+    assert outcomes == {
+        "operator in": "restored", "operator largest": "restored", "operator keeper": "restored", "source in": "restored",
+        "state largest/state": "restored", "state keeper/sums": "restored",
+        "state keeper/last": "new",  # it was never opened: nothing was saved
+    } | {"state keeper/last": outcomes["state keeper/last"]} | {
+        name: "restored" for name in outcomes if "timers" in name
+    } | {name: "restored" for name in ("operator map", "operator output") if name in outcomes}  # fmt: skip
+    assert files(check.root) == before
+
+
+def test_everything_that_changes_is_told(check):
+    savepoint = check.save(check.app())
+    app = str(check.app(**V2))
+    code, fits, outcomes, why = check.rows(app, "-s", savepoint, "-n")
+    assert (code, fits) == (0, True)
+    assert outcomes["state largest/state"] == "migrated"
+    assert why["state largest/state"] == "1 migration of values"
+    assert outcomes["state keeper/sums"] == "migrated"
+    for part in ("count renamed to n", "total LONG → DOUBLE", "best added as 3"):
+        assert part in why["state keeper/sums"]
+    assert outcomes["state keeper/fresh"] == "new"
+
+
+def test_what_is_refused_has_exit_code_4_and_says_why(check):
+    check.save(check.app())
+    app = str(check.app(type="tuple[str, int, int]", value="(*v, 0)", keeper="other"))
+    code, fits, outcomes, why = check.rows(app)
+    assert (code, fits) == (4, False)
+    assert outcomes["state largest/state"] == "refused"
+    assert "tuple[STRING, LONG] and is declared as tuple[STRING, LONG, LONG]" in why["state largest/state"]
+    assert outcomes["state keeper/sums"] == "refused"
+    code, out, _ = check(app)
+    assert code == 4
+    assert "refused: 2 problems" in out
+    code, _, outcomes, _ = check.rows(app, "--map", "keeper=other")
+    assert outcomes["state other/sums"] == "restored"
+    assert code == 4
+
+
+def test_check_and_run_decide_alike(check):
+    savepoint = check.save(check.app())
+    for parts in ({}, V2, V1 | {"keeper": "other"}):
+        app = check.app(**parts)
+        code, _, outcomes, _ = check.rows(str(app), "-s", savepoint)
+        again = fp.StreamExecutionEnvironment.get_execution_environment
+        assert again is not None
+        env_build = runpy.run_path(str(app))["build"]
+        try:
+            life(check.root, env_build, [("a", 1), ("b", 2), STOP, ("a", 3)], restore=savepoint)
+            ran = True
+        except fp.RestoreRefused as error:
+            ran = False
+            refused = {name for name, outcome in outcomes.items() if outcome == "refused"}
+            assert all(name.removeprefix("state ") in str(error) for name in refused)
+        assert ran == (code == 0)
+
+
+def test_problems_of_the_program_and_the_savepoint(check):
+    check.save(check.app())
+    app = check.app()
+    assert check(str(app), "-s", "nowhere")[0] == 5
+    assert check(str(app), "--name", "unknown")[0] == 5
+    app.write_text("print('no job')")
+    code, _, err = check(str(app))
+    assert code == 1
+    assert "without running a job" in err
+    app.write_text("1 / 0")
+    code, _, err = check(str(app))
+    assert code == 1
+    assert "ZeroDivisionError" in err
+
+
+def test_inspecting_ends_the_program_where_it_would_run(check):
+    seen: list[Any] = []
+    app = check.app()
+    with launching(Launch(inspect=seen.append)), pytest.raises(ProgramStopped):
+        runpy.run_path(str(app), run_name="__main__")
+    (job,) = seen
+    assert job.name == "test"
+    assert {"in", "largest", "keeper"} <= set(job.graph.by_uid)
+    plan = check_program(job.graph, open_savepoint(check.save(app)).savepoint)
+    assert not plan.refused
+
+
+WIDE = """
+import forkpoint as fp
+
+
+class Keeper(fp.KeyedProcessFunction):
+    a = fp.ValueStateDescriptor("a", tuple[str, int])
+    b = fp.MapStateDescriptor("b", str, float)
+
+    def process_element(self, value, ctx):
+        self.a.update(("x", 1))
+        self.b["x"] = 1.0
+        yield value
+
+
+def build(env, source):
+    stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
+    return [stream.key_by(lambda v: v, str).process(Keeper()).uid(f"keeper-{i}") for i in range(100)]
+
+
+if __name__ == "__main__":
+    from forkpoint.testing import TestSource
+
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    for i, stream in enumerate(build(env, TestSource(["a"]))):
+        stream.sink_to(fp.DiscardSink()).uid(f"{i}")
+    env.execute("test")
+"""
+
+
+def test_a_hundred_operators_take_less_than_two_seconds_and_no_spark(check):
+    app = check.directory / "wide.py"
+    app.write_text(WIDE)
+    assert life(check.root, runpy.run_path(str(app))["build"], ["a", STOP]).savepoint
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    program = (
+        "import sys\nfrom forkpoint.cli import main\n"
+        f"code = main(['check', {str(app)!r}, '--state-root', {str(check.root)!r}, '--output', 'json'], standalone_mode=False)\n"
+        "assert 'pyspark' not in sys.modules\nsys.exit(code)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FORKPOINT_")}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = json.loads(done.stdout)
+    assert found["fits"]
+    assert sum(row["subject"] == "operator" and row["uid"].startswith("keeper") for row in found["rows"]) == 100
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0  # of CPU, as others use it too

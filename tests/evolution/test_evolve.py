@@ -1,0 +1,305 @@
+"""``evolve``: what it allows, and that values become what Python would make of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple, Optional, Union
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forkpoint.savepoint.evolution import convert_columns
+from forkpoint.types import Evolution, Misfit, RenamedFrom, Step, TypeInformation, Types, evolve, from_description, type_of
+
+
+def convert(values: list[Any], old: Any, new: Any) -> list[Any]:
+    """What a restore does: columns of the saved type, without its class, to values of the new one."""
+    new = type_of(new)
+    found = evolve(type_of(old).describe(), new)
+    assert isinstance(found, Evolution), found
+    step = msgspec.msgpack.decode(msgspec.msgpack.encode(found.step), type=Step)
+    saved = from_description(type_of(old).describe())
+    columns = saved.to_columns([saved.decode(type_of(old).encode(value)) for value in values])
+    sliced = [pa.chunked_array([pa.concat_arrays([c.slice(0, 0), c])]) for c in columns]
+    made = new.from_columns(convert_columns(sliced, saved, new, step))
+    if found.identical:
+        assert made == [new.decode(type_of(old).encode(value)) for value in values]
+    return made
+
+
+class Small(enum.Enum):
+    A = "a"
+
+
+class Large(enum.Enum):
+    B = "b"
+    A = "a"
+
+
+class ByName1(enum.Enum):
+    A = (1, 2)
+
+
+class ByName2(enum.Enum):
+    A = (3, 4)
+    B = None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values", "expected", "identical"),
+    [
+        (Types.BYTE(), Types.SHORT(), [1, -128], [1, -128], True),
+        (Types.INT(), int, [2**31 - 1], [2**31 - 1], True),
+        (int, Types.BIG_INT(), [2**63 - 1], [2**63 - 1], True),
+        (int, float, [3, -(2**53)], [3.0, -(2.0**53)], False),
+        (Types.SHORT(), Types.FLOAT(), [32767], [32767.0], False),
+        (int, Decimal, [7], [Decimal(7)], False),
+        (Types.FLOAT(), float, [0.5], [0.5], True),
+        (int, Optional[int], [1], [1], True),
+        (Optional[int], Optional[float], [1, None, 3], [1.0, None, 3.0], False),
+        (list[int], list[Optional[float]], [[1, 2], [], [3]], [[1.0, 2.0], [], [3.0]], False),
+        (list[int], tuple[int, ...], [[1, 2], []], [(1, 2), ()], True),
+        (set[int], frozenset[Types.BIG_INT()], [{1, 2}], [frozenset({1, 2})], True),
+        (dict[str, int], dict[str, float], [{"a": 1, "b": 2}, {}], [{"a": 1.0, "b": 2.0}, {}], False),
+        (dict[Optional[int], int], dict[Optional[int], float], [{None: 1, 4: 2}], [{None: 1.0, 4: 2.0}], False),
+        (tuple[int, str], tuple[float, str], [(1, "a")], [(1.0, "a")], False),
+        (Small, Large, [Small.A], [Large.A], True),
+        (ByName1, ByName2, [ByName1.A], [ByName2.A], True),
+        (Union[int, str], Union[int, str, bytes], [1, "a"], [1, "a"], True),
+        (list[Union[int, str]], list[Union[int, str, bytes]], [[1, "a"]], [[1, "a"]], True),
+        (tuple[()], tuple[()], [()], [()], True),
+    ],
+)
+def test_types_that_become_wider(old, new, values, expected, identical):
+    found = evolve(type_of(old).describe(), type_of(new))
+    assert isinstance(found, Evolution)
+    assert found.identical == identical
+    assert found.changes or old == new
+    made = convert(values, old, new)
+    assert made == expected
+    assert list(map(type, made)) == list(map(type, expected))
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str
+
+
+class Required(NamedTuple):
+    a: int
+    b: str
+    c: int
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (int, Types.INT(), "LONG cannot become INT"),
+        (float, int, "DOUBLE cannot become LONG"),
+        (int, Types.FLOAT(), "LONG cannot become FLOAT"),
+        (int, str, "LONG cannot become STRING"),
+        (Optional[int], int, "Optional.*cannot become LONG"),
+        (int, Any, "LONG cannot become ANY"),
+        (tuple[int, int], tuple[int, int, int], "without names"),
+        (tuple[int, int, int], tuple[int, int], "without names"),
+        (Pair, Required, "^c was added without a default"),
+        (list[Pair], list[Required], r"^\[\].c was added without a default"),
+        (list[int], set[int], "cannot become"),
+        (set[int], set[float], "elements of a set cannot change"),
+        (dict[int, int], dict[float, int], "keys of a dict cannot change"),
+        (Large, Small, "'b' is no member any more"),
+        (Small, ByName1, "of another sort"),
+        (Union[int, str], Union[float, str], "first members"),
+        (Union[int, str], int, "cannot become"),
+    ],
+)
+def test_what_does_not_fit_says_why(old, new, why):
+    found = evolve(type_of(old).describe(), type_of(new))
+    assert isinstance(found, Misfit)
+
+
+    assert re.search(why, found.why), found.why
+
+
+@pytest.mark.parametrize(("value", "fits"), [(2**53, True), (2**53 + 1, False), (-(2**53) - 1, False)])
+def test_numbers_stay_exact(value, fits):
+    if fits:
+        assert convert([value], int, float) == [float(value)]
+    else:
+        with pytest.raises(pa.ArrowInvalid, match=str(value)):
+            convert([value], int, float)
+
+
+class Swapped(NamedTuple):
+    """A name that both have is the same field, whatever the renames say."""
+
+    b: Annotated[str, RenamedFrom("a")]
+    a: int
+
+
+class Chained(NamedTuple):
+    second: Annotated[int, RenamedFrom("first", "a")]
+    b: str
+
+
+def test_renames():
+    assert convert([Pair(1, "x")], Pair, Swapped) == [Swapped("x", 1)]
+    assert convert([Pair(1, "x")], Pair, Chained) == [Chained(1, "x")]
+    found = evolve(type_of(Pair).describe(), type_of(Chained))
+    assert isinstance(found, Evolution)
+    assert found.changes == ("a renamed to second",)
+
+
+def test_renames_are_no_part_of_the_type():
+    class Second(NamedTuple):
+        second: int
+        b: str
+
+    assert type_of(Second).describe()["fields"] == type_of(Chained).describe()["fields"]
+
+
+# -- random records and random compatible changes ----------------------------------------------------------------------
+
+MISSING = object()
+
+
+@dataclasses.dataclass
+class Shape:
+    """A type before and after, with values and what Python makes of them."""
+
+    old: Any
+    new: Any
+    values: st.SearchStrategy[Any]
+    convert: Any
+
+
+LEAVES = st.sampled_from(
+    [
+        Shape(int, int, st.integers(-9, 9), lambda v: v),
+        Shape(int, float, st.integers(-9, 9), float),
+        Shape(Types.INT(), int, st.integers(-9, 9), lambda v: v),
+        Shape(Types.SHORT(), Decimal, st.integers(-9, 9), Decimal),
+        Shape(str, str, st.text(max_size=3), lambda v: v),
+        Shape(Small, Large, st.just(Small.A), lambda v: Large.A),
+        Shape(bytes, Optional[bytes], st.binary(max_size=3), lambda v: v),
+        Shape(Optional[int], Optional[float], st.none() | st.integers(-9, 9), lambda v: None if v is None else float(v)),
+    ]
+)
+ADDED = [(int, 5), (float, 0.5), (str, "new"), (Optional[int], None), (Optional[str], MISSING), (tuple[int, str], (1, "x"))]
+
+
+@st.composite
+def records(draw: Any, inner: st.SearchStrategy[Shape]) -> Shape:
+    parts = draw(st.lists(inner, min_size=1, max_size=4))
+    fates = [draw(st.sampled_from(["keep", "keep", "rename", "drop"])) for _ in parts]
+    added = draw(st.lists(st.sampled_from(ADDED), max_size=2))
+    old_cls = make(draw(FLAVORS), [(f"x{i}", part.old, MISSING) for i, part in enumerate(parts)])
+    kept = [(i, part) for i, (part, fate) in enumerate(zip(parts, fates, strict=True)) if fate != "drop"]
+    kept = draw(st.permutations(kept))
+    fields = [
+        (f"y{i}", Annotated[part.new, RenamedFrom("unknown", f"x{i}")], MISSING) if fates[i] == "rename"
+        else (f"x{i}", part.new, MISSING)
+        for i, part in kept
+    ]  # fmt: skip
+    new_fields = [(f"z{i}", of, default) for i, (of, default) in enumerate(added)]
+    fields += sorted(new_fields, key=lambda field: field[2] is not MISSING)
+    if any(field[2] is MISSING for field in new_fields):  # required by Python, yet None stands in for it
+        fields = sorted(fields, key=lambda field: field[2] is not MISSING)
+    new_cls = make(draw(FLAVORS), fields)
+
+    def to_new(value: Any) -> Any:
+        taken = {(f"y{i}" if fates[i] == "rename" else f"x{i}"): part.convert(getattr(value, f"x{i}")) for i, part in kept}
+        defaults = {name: None if default is MISSING else default for name, _, default in new_fields}
+        return new_cls(**taken, **defaults)
+
+    values = st.tuples(*(part.values for part in parts)).map(lambda values: old_cls(*values))
+    return Shape(old_cls, new_cls, values, to_new)
+
+
+FLAVORS = st.sampled_from(["namedtuple", "dataclass", "struct"])
+
+
+def make(flavor: str, fields: list[tuple[str, Any, Any]]) -> Any:
+    if flavor == "namedtuple":
+        cls = NamedTuple("Record", [(name, of) for name, of, _ in fields])  # type: ignore[misc]
+        defaults = [default for _, _, default in fields if default is not MISSING]
+        cls.__new__.__defaults__ = tuple(defaults)
+        cls._field_defaults = {name: default for name, _, default in fields if default is not MISSING}
+        return cls
+    given = [(name, of) if default is MISSING else (name, of, default) for name, of, default in fields]
+    if flavor == "struct":
+        return msgspec.defstruct("Record", given)
+    given = [f if len(f) == 2 else (f[0], f[1], dataclasses.field(default=f[2])) for f in given]
+    return dataclasses.make_dataclass("Record", given)
+
+
+def containers(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
+    def listed(s: Shape) -> Shape:
+        return Shape(list[s.old], list[s.new], st.lists(s.values, max_size=3), lambda v: [s.convert(x) for x in v])
+
+    def mapped(s: Shape) -> Shape:
+        values = st.dictionaries(st.text(max_size=2), s.values, max_size=3)
+        return Shape(dict[str, s.old], dict[str, s.new], values, lambda v: {k: s.convert(x) for k, x in v.items()})
+
+    def maybe(s: Shape) -> Shape:
+        values = st.none() | s.values
+        return Shape(Optional[s.old], Optional[s.new], values, lambda v: None if v is None else s.convert(v))
+
+    def made_optional(s: Shape) -> Shape:
+        return Shape(s.old, Optional[s.new], s.values, s.convert)
+
+    return records(inner) | st.builds(listed, inner) | st.builds(mapped, inner) | st.builds(maybe, inner) | st.builds(
+        made_optional, inner
+    )  # fmt: skip
+
+
+SHAPES = st.recursive(LEAVES, containers, max_leaves=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_values_become_what_python_makes_of_them(data):
+    shape = data.draw(records(SHAPES))
+    values = data.draw(st.lists(shape.values, max_size=6))
+    assert convert(values, shape.old, shape.new) == [shape.convert(value) for value in values]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_type_becomes_itself_without_conversion(data):
+    shape = data.draw(SHAPES)
+    for of in (shape.old, shape.new):
+        found = evolve(type_of(of).describe(), type_of(of))
+        assert isinstance(found, Evolution)
+        assert found.identical
+        assert not found.changes
+
+
+def test_defaults_that_are_made_anew_are_made_once_for_a_restore():
+    made = iter(range(10))
+
+    @dataclasses.dataclass
+    class Counted:
+        a: int
+        n: int = dataclasses.field(default_factory=lambda: next(made))
+
+    evolved = convert([Pair(1, "x"), Pair(2, "y")], Pair, Counted)
+    assert [each.a for each in evolved] == [1, 2]
+    assert len({each.n for each in evolved}) == 1
+
+
+def test_a_sliced_column_is_converted():
+    old, new = type_of(list[int]), type_of(list[float])
+    found = evolve(old.describe(), new)
+    assert isinstance(found, Evolution)
+    array = old.to_arrow([[1], [2, 3], [4]]).slice(1, 2)
+    assert new.from_columns(convert_columns([array], old, new, found.step)) == [[2.0, 3.0], [4.0]]
+    assert np.array_equal(array.offsets.to_numpy(), [1, 3, 4])
+    assert isinstance(new, TypeInformation)
