@@ -15,10 +15,11 @@ import pytest
 from click.testing import CliRunner
 from evolution_jobs import STOP, life
 
-import forkpoint as fp
 from forkpoint.api.launch import Launch, ProgramStopped, launching
 from forkpoint.cli import main
 from forkpoint.driver.check import check_program
+from forkpoint.driver.restore import RestoreOptions
+from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint import open_savepoint
 
 APP = """
@@ -114,13 +115,11 @@ def test_a_program_fits_its_own_savepoint(check):
     before = files(check.root)
     code, fits, outcomes, _ = check.rows(str(check.app()))
     assert (code, fits) == (0, True)
-    assert outcomes == {
-        "operator in": "restored", "operator largest": "restored", "operator keeper": "restored", "source in": "restored",
-        "state largest/state": "restored", "state keeper/sums": "restored",
-        "state keeper/last": "new",  # it was never opened: nothing was saved
-    } | {"state keeper/last": outcomes["state keeper/last"]} | {
-        name: "restored" for name in outcomes if "timers" in name
-    } | {name: "restored" for name in ("operator map", "operator output") if name in outcomes}  # fmt: skip
+    states = ["largest/state", *(f"keeper/{name}" for name in ("sums", "last", "_event_timers", "_processing_timers"))]
+    operators = ["in", "map", "largest", "keeper"]
+    assert outcomes == dict.fromkeys(
+        [*(f"state {name}" for name in states), *(f"operator {uid}" for uid in operators), "source in"], "restored"
+    )
     assert files(check.root) == before
 
 
@@ -153,22 +152,29 @@ def test_what_is_refused_has_exit_code_4_and_says_why(check):
     assert code == 4
 
 
-def test_check_and_run_decide_alike(check):
+@pytest.mark.parametrize(
+    ("parts", "fits"), [({}, True), (V2, True), ({"keeper": "other"}, False), ({"type": "Sums"}, False)]
+)
+def test_check_and_run_decide_alike(check, parts, fits):
     savepoint = check.save(check.app())
-    for parts in ({}, V2, V1 | {"keeper": "other"}):
-        app = check.app(**parts)
-        code, _, outcomes, _ = check.rows(str(app), "-s", savepoint)
-        again = fp.StreamExecutionEnvironment.get_execution_environment
-        assert again is not None
-        env_build = runpy.run_path(str(app))["build"]
-        try:
-            life(check.root, env_build, [("a", 1), ("b", 2), STOP, ("a", 3)], restore=savepoint)
-            ran = True
-        except fp.RestoreRefused as error:
-            ran = False
-            refused = {name for name, outcome in outcomes.items() if outcome == "refused"}
-            assert all(name.removeprefix("state ") in str(error) for name in refused)
-        assert ran == (code == 0)
+    options = ["-n"] if parts is V2 else []
+    app = check.app(**parts)
+    code, _, outcomes, _ = check.rows(str(app), "-s", savepoint, *options)
+    assert code == (0 if fits else 4)
+
+    def run() -> None:
+        build = runpy.run_path(str(app))["build"]
+        restore = RestoreOptions(savepoint, allow_non_restored=bool(options))
+        life(check.root, build, [("a", 1), ("b", 2), STOP], restore=restore)
+
+    if fits:
+        run()
+        return
+    with pytest.raises(RestoreRefused) as refused:
+        run()
+    told = [name.removeprefix("state ") for name, outcome in outcomes.items() if outcome == "refused"]
+    assert told
+    assert all(name in str(refused.value) for name in told)
 
 
 def test_problems_of_the_program_and_the_savepoint(check):

@@ -1,5 +1,7 @@
 """``evolve``: what it allows, and that values become what Python would make of them."""
 
+# ruff: noqa: UP007, UP045 - types that are put together by a program have these names
+
 from __future__ import annotations
 
 import dataclasses
@@ -15,8 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forkpoint.errors import TypeNotSupported
 from forkpoint.savepoint.evolution import convert_columns
-from forkpoint.types import Evolution, Misfit, RenamedFrom, Step, TypeInformation, Types, evolve, from_description, type_of
+from forkpoint.types import (
+    Evolution,
+    Misfit,
+    RenamedFrom,
+    Step,
+    TypeInformation,
+    Types,
+    evolve,
+    from_description,
+    type_of,
+)
 
 
 def convert(values: list[Any], old: Any, new: Any) -> list[Any]:
@@ -124,7 +137,6 @@ def test_what_does_not_fit_says_why(old, new, why):
     found = evolve(type_of(old).describe(), type_of(new))
     assert isinstance(found, Misfit)
 
-
     assert re.search(why, found.why), found.why
 
 
@@ -165,6 +177,25 @@ def test_renames_are_no_part_of_the_type():
     assert type_of(Second).describe()["fields"] == type_of(Chained).describe()["fields"]
 
 
+def test_a_rename_that_would_say_nothing_is_refused():
+    class Inside(NamedTuple):
+        total: Optional[Annotated[int, RenamedFrom("sum")]]
+
+    with pytest.raises(TypeNotSupported, match=r"Inside.total: RenamedFrom\('sum'\) stands inside another type"):
+        type_of(Inside)
+    with pytest.raises(TypeNotSupported, match="former names as strings"):
+        RenamedFrom()
+
+
+def test_a_rename_stands_beside_other_annotations():
+    class Both(NamedTuple):
+        second: Annotated[int, Types.BIG_INT(), RenamedFrom("a")]
+        b: str
+
+    assert repr(type_of(Both)) == "Both(second: BIG_INT, b: STRING)"
+    assert convert([Pair(1, "x")], Pair, Both) == [Both(1, "x")]
+
+
 # -- random records and random compatible changes ----------------------------------------------------------------------
 
 MISSING = object()
@@ -189,10 +220,19 @@ LEAVES = st.sampled_from(
         Shape(str, str, st.text(max_size=3), lambda v: v),
         Shape(Small, Large, st.just(Small.A), lambda v: Large.A),
         Shape(bytes, Optional[bytes], st.binary(max_size=3), lambda v: v),
-        Shape(Optional[int], Optional[float], st.none() | st.integers(-9, 9), lambda v: None if v is None else float(v)),
+        Shape(
+            Optional[int], Optional[float], st.none() | st.integers(-9, 9), lambda v: None if v is None else float(v)
+        ),
     ]
 )
-ADDED = [(int, 5), (float, 0.5), (str, "new"), (Optional[int], None), (Optional[str], MISSING), (tuple[int, str], (1, "x"))]
+ADDED = [
+    (int, 5),
+    (float, 0.5),
+    (str, "new"),
+    (Optional[int], None),
+    (Optional[str], MISSING),
+    (tuple[int, str], (1, "x")),
+]
 
 
 @st.composite
@@ -215,7 +255,9 @@ def records(draw: Any, inner: st.SearchStrategy[Shape]) -> Shape:
     new_cls = make(draw(FLAVORS), fields)
 
     def to_new(value: Any) -> Any:
-        taken = {(f"y{i}" if fates[i] == "rename" else f"x{i}"): part.convert(getattr(value, f"x{i}")) for i, part in kept}
+        taken = {
+            (f"y{i}" if fates[i] == "rename" else f"x{i}"): part.convert(getattr(value, f"x{i}")) for i, part in kept
+        }
         defaults = {name: None if default is MISSING else default for name, _, default in new_fields}
         return new_cls(**taken, **defaults)
 
@@ -263,7 +305,7 @@ def containers(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
 SHAPES = st.recursive(LEAVES, containers, max_leaves=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_values_become_what_python_makes_of_them(data):
     shape = data.draw(records(SHAPES))
@@ -293,6 +335,15 @@ def test_defaults_that_are_made_anew_are_made_once_for_a_restore():
     evolved = convert([Pair(1, "x"), Pair(2, "y")], Pair, Counted)
     assert [each.a for each in evolved] == [1, 2]
     assert len({each.n for each in evolved}) == 1
+
+
+def test_saved_records_of_one_name_and_different_types_are_told_apart():
+    def pair(of: Any) -> Any:
+        return make("namedtuple", [("x", of, MISSING)])
+
+    numbers, texts = pair(int), pair(str)
+    value = [(numbers(1), texts("a"))]
+    assert convert(value, tuple[numbers, texts], tuple[pair(float), texts]) == [((1.0,), ("a",))]
 
 
 def test_a_sliced_column_is_converted():

@@ -125,6 +125,8 @@ READ = {
         (LIST, VALUE, lambda items: sum(map(int, items)), 4),
         (LIST, MAP, lambda items: {item: float(item) for item in items}, {"1": 1.0, "3": 3.0}),
         (LIST, LIST, lambda items: [*reversed(items)], ["3", "1"]),
+        (LIST, LIST, lambda items: [], []),
+        (LIST, VALUE, lambda items: None, None),
         (MAP, LIST, sorted, ["1", "3"]),
         (MAP, VALUE, len, 2),
         (MAP, MAP, lambda table: {key + key: value for key, value in table.items()}, {"11": 1.0, "33": 3.0}),
@@ -144,7 +146,7 @@ def test_the_kind_of_state_may_change(tmp_path, before, after, migration, expect
 
 
 def test_kinds_do_not_change_without_a_migration(tmp_path):
-    with pytest.raises(RestoreRefused, match="was value state and is declared as list state.*migrate_state"):
+    with pytest.raises(RestoreRefused, match=r"was value state and is declared as list state.*migrate_state"):
         saved_then(tmp_path, keyed(keeper(VALUE, ADD[VALUE])), keyed(keeper(LIST, READ[LIST])), first=FIRST, then=THEN)
 
 
@@ -231,7 +233,11 @@ def test_keys_of_the_same_bytes_need_no_migration(tmp_path):
 
     before = keyed(keeper(VALUE, on), key=(lambda v: Id(v[0]), Id))
     after = keyed(keeper(VALUE, on), key=(lambda v: Renamed(v[0]), Renamed))
-    assert sorted(saved_then(tmp_path, before, after, first=FIRST, then=THEN)) == [(("a",), 14), (("b",), 22), (("c",), 30)]
+    assert sorted(saved_then(tmp_path, before, after, first=FIRST, then=THEN)) == [
+        (("a",), 14),
+        (("b",), 22),
+        (("c",), 30),
+    ]
 
 
 # -- registering

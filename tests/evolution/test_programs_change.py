@@ -87,7 +87,11 @@ def test_operators_come_and_go(tmp_path):
     assert [value for _, value in run.outputs["out-three"]] == [2]
     # What was dropped is in the first savepoint alone; an operator of that uid starts empty.
     run = life(tmp_path, branches("two", "three", "one"), script, restore=go_on())
-    assert {name: run.outputs[f"out-{name}"][0][1] for name in ("one", "two", "three")} == {"one": 6, "two": 3, "three": 5}
+    assert {name: run.outputs[f"out-{name}"][0][1] for name in ("one", "two", "three")} == {
+        "one": 6,
+        "two": 3,
+        "three": 5,
+    }
 
 
 def joined(*names):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from datetime import timedelta
-from typing import Annotated, Any, NamedTuple, Optional
+from typing import Annotated, NamedTuple, Optional
 
 import msgspec
 import pytest
@@ -171,13 +171,12 @@ def test_list_and_map_state_evolve_with_their_times_to_live(tmp_path):
     assert found["c"] == ([], {})
 
 
-
-
 def test_reducing_state_is_widened(tmp_path):
     def job(of):
         return keyed(
             keeper(
-                fp.ReducingStateDescriptor("r", lambda a, b: a + b, of), lambda state, v: (state.add(v[1]), state.get())[1]
+                fp.ReducingStateDescriptor("r", lambda a, b: a + b, of),
+                lambda state, v: (state.add(v[1]), state.get())[1],
             )
         )
 

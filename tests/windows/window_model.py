@@ -147,7 +147,7 @@ class Model:
                     self.next_fire(at, event.ts // trigger[1] * trigger[1], trigger[1])
             case ("count", size):
                 self.memory[at] = self.memory.get(at, 0) + 1
-                if self.memory[at] == size:
+                if self.memory[at] >= size:
                     del self.memory[at]
                     return "fire"
             case ("purging", inner):

@@ -108,6 +108,8 @@ class Restorer:
         for row in plan.rows:
             if row.outcome == "dropped":
                 log.warning("job %r: %s %s/%s is not restored: %s", driver.job, row.subject, row.uid, row.name, row.why)
+            elif row.outcome == "migrated":
+                log.info("job %r: %s %s/%s is migrated: %s", driver.job, row.subject, row.uid, row.name, row.why)
         if savepoint.drained:
             log.warning(
                 "job %r: savepoint %s was drained: all its timers fired before their time, so going on from it gives other "

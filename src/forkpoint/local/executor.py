@@ -36,17 +36,24 @@ class LocalExecutor:
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         spec = self._spec
         assert spec is not None
-        rows = [row for task, plan in enumerate(source_tasks) for row in run_source_task(spec, ctx, task, plan)]
+        self._interrupted = False
+        rows: list[ChunkRow] = []
+        for task, plan in enumerate(source_tasks):
+            rows.extend(run_source_task(spec, ctx, task, plan))
+            self._check(ctx)
         for stage in range(1, spec.graph.stages + 1):
             inboxes: list[list[ChunkRow]] = [[] for _ in range(spec.parallelism)]
             for row in rows:
                 inboxes[row[0]].append(row)
             rows = []
             for subtask, inbox in enumerate(inboxes):
-                if self._interrupted:
-                    raise JobFailed(f"epoch {ctx.epoch} was interrupted")
                 rows.extend(run_subtask(spec, ctx, stage, subtask, inbox))
+                self._check(ctx)
         return [blob for _, edge, _, blob in rows if edge == COMMIT]
+
+    def _check(self, ctx: EpochContext) -> None:
+        if self._interrupted:
+            raise JobFailed(f"epoch {ctx.epoch} was interrupted")
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         return [fn(arg) for arg in args]

@@ -33,6 +33,7 @@ class TimerQueue:
         backend.record(kind, name, None, space)
         self.horizon = MIN_MS
         self._due: dict[bytes, list[Timer]] = {}
+        self._found: dict[int, frozenset[Timer]] = {}  # by key: those that are in the store for sure
         self._changes: dict[tuple[int, Timer], bool] = {}
         self.heap: list[Timer] = []  # the current key's timers up to the horizon, deleted ones included
         self._live: set[Timer] = set()
@@ -41,7 +42,7 @@ class TimerQueue:
     def find_due(self, horizon_ms: int) -> list[bytes]:
         """Read the timers up to and including the horizon; the keys (encoded) that have some."""
         self.horizon = horizon_ms
-        self._due, self._changes = {}, {}
+        self._due, self._found, self._changes = {}, {}, {}
         if horizon_ms > MIN_MS:
             for group in range(*self._groups):
                 start, stop = timer_range(group, self.sid, horizon_ms)
@@ -55,8 +56,11 @@ class TimerQueue:
         if not (self._due or self._live or self.heap):
             return  # most keys of most epochs have no timer that could fire
         self.heap = self._due.pop(self._backend.key_bytes[index], [])
-        heapq.heapify(self.heap)
-        self._live = set(self.heap)
+        self._live = set()
+        if self.heap:
+            heapq.heapify(self.heap)
+            self._live.update(self.heap)
+            self._found[index] = frozenset(self.heap)
 
     def register(self, time_ms: int, namespace: bytes = b"") -> None:
         timer = (max(MIN_MS, min(MAX_MS, time_ms)), namespace)
@@ -82,12 +86,19 @@ class TimerQueue:
 
     def collect(self, log: ChangeLog) -> None:
         backend = self._backend
-        for (index, (time_ms, namespace)), kept in self._changes.items():
-            log.keys.append(
-                timer_key(backend.key_groups[index], self.sid, time_ms, backend.key_bytes[index], namespace)
-            )
-            log.values.append(b"" if kept else None)
-        self._changes = {}
+        passing: list[bytes] = []  # gone again, and maybe never stored: most windows begin and end within an epoch
+        for (index, timer), kept in self._changes.items():
+            name = timer_key(backend.key_groups[index], self.sid, timer[0], backend.key_bytes[index], timer[1])
+            if kept or timer in self._found.get(index, ()):
+                log.keys.append(name)
+                log.values.append(b"" if kept else None)
+            else:
+                passing.append(name)
+        for name, stored in zip(passing, backend.store.get_many(passing), strict=True):
+            if stored is not None:
+                log.keys.append(name)
+                log.values.append(None)
+        self._found, self._changes = {}, {}
 
     def earliest_after(self, time_ms: int) -> int | None:
         """A time no later than the next timer's: of stored ones after ``time_ms``, and of this epoch's new ones, which may

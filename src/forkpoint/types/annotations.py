@@ -16,7 +16,7 @@ from msgspec import Meta
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.classes import flavor_of, record_type
 from forkpoint.types.containers import MapType, SequenceType, union
-from forkpoint.types.information import TypeInformation
+from forkpoint.types.information import RenamedFrom, TypeInformation
 from forkpoint.types.records import tuple_type
 from forkpoint.types.row import Row
 from forkpoint.types.scalars import EnumType, scalar
@@ -139,6 +139,11 @@ def _annotated(of: Any, extras: tuple[Any, ...]) -> TypeInformation:
             return extra
         if isinstance(extra, Meta) and extra.tz is not None and of is datetime.datetime:
             return scalar("instant" if extra.tz else "timestamp")
+        if isinstance(extra, RenamedFrom):
+            raise TypeNotSupported(
+                f"{extra!r} stands inside another type, where it would say nothing; put it around a field's whole type: "
+                f"Annotated[Optional[int], {extra!r}]"
+            )
     return _translate(of)
 
 

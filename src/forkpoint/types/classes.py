@@ -113,7 +113,11 @@ class _Annotations:
 
     def __call__(self, name: str, default: Any = REQUIRED, factory: Callable[[], Any] | None = None) -> Field:
         hint = self.hints.get(name, Any)
-        renamed = [extra.names for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, RenamedFrom)]
+        extras = getattr(hint, "__metadata__", ())
+        renamed = [extra.names for extra in extras if isinstance(extra, RenamedFrom)]
+        if renamed:
+            rest = [extra for extra in extras if not isinstance(extra, RenamedFrom)]
+            hint = typing.Annotated[(hint.__origin__, *rest)] if rest else hint.__origin__
         try:
             return Field(name, self.type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)))
         except TypeNotSupported as error:

@@ -263,7 +263,7 @@ class RecordType(TypeInformation):
         from forkpoint.types.classes import restore_record  # the class's own knowledge; it imports this module
         from forkpoint.types.shipping import portable
 
-        if self.flavor == "namedtuple" and self.cls is _namedtuple(self.name, self.names):
+        if self.flavor == "namedtuple" and self.cls is _namedtuple(self.name, self.names, self.children):
             return classless, (self.flavor, self.name, self.members)
         return restore_record, (self.flavor, self.name, self.members, portable(self.cls))
 
@@ -298,11 +298,13 @@ def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
     valid = all(field.name.isidentifier() and not keyword.iskeyword(field.name) for field in members)
     if flavor != "namedtuple" or not valid:
         return RecordType("row" if flavor == "namedtuple" else flavor, name, members, None, False)
-    return RecordType(flavor, name, members, _namedtuple(name, tuple(field.name for field in members)), True)
+    names, types = tuple(field.name for field in members), tuple(field.type for field in members)
+    return RecordType(flavor, name, members, _namedtuple(name, names, types), True)
 
 
 @lru_cache(maxsize=1024)
-def _namedtuple(name: str, names: tuple[str, ...]) -> type:
+def _namedtuple(name: str, names: tuple[str, ...], types: tuple[TypeInformation, ...]) -> type:
+    """One class for each description: msgspec knows the fields' types by the class."""
     return namedtuple(name, names, rename=True)
 
 

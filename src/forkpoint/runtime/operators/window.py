@@ -40,6 +40,7 @@ from forkpoint.runtime.operators.base import Context, TaskInfo
 from forkpoint.runtime.operators.keyed_process import ElementContext, KeyedProcess, TimerContext
 from forkpoint.runtime.operators.merging_windows import MergingWindows
 from forkpoint.runtime.operators.rolling import rolling_function
+from forkpoint.runtime.time import MIN_MS
 from forkpoint.runtime.timers import Timers, to_flink_ms
 from forkpoint.runtime.window_state import Space, SpacedStates
 
@@ -119,27 +120,36 @@ class WindowStateContext(Context):
 
 
 class Clock:
-    """What all contexts ask about time."""
+    """Both clocks, at the element or timer at hand; the watermark in int ms as the engine has it."""
+
+    __slots__ = ("backend", "watermark_ms")
 
     def __init__(self, backend: KeyedBackend) -> None:
         self.backend = backend
+        self.watermark_ms = MIN_MS
 
-    def get_current_processing_time(self) -> int:
+    def processing_time(self) -> int:
         return self.backend.processing_time_ms
 
-    def get_current_watermark(self) -> int:
-        return to_flink_ms(self.backend.watermark())
+    def watermark(self) -> int:
+        return to_flink_ms(self.watermark_ms)
 
 
-class WindowTriggerContext(Clock, OnMergeContext):
+class WindowTriggerContext(OnMergeContext):
     """The trigger's view of the window at hand."""
 
-    def __init__(self, backend: KeyedBackend, states: SpacedStates) -> None:
-        super().__init__(backend)
+    def __init__(self, clock: Clock, states: SpacedStates) -> None:
+        self._clock = clock
         self._states = states
         self._space = states.space
         self.timers: Timers
         self.merged: list[bytes] = []
+
+    def get_current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def get_current_watermark(self) -> int:
+        return self._clock.watermark()
 
     def register_event_time_timer(self, time: int) -> None:
         self.timers.event.register(time, self._space.now)
@@ -160,15 +170,24 @@ class WindowTriggerContext(Clock, OnMergeContext):
         self._states.get(state_descriptor).merge(self._space.now, self.merged)
 
 
-class WindowEvictorContext(Clock, EvictorContext):
+class WindowEvictorContext(EvictorContext):
     """The evictor's view."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def get_current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def get_current_watermark(self) -> int:
+        return self._clock.watermark()
 
 
 class WindowContext(ProcessWindowFunction.Context):
     """The window function's view of the window at hand."""
 
-    def __init__(self, backend: KeyedBackend, window_state: Context, global_state: Context) -> None:
-        self._backend = backend
+    def __init__(self, clock: Clock, window_state: Context, global_state: Context) -> None:
+        self._clock = clock
         self._window_state, self._global_state = window_state, global_state
         self.at: Any = None
 
@@ -176,10 +195,10 @@ class WindowContext(ProcessWindowFunction.Context):
         return self.at
 
     def current_processing_time(self) -> int:
-        return self._backend.processing_time_ms
+        return self._clock.processing_time()
 
     def current_watermark(self) -> int:
-        return to_flink_ms(self._backend.watermark())
+        return self._clock.watermark()
 
     def window_state(self) -> Context:
         return self._window_state
@@ -227,10 +246,11 @@ class WindowRunner(KeyedProcessFunction):
             assert type is not None
             self._merging = MergingWindows(backend, spec.assigner, type)
         self._assigner_context = AssignerContext(info, backend)
-        self._trigger_context = WindowTriggerContext(backend, triggered)
-        self._evictor_context = WindowEvictorContext(backend)
+        self._clock = clock = Clock(backend)
+        self._trigger_context = WindowTriggerContext(clock, triggered)
+        self._evictor_context = WindowEvictorContext(clock)
         self._context = WindowContext(
-            backend, WindowStateContext(info, backend, self._window_states, merging=merging), Context(info, backend)
+            clock, WindowStateContext(info, backend, self._window_states, merging=merging), Context(info, backend)
         )
         self._on_contents = self._output()
         self.stamps: list[int] = []
@@ -280,6 +300,7 @@ class WindowRunner(KeyedProcessFunction):
         assert isinstance(ctx, ElementContext)
         timestamp = ctx.timestamp()
         stamp = MIN_WATERMARK if timestamp is None else timestamp
+        self._clock.watermark_ms = self._backend.watermark()
         windows = self._assigner.assign_windows(value, stamp, self._assigner_context)
         out: list[Any] = []
         skipped = True
@@ -319,12 +340,11 @@ class WindowRunner(KeyedProcessFunction):
         self._contents.merge(encode(kept_under), [encode(other) for other in others])
 
     def _is_late(self, window: Any) -> bool:
-        return self._event_time and self._cleanup_time(window) <= self._backend.watermark()
+        return self._event_time and self._cleanup_time(window) <= self._clock.watermark_ms
 
     def _element_is_late(self, timestamp: int | None) -> bool:
-        return (
-            self._event_time and timestamp is not None and timestamp + self._lateness_ms <= self._backend.watermark()
-        )
+        latest = self._clock.watermark_ms - self._lateness_ms
+        return self._event_time and timestamp is not None and timestamp <= latest
 
     # -- the end of windows
 
@@ -344,6 +364,7 @@ class WindowRunner(KeyedProcessFunction):
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> list[Any] | None:
         assert isinstance(ctx, TimerContext)
+        self._clock.watermark_ms = self._backend.watermark()
         space = ctx.namespace
         window = self._decode(space)
         if self._merging is None:
