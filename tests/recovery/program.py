@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -150,6 +151,9 @@ def read_so_far(directory: Path) -> int:
 
 
 def run(plan: Plan) -> None:
+    # The local stores of a process that is killed stay behind: where the tests' own files are.
+    tempfile.tempdir = f"{plan.directory}/tmp"
+    Path(tempfile.tempdir).mkdir(exist_ok=True)
     sent = signal.SIGSTOP if plan.halt else signal.SIGKILL
     steps = Signaller(sent, *(plan.halt or plan.kill or ("never", 1)))
     if plan.engine == "local":

@@ -48,6 +48,7 @@ class _CollectionEnumerator(SplitEnumerator):
 
     def __init__(self, sizes: list[int], position: JSON | None) -> None:
         self._sizes = sizes
+        self._announced = position is not None
         self._next = [0] * len(sizes)
         for split, index in (position or {}).items():
             # A split that has gone since is complete only if nothing of it is missed: that cannot be known, so refuse.
@@ -68,9 +69,11 @@ class _CollectionEnumerator(SplitEnumerator):
             pieces = max(1, min(share, -(-parallelism_hint // max(active, 1))))
             cuts = [start + share * i // pieces for i in range(pieces + 1)]
             for piece, (a, b) in enumerate(pairwise(cuts)):
-                if b > a:
+                # A split of which nothing was read yet says that it is there: it holds the watermark back.
+                if b > a or (self._sizes[split] and not share and not self._announced):
                     ranges.append(SplitRange(str(split), piece, a, b, b - a))
             self._next[split] = start + share
+        self._announced = True
         return ranges
 
     @property

@@ -57,6 +57,25 @@ def split_starts(graph: JobGraph, manifest: Manifest, now_ms: int) -> dict[str, 
     return starts
 
 
+def released_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
+    """Watermark origins that hold nothing back: their sources have ended, or they have been silent since the start for
+    longer than their idleness allows."""
+    return [o.id for o in _origins(graph) if _ended(graph, o, manifest) or _silent(o, manifest, began_ms, now_ms)]
+
+
+def _ended(graph: JobGraph, origin: Operator, manifest: Manifest) -> bool:
+    if origin.inputs:
+        return all(_ended(graph, graph.by_id[e.upstream], manifest) for e in origin.inputs)
+    position = manifest.sources.get(origin.uid)
+    return position is not None and position.finished
+
+
+def _silent(origin: Operator, manifest: Manifest, began_ms: int, now_ms: int) -> bool:
+    after = _idleness_ms(origin)
+    position = manifest.sources.get(origin.uid)
+    return after is not None and (position is None or not position.splits) and now_ms - began_ms >= after
+
+
 def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None:
     """When the next split that isn't idle yet will be, without further elements."""
     times = [
@@ -114,7 +133,10 @@ def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitR
     for row in rows:
         for p in row.progress:
             progress.setdefault(p.origin, []).append(p)
-    return {o.id: join_pieces(context.splits.get(str(o.id), {}), progress.get(o.id, ())) for o in _origins(graph)}
+    return {
+        o.id: join_pieces(context.splits.get(str(o.id), {}), progress.get(o.id, ()), released=o.id in context.released)
+        for o in _origins(graph)
+    }
 
 
 def _watermarks(graph: JobGraph, context: EpochContext, joined: Mapping[int, Splits]) -> dict[str, int]:

@@ -78,6 +78,9 @@ def _value_types(operator: Operator) -> dict[str, TypeInformation]:
             return {d.name: d.value_type for d in declared_states(fn).values()}
         case MapWithStateSpec(state_type=value) | ReduceSpec(value_type=value) | RollingSpec(value_type=value):
             return {STATE_NAME: value}
+        case WindowSpec(fn=fn) as spec:
+            found = {} if fn is None else {d.name: d.value_type for d in declared_states(fn).values()}
+            return {**found, CONTENTS: spec.contents_type}
     return {}
 
 

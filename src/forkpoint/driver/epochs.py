@@ -15,6 +15,7 @@ from forkpoint.driver.commit import (
     due_snapshots,
     next_idle_ms,
     raise_failure,
+    released_origins,
     split_starts,
 )
 from forkpoint.driver.executor import Executor
@@ -65,6 +66,7 @@ class EpochRunner:
         self._executor = executor
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
+        self._began_ms = now_ms()
         self._steps = steps
         native = {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
         self.planner = SourcePlanner(graph, native, manifest.parallelism, max_rows)
@@ -145,6 +147,7 @@ class EpochRunner:
             previous=self.progress.previous,
             splits=split_starts(self.graph, before, now_ms),
             watermarks=dict(before.watermarks),
+            released=released_origins(self.graph, before, self._began_ms, now_ms),
             snapshot_subtasks=due_snapshots(
                 before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO
             ),

@@ -90,7 +90,10 @@ class StageTask:
         for p in inbox.progress:
             progress.setdefault(p.origin, []).append(p)
         ids = {o for operator in self.spec.graph.operators for o in operator.origins}
-        return {o: join_pieces(self.context.splits.get(str(o), {}), progress.get(o, ())) for o in ids}
+        context = self.context
+        return {
+            o: join_pieces(context.splits.get(str(o), {}), progress.get(o, ()), released=o in context.released) for o in ids
+        }
 
     def _deliver(
         self,

@@ -72,8 +72,14 @@ class Splits:
     active: frozenset[str]
 
 
-def join_pieces(start: Mapping[str, SplitStart], progress: Iterable[SplitProgress]) -> Splits:
-    """Complete each split's running watermark over the pieces that were read in this epoch."""
+def join_pieces(
+    start: Mapping[str, SplitStart], progress: Iterable[SplitProgress], *, released: bool = False
+) -> Splits:
+    """Complete each split's running watermark over the pieces that were read in this epoch.
+
+    An origin of which nothing was heard yet holds the watermark back, unless it is ``released``: it has ended, or has
+    been silent for longer than its idleness allows. Then its splits don't count.
+    """
     starts = {split: s.watermark_ms for split, s in start.items()}
     ends = dict(starts)
     pieces: dict[tuple[str, int], int] = {}
@@ -86,7 +92,10 @@ def join_pieces(start: Mapping[str, SplitStart], progress: Iterable[SplitProgres
         if p.count:
             fed.add(p.split)
     idle = {split for split, s in start.items() if s.idle and split not in fed}
-    return Splits({s: i for i, s in enumerate(sorted(ends))}, pieces, starts, ends, frozenset(set(ends) - idle))
+    active = frozenset() if released and not fed else frozenset(set(ends) - idle)
+    if not ends and not released:
+        starts, ends, active = {"": MIN_MS}, {"": MIN_MS}, frozenset({""})
+    return Splits({s: i for i, s in enumerate(sorted(ends))}, pieces, starts, ends, active)
 
 
 def operator_window(splits: Iterable[Splits], current_ms: int, drain: bool) -> Window:

@@ -45,6 +45,7 @@ from forkpoint.runtime.timers import Timers, to_flink_ms
 from forkpoint.runtime.window_state import Space, SpacedStates
 
 CONTENTS = "window-contents"
+_KNOWN_WINDOWS = 4096
 
 Encode = Callable[[Any], bytes]
 
@@ -232,7 +233,8 @@ class WindowRunner(KeyedProcessFunction):
         self._assigner, self._trigger, self._evictor = spec.assigner, spec.trigger, spec.evictor
         self._event_time = spec.assigner.is_event_time()
         self._lateness_ms = spec.lateness_ms if self._event_time else 0
-        self._encode, self._decode = window_encoder(spec)
+        self._encoded, self._decode = window_encoder(spec)
+        self._spaces: dict[Any, bytes] = {}
         type = spec.window_type
         merging = isinstance(spec.assigner, MergingWindowAssigner)
         contents = SpacedStates(backend, "", type)
@@ -293,6 +295,15 @@ class WindowRunner(KeyedProcessFunction):
                 return lambda window, elements: fn.process(backend.current_key, context, elements)
             case _:
                 return lambda window, elements: fn.apply(backend.current_key, window, elements)
+
+    def _encode(self, window: Any) -> bytes:
+        """The namespace of a window; the same few windows come again and again."""
+        space = self._spaces.get(window)
+        if space is None:
+            if len(self._spaces) >= _KNOWN_WINDOWS:
+                self._spaces.clear()
+            space = self._spaces[window] = self._encoded(window)
+        return space
 
     # -- elements
 
