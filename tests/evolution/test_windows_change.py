@@ -56,11 +56,19 @@ def job(cls, end, size=100, change=lambda s: s, **how):
     def build(env, source):
         strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda c, _: c.ts)
         stream = env.from_source(source, strategy, "in").uid("in")
-        windows = stream.key_by(lambda c: c.user, str).window(fp.TumblingEventTimeWindows.of(fp.Time.milliseconds(size)))
+        windows = stream.key_by(lambda c: c.user, str).window(
+            fp.TumblingEventTimeWindows.of(fp.Time.milliseconds(size))
+        )
         return change(end(windows).uid("windows"))
 
     def life(root, **options):
-        script = [cls(user="a", ts=1, n=1), cls(user="b", ts=5, n=2), cls(user="a", ts=9, n=3), STOP, cls(user="a", ts=20, n=4)]
+        script = [
+            cls(user="a", ts=1, n=1),
+            cls(user="b", ts=5, n=2),
+            cls(user="a", ts=9, n=3),
+            STOP,
+            cls(user="a", ts=20, n=4),
+        ]
         return run_local(build, TestSource(script, type=cls), state_root=root, **options)
 
     return life
@@ -82,7 +90,10 @@ def test_elements_in_open_windows_evolve(tmp_path, how):
 def test_sums_of_open_windows_evolve(tmp_path):
     job(Click1, lambda windows: windows.sum("n"))(tmp_path)
     found = job(Click2, lambda windows: windows.sum("n"))(tmp_path, restore=go_on()).output
-    assert {(each.user, each.n, type(each.n), each.page) for each in found} == {("a", 8.0, float, "?"), ("b", 2.0, float, "?")}
+    assert {(each.user, each.n, type(each.n), each.page) for each in found} == {
+        ("a", 8.0, float, "?"),
+        ("b", 2.0, float, "?"),
+    }
 
 
 def aggregated(of, fn):
@@ -93,7 +104,7 @@ def aggregated(of, fn):
 def test_accumulators_are_migrated_for_each_window(tmp_path, how):
     job(Click1, aggregated(int, Mean1()))(tmp_path)
     after = aggregated(tuple[float, int], Mean2())
-    with pytest.raises(RestoreRefused, match="window-contents.*LONG and is declared as tuple"):
+    with pytest.raises(RestoreRefused, match=r"window-contents.*LONG and is declared as tuple"):
         job(Click1, after)(tmp_path, restore=go_on())
     migrated = job(
         Click1, after, change=lambda s: s.migrate_state(1, lambda n: (float(n), 100), state="window-contents")

@@ -149,11 +149,9 @@ class Longs(fp.AggregateFunction):
 @pytest.mark.parametrize("way", ["savepoint", "checkpoint"])
 def test_windows_that_mean_something_else_are_refused(tmp_path, changed, why, way):
     savepoint = stopped(job(TEN), tmp_path / "1")
+    restored, root = (savepoint, "2") if way == "savepoint" else (None, "1")
     with pytest.raises(fp.RestoreRefused, match=why):
-        if way == "savepoint":
-            rest(changed, savepoint, tmp_path / "2")
-        else:
-            rest(changed, None, tmp_path / "1")
+        rest(changed, restored, tmp_path / root)
 
 
 def test_the_function_and_the_allowed_lateness_may_change(tmp_path):
@@ -165,3 +163,29 @@ def test_the_function_and_the_allowed_lateness_may_change(tmp_path):
 
     changed = job(TEN, lambda w: w.allowed_lateness(7).aggregate(Doubled(), accumulator_type=Types.LONG()))
     assert sorted(rest(changed, savepoint, tmp_path / "2").output) == [4, 6, 10, 10, 12]
+
+
+class ClickWithPage(NamedTuple):
+    user: str
+    ts: int
+    page: str = "/"
+    n: int = 0
+
+
+@pytest.mark.parametrize("end", [total, lambda w: w.apply(Pages())], ids=["sum", "elements"])
+def test_a_field_may_be_added_to_the_elements(tmp_path, end):
+    savepoint = stopped(job(TEN, end), tmp_path / "1")
+    more = [ClickWithPage(c.user, c.ts, "/more", c.n) for c in CLICKS]
+    script = TestSource([*more[:4], Eof(savepoint=True), *more[4:]], type=ClickWithPage)
+    found = run_local(job(TEN, end), script, state_root=tmp_path / "2", restore=savepoint).output
+    if end is total:
+        assert sorted(found) == [
+            ("a", 1, "/", 5), ("a", 12, "/", 3), ("a", 31, "/more", 6), ("b", 4, "/", 2), ("b", 25, "/more", 5),
+        ]  # fmt: skip
+    else:
+        assert sorted(found) == [(0, ["/"]), (0, ["/", "/"]), (10, ["/"]), (20, ["/more"]), (30, ["/more"])]
+
+
+class Pages(fp.WindowFunction):
+    def apply(self, key, window, inputs):
+        yield window.start, [getattr(c, "page", None) for c in inputs]

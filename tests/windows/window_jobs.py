@@ -159,10 +159,9 @@ def setups(draw, kinds=("tumbling", "sliding", "session", "dynamic", "global", "
     if kind in ("global", "count") and "continuous" in str(trigger):
         trigger = ("purging", ("count", 2))  # with no end to fire at, it would go on until the end of time
     evictor = draw(evictors) if kind != "count" else None
-    return Setup(
-        assigner, trigger, evictor, draw(st.sampled_from([0, 0, 1, 4, 20])), draw(st.sampled_from(["process", "reduce", "aggregate"])),
-        draw(st.integers(0, 8)),
-    )  # fmt: skip
+    lateness = draw(st.sampled_from([0, 0, 1, 4, 20]))
+    combine = draw(st.sampled_from(["process", "reduce", "aggregate"]))
+    return Setup(assigner, trigger, evictor, lateness, combine, draw(st.integers(0, 8)))
 
 
 @st.composite

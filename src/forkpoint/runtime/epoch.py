@@ -69,7 +69,7 @@ class EpochContext(msgspec.Struct, frozen=True):
     splits: dict[str, dict[str, SplitStart]]
     watermarks: dict[str, int]
     snapshot_subtasks: list[int]
-    released: list[int] = []  # noqa: RUF012  (msgspec copies defaults)
+    released: list[int] = []
 
 
 class SplitProgress(msgspec.Struct, frozen=True):

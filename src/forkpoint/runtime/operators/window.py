@@ -19,6 +19,7 @@ from forkpoint.functions import (
     AggregateFunction,
     AggregatingStateDescriptor,
     EvictorContext,
+    GlobalWindow,
     KeyedProcessFunction,
     ListStateDescriptor,
     MergingWindowAssigner,
@@ -55,18 +56,17 @@ def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
     type = spec.window_type
     if type is not None:
         return type.encode, type.decode
-    only = next(iter(spec.assigner.assign_windows(None, MIN_WATERMARK, _NoContext())))
-    return lambda window: b"", lambda space: only
+    only = GlobalWindow()
 
+    def encode(window: Any) -> bytes:
+        if window != only:
+            raise UserFunctionError(
+                f"{spec.assigner.describe()} assigned {window!r}, but its window_type() is None, which stands for "
+                "GlobalWindow(); return the type of the windows there"
+            )
+        return b""
 
-class _NoContext(WindowAssignerContext):
-    """For an assigner with one window only, which has nothing to ask."""
-
-    def get_current_processing_time(self) -> int:
-        return 0
-
-    def get_runtime_context(self) -> Any:
-        raise UserFunctionError("an assigner without window_type() has the one window, and no state")
+    return encode, lambda space: only
 
 
 class AssignerContext(WindowAssignerContext):
