@@ -15,7 +15,9 @@ class Sale(NamedTuple):
     amount: int
 
 
-SALES = [Sale("a", 1, 5), Sale("b", 2, 7), Sale("a", 4, 3), Sale("a", 11, 4), Sale("b", 13, 1), Sale("a", 12, 6), Sale("a", 25, 0)]
+SALES = [
+    Sale("a", 1, 5), Sale("b", 2, 7), Sale("a", 4, 3), Sale("a", 11, 4), Sale("b", 13, 1), Sale("a", 12, 6), Sale("a", 25, 0),
+]  # fmt: skip
 TEN = fp.TumblingEventTimeWindows.of(10)
 
 

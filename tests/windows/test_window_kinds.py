@@ -235,7 +235,8 @@ class TestLateness:
     @pytest.mark.parametrize(("before", "after"), [(0, 20), (20, 0), (5, 6)])
     def test_the_allowed_lateness_may_change_between_versions(self, before, after):
         def build(lateness):
-            return lambda s: s.key_by(lambda r: r.key).window(fp.TumblingEventTimeWindows.of(10)).allowed_lateness(lateness).sum("n")
+            tumbling = fp.TumblingEventTimeWindows.of(10)
+            return lambda s: s.key_by(lambda r: r.key).window(tumbling).allowed_lateness(lateness).sum("n")
 
         with OperatorHarness(build(before), input_type=Reading) as harness:
             push(harness, 1, ts=3)

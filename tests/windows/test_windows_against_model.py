@@ -4,11 +4,11 @@ import tempfile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from window_jobs import by_window, inputs, results, run, setups, windowed
-from window_model import MAX, Event, Model
+from window_jobs import build, by_window, inputs, results, run, setups, windowed
+from window_model import MAX, Event, Model, Setup
 
 from forkpoint.state import OPERATOR_KG, range_for
-from forkpoint.testing import ABORT, Eof, OperatorHarness
+from forkpoint.testing import ABORT, Eof, OperatorHarness, TestSource, run_local
 
 cuts = st.sets(st.integers(1, 29), max_size=6)
 
@@ -66,3 +66,28 @@ def entries(harness):
     everything = range_for(0, OPERATOR_KG + 1)
     return sum(1 for subtask in harness._subtasks for _ in subtask.store.scan(*everything))
 
+
+
+@st.composite
+def splits(draw):
+    """Splits, each with its own pace, that keep to a disorder of 5 ms."""
+    found = []
+    for _ in range(draw(st.integers(2, 4))):
+        now, split = draw(st.integers(0, 40)), []
+        for _ in range(draw(st.integers(0, 12))):
+            now += draw(st.integers(0, 12))
+            split.append(Event(draw(st.sampled_from("xy")), now - draw(st.integers(0, 5)), "x", 1))
+        found.append(split)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(splits(), st.sampled_from([("tumbling", 10, 3), ("sliding", 12, 5, 0), ("session", 6)]), st.integers(1, 12), st.integers(1, 3))
+def test_several_splits_lose_nothing(splits, assigner, rows, parallelism):
+    """With splits in step only by the watermark, windows still get exactly the elements that belong to them."""
+    setup = Setup(assigner, None, None, 0, "reduce", 5)
+    in_order = sorted((e for split in splits for e in split), key=lambda e: e.ts)
+    expected = [(key, window, trace, end) for key, window, trace, _, end in Model(setup).run(in_order).out]
+    found = run_local(build(setup), TestSource(*splits, type=Event), epochs=rows, parallelism=parallelism)
+    assert sorted((*r.value[:3], r.timestamp) for r in found.records["results"]) == sorted(expected)
+    assert found.outputs["late"] == []

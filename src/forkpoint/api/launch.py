@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.batch_frames import stage_batch_frames
@@ -138,9 +139,29 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     executor, parallelism = make_executor(options)
     driver = JobDriver(
         name, compiled.graph, options, storage, executor, parallelism=options.parallelism or parallelism,
-        local_dir=f"{tempfile.gettempdir()}/forkpoint-stores-{os.getuid()}/{uuid.uuid4().hex[:8]}", steps=launch.steps,
+        local_dir=str(stores_directory()), steps=launch.steps,
     )  # fmt: skip
     return Job(name, compiled.graph, options, launch, temporary, driver)
+
+
+def stores_directory() -> Path:
+    """A new directory for this process's local stores; those of processes that were killed are removed."""
+    home = Path(tempfile.gettempdir()) / f"forkpoint-stores-{os.getuid()}"
+    for left in home.glob("*-*") if home.is_dir() else ():
+        pid = left.name.split("-")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    return home / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def make_executor(options: JobOptions) -> tuple[Executor, int]:

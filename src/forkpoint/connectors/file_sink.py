@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
 from forkpoint.connectors.file_writing import BucketedWriter, sync_directory
-from forkpoint.errors import ConfigError, StorageError
+from forkpoint.errors import ConfigError, NotFound, StorageError
 from forkpoint.types import TypeInformation, type_of
 
 Format = Literal["parquet", "json", "csv", "text"]
@@ -150,7 +150,7 @@ def _publish(staged: Path, final: Path, epoch: int) -> bool:
     except FileNotFoundError:
         if final.exists():  # another driver committed the same epoch in this moment
             return False
-        raise StorageError(
+        raise NotFound(
             f"epoch {epoch} is committed, but neither {staged} nor {final} is there: somebody removed the file. "
             "Put either back, or go back to an earlier checkpoint or savepoint to compute it again"
         ) from None

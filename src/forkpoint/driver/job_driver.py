@@ -20,7 +20,7 @@ from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.savepoints import Savepoints
 from forkpoint.driver.start import Restored, commit_start, start_manifest
-from forkpoint.errors import JobFailed, StaleGeneration, StorageError
+from forkpoint.errors import JobFailed, NotFound, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
@@ -198,7 +198,11 @@ class JobDriver:
             # Of a run that was killed before it came to this point.
             newest = self.history.before(newest.epoch)
         if newest is not None and not self.ended_well(newest.run):
-            publish(self.graph, newest)
+            try:
+                publish(self.graph, newest)
+            except NotFound as error:
+                # Most likely it was published before the crash, and a consumer has taken it away since.
+                log.warning("job %r: output of epoch %d was not found: %s", self.job, newest.epoch, error)
         clean_sinks(self.graph, self.job, None)
 
     def _until_done(self, manifest: Manifest) -> Result:
@@ -329,8 +333,10 @@ class JobDriver:
             try:
                 path = self._savepoints.make(request, runner.manifest)
             except Exception as error:
-                self._closing = False
                 request.done.set_exception(error)
+                if request.drain:  # its timers have fired before their time: the job can't go on as if nothing were
+                    return Result(self.run_id, "stopped", runner.manifest.epoch)
+                self._closing = False
                 continue
             request.done.set_result(path)
             return Result(self.run_id, "stopped", runner.manifest.epoch, path)

@@ -10,12 +10,27 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import ListState, ListStateDescriptor, MapState, MapStateDescriptor
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.operators.base import shorten
 from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, sweep_in_background, unpack_stamp
-from forkpoint.types import Types
+from forkpoint.types import TypeInformation, Types
 
 _CHUNK = struct.Struct(">Q")
+
+
+def checked(backend: KeyedBackend, name: str, type: TypeInformation, value: Any) -> bytes:
+    """The value encoded; one that could not be read again must not be committed."""
+    try:
+        raw = type.encode(value)
+        type.decode(raw)
+    except Exception as error:
+        raise TypeNotSupported(
+            f"operator {backend.uid!r}, state {name!r}: {shorten(value)} is no value of the state's type {type}: {error}. "
+            "Update the state with values of its type, or declare another type"
+        ) from error
+    return raw
 
 
 class _Elements:
@@ -35,6 +50,7 @@ class ListHandle(ListState[Any]):
     def __init__(self, backend: KeyedBackend, descriptor: ListStateDescriptor[Any]) -> None:
         self._backend = backend
         self.sid = backend.sid(descriptor.name)
+        self._name = descriptor.name
         self._type = Types.LIST(descriptor.value_type)
         self._stamps_type = Types.LIST(Types.LONG())
         self._expiry = None if descriptor.ttl is None else Expiry(descriptor.ttl, backend)
@@ -141,7 +157,7 @@ class ListHandle(ListState[Any]):
 
     def _write(self, log: ChangeLog, prefix: bytes, values: list[Any], stamps: list[int]) -> None:
         if values:
-            raw = self._type.encode(values)
+            raw = checked(self._backend, self._name, self._type, values)
             if self._expiry is not None:
                 packed = self._stamps_type.encode(stamps)
                 raw = pack_stamp(len(packed)) + packed + raw
@@ -156,6 +172,7 @@ class MapHandle(MapState[Any, Any]):
     def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor[Any, Any]) -> None:
         self._backend = backend
         self.sid = backend.sid(descriptor.name)
+        self._name = descriptor.name
         self._key_type = descriptor.key_type
         self._value_type = descriptor.value_type
         self._expiry = None if descriptor.ttl is None else Expiry(descriptor.ttl, backend)
@@ -287,6 +304,6 @@ class MapHandle(MapState[Any, Any]):
                 if gone:
                     log.values.append(None)
                 else:
-                    raw = self._value_type.encode(value)
+                    raw = checked(self._backend, self._name, self._value_type, value)
                     log.values.append(raw if self._expiry is None else pack_stamp(stamps[key]) + raw)
         self._maps, self._stamps, self._dirty, self._loaded = {}, {}, {}, set()

@@ -57,7 +57,8 @@ class EpochContext(msgspec.Struct, frozen=True):
     ``committed`` is the epoch that the state starts from. ``previous`` names, by ``"stage-subtask"``, the attempt that
     the committed manifest accepted, so that a worker that still holds its changes need not read them back.
     ``splits`` is keyed by watermark origin (operator id as text), then split. ``watermarks`` holds each operator's
-    watermark by uid. ``released`` are watermark origins that hold nothing back: ended, or silent for too long. ``drain`` ends the epoch with the final watermark.
+    watermark by uid. ``released`` are watermark origins that hold nothing back: ended, or silent for too long. ``drain``
+    ends the epoch with the final watermark.
     """
 
     generation: int

@@ -1,0 +1,93 @@
+"""What a job does at its edges: output that was consumed before it could be published again, a drain that can't be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forkpoint as fp
+from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.savepoints import Savepoints
+from forkpoint.errors import StorageError
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class CrashAt:
+    def __init__(self, step: str, epoch: int) -> None:
+        self.at = (step, epoch)
+
+    def on_step(self, step: str, epoch: int) -> None:
+        if (step, epoch) == self.at:
+            raise Crash
+
+
+class Running(fp.KeyedProcessFunction):
+    total = fp.ValueStateDescriptor("total", int)
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[tuple[int, int]]:
+        self.total.update((self.total.value() or 0) + value)
+        yield ctx.get_current_key(), self.total.value() or 0
+
+
+def environment(root: Path, source: fp.CollectionSource | fp.CounterSource, sink: Any) -> fp.StreamExecutionEnvironment:
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(str(root / "state")).set_parallelism(2).set_max_epoch_rows(10)
+    numbers = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    numbers.key_by(lambda v: v % 3, int).process(Running()).uid("running").sink_to(sink).uid("out")
+    return env
+
+
+def test_output_that_was_consumed_before_a_crash_does_not_stop_the_next_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+
+    def run(steps: CrashAt | None) -> None:
+        env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(out, tuple[int, int]))
+        with launching(Launch(options={"engine": "local"}, steps=steps)):
+            env.execute("consumed")
+
+    with pytest.raises(Crash):
+        run(CrashAt("published", 3))
+    taken = sum(len(path.read_text().splitlines()) for path in out.glob("part-*"))
+    for path in out.glob("part-*"):
+        path.unlink()  # a consumer takes what it has read
+    run(None)
+    left = sum(len(path.read_text().splitlines()) for path in out.glob("part-*"))
+    assert taken + left == 40
+    assert "output of epoch 3 was not found" in caplog.text
+
+
+def test_a_job_that_was_drained_ends_also_if_its_savepoint_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ask:
+        driver: JobDriver | None = None
+        answer: Any = None
+
+        def attach(self, driver: JobDriver) -> Any:
+            self.driver = driver
+            return lambda ended: None
+
+        def on_step(self, step: str, epoch: int) -> None:
+            if step == "published" and epoch == 3 and self.driver is not None:
+                self.answer = self.driver.savepoint(stop=True, drain=True).done
+
+    def fail(*_: Any) -> str:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(Savepoints, "make", fail)
+    ask = Ask()
+    env = environment(tmp_path, fp.CounterSource(per_epoch=10), fp.DiscardSink())
+    with launching(Launch(options={"engine": "local"}, steps=ask, on_driver=ask.attach)):
+        result = env.execute("drained")
+    assert result.savepoint is None
+    with pytest.raises(StorageError, match="the disk is full"):
+        ask.answer.result(5)
