@@ -2,6 +2,7 @@
 
 import tempfile
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_jobs import build, by_window, inputs, results, run, setups, windowed
@@ -62,6 +63,22 @@ def test_nothing_is_left_when_all_windows_are_gone(setup, events, rows, parallel
         assert entries(harness) == 0
 
 
+@pytest.mark.parametrize("combine", ["process", "reduce", "aggregate"])
+@pytest.mark.parametrize("trigger", [None, ("count", 9), ("continuous", 50)])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_sessions_that_became_one_leave_nothing(combine, trigger, rows):
+    setup = Setup(("session", 10), trigger, None, 3, combine, 0)
+    with OperatorHarness(lambda stream: windowed(stream, setup), input_type=Event) as harness:
+        events = [Event("k", ts, str(ts), 1) for ts in (0, 40, 20, 60, 30, 9, 50, 11)]
+        for start in range(0, len(events), rows):
+            harness.process_elements((e, e.ts) for e in events[start : start + rows])
+        harness.process_watermark(1000)
+        assert [(window, sorted(trace)) for _, window, trace, _ in harness.output] == [
+            ((0, 70), sorted("".join(e.trace for e in events)))
+        ] * len(harness.output)
+        assert entries(harness) == 0
+
+
 def entries(harness):
     everything = range_for(0, OPERATOR_KG + 1)
     return sum(1 for subtask in harness._subtasks for _ in subtask.store.scan(*everything))
@@ -81,8 +98,11 @@ def splits(draw):
     return found
 
 
+IN_STEP = [("tumbling", 10, 3), ("sliding", 12, 5, 0), ("session", 6)]
+
+
 @settings(max_examples=60, deadline=None)
-@given(splits(), st.sampled_from([("tumbling", 10, 3), ("sliding", 12, 5, 0), ("session", 6)]), st.integers(1, 12), st.integers(1, 3))
+@given(splits(), st.sampled_from(IN_STEP), st.integers(1, 12), st.integers(1, 3))
 def test_several_splits_lose_nothing(splits, assigner, rows, parallelism):
     """With splits in step only by the watermark, windows still get exactly the elements that belong to them."""
     setup = Setup(assigner, None, None, 0, "reduce", 5)
