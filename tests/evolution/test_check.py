@@ -121,6 +121,7 @@ def test_a_program_fits_its_own_savepoint(check):
         [*(f"state {name}" for name in states), *(f"operator {uid}" for uid in operators), "source in"], "restored"
     )
     assert files(check.root) == before
+    assert "FORKPOINT_STATE_ROOT" not in os.environ  # what the program got is not left behind
 
 
 def test_everything_that_changes_is_told(check):

@@ -159,6 +159,23 @@ class TestState:
             with pytest.raises(fp.UserFunctionError, match="global_state"):
                 harness.process_watermark(100)
 
+    @pytest.mark.parametrize("name", ["window-contents", "merging-windows", "trigger/count"])
+    @pytest.mark.parametrize("way", ["declared", "global", "open"])
+    def test_the_windows_own_names_are_refused(self, name, way):
+        class Function(fp.ProcessWindowFunction):
+            if way == "declared":
+                mine = fp.ValueStateDescriptor(name, int)
+
+            def open(self, runtime_context):
+                if way == "open":
+                    runtime_context.get_state(fp.ValueStateDescriptor(name, int))
+
+            def process(self, key, context, elements):
+                context.global_state().get_state(fp.ValueStateDescriptor(name, int))
+
+        with pytest.raises(fp.ForkpointError, match="one of the windows' own"):
+            run(lambda w: w.process(Function()))
+
     def test_map_state_and_time_to_live_are_refused_for_a_window(self):
         for descriptor, message in (
             (fp.MapStateDescriptor("m", str, int), "value state may hold a dict"),

@@ -57,7 +57,6 @@ def check(
     4: a restore would be refused.
     """
     settings = current()
-    os.environ[STATE_ROOT] = settings.root  # where the program sets none of its own
     program = _inspect(app, args, settings, name)
     if isinstance(program, Failure):
         settings.output.failure(program.with_traceback() if settings.verbose else program)
@@ -72,7 +71,9 @@ def _inspect(app: str, args: Sequence[str], settings: Settings, name: str | None
     """The program's job, caught where it would have been run."""
     options: dict[str, Any] = {} if settings.given_root is None else {"state_root": settings.root}
     found: list[Inspected] = []
+    kept = os.environ.get(STATE_ROOT)
     with launching(Launch(options=options, job_name=name, inspect=found.append)), as_main(app, args):
+        os.environ[STATE_ROOT] = settings.root  # where the program sets none of its own
         try:
             run_program(app, args)
         except (ProgramStopped, SystemExit):
@@ -80,6 +81,10 @@ def _inspect(app: str, args: Sequence[str], settings: Settings, name: str | None
         except Exception as error:
             if not found:
                 return program_failure(app, error)
+        finally:
+            os.environ.pop(STATE_ROOT, None)
+            if kept is not None:
+                os.environ[STATE_ROOT] = kept
     if not found:
         return Failure(
             "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.errors import UserFunctionError
+from forkpoint.errors import GraphError, UserFunctionError
 from forkpoint.functions import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -39,13 +39,14 @@ from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import Context, TaskInfo
 from forkpoint.runtime.operators.keyed_process import ElementContext, KeyedProcess, TimerContext
-from forkpoint.runtime.operators.merging_windows import MergingWindows
+from forkpoint.runtime.operators.merging_windows import MERGING_WINDOWS, MergingWindows
 from forkpoint.runtime.operators.rolling import rolling_function
 from forkpoint.runtime.time import MIN_MS
 from forkpoint.runtime.timers import Timers, to_flink_ms
 from forkpoint.runtime.window_state import Space, SpacedStates
 
 CONTENTS = "window-contents"
+_PREFIXES = ("assigner/", "trigger/", "window/")
 _KNOWN_WINDOWS = 4096
 
 Encode = Callable[[Any], bytes]
@@ -102,6 +103,21 @@ def _renamed(descriptor: StateDescriptor, name: str) -> StateDescriptor:
     vars(renamed).update(vars(descriptor))
     renamed.name = name
     return renamed
+
+
+class KeyStateContext(Context):
+    """States of the key, all windows' alike; their names must not be those of the operator's own states."""
+
+    def _state(self, descriptor: Any) -> Any:
+        check_name(self._info.operator.uid, descriptor.name)
+        return super()._state(descriptor)
+
+
+def check_name(uid: str, name: str) -> None:
+    if name in (CONTENTS, MERGING_WINDOWS) or name.startswith(_PREFIXES):
+        raise GraphError(
+            f"operator {uid!r}: a state named {name!r} is one of the windows' own; give the function's state another name"
+        )
 
 
 class WindowStateContext(Context):
@@ -252,7 +268,7 @@ class WindowRunner(KeyedProcessFunction):
         self._trigger_context = WindowTriggerContext(clock, triggered)
         self._evictor_context = WindowEvictorContext(clock)
         self._context = WindowContext(
-            clock, WindowStateContext(info, backend, self._window_states, merging=merging), Context(info, backend)
+            clock, WindowStateContext(info, backend, self._window_states, merging=merging), KeyStateContext(info, backend)
         )
         self._on_contents = self._output()
         self.stamps: list[int] = []
@@ -268,14 +284,17 @@ class WindowRunner(KeyedProcessFunction):
     # -- the user's functions
 
     def declare_states(self) -> Mapping[str, StateDescriptor]:
-        return {} if self._spec.fn is None else declared_states(self._spec.fn)
+        states = {} if self._spec.fn is None else declared_states(self._spec.fn)
+        for descriptor in states.values():
+            check_name(self._info.operator.uid, descriptor.name)
+        return states
 
     def open(self, runtime_context: Any) -> None:
         fn, combine = self._spec.fn, self._spec.combine
         if fn is not None:
             mine = vars(self)
             vars(fn).update({attribute: mine[attribute] for attribute in self.declare_states()})
-            fn.open(runtime_context)
+            fn.open(self._context.global_state())
         if isinstance(combine, ReduceFunction | AggregateFunction):
             combine.open(runtime_context)
 
