@@ -43,12 +43,14 @@ LOCAL_PARALLELISM = 2
 class Launch:
     """What the surroundings of a program say about how it is run; the command line sets it.
 
-    ``options`` are laid over the program's own. ``job_name`` renames the job (a fork). ``on_driver`` is called with the
-    driver before the run begins, and gives back what to call at its end, with the result or the error. With ``inspect``
-    nothing is run: it is called with the compiled job, and the program ends there by ProgramStopped.
+    ``options`` are laid over the program's own; ``state_root`` counts where the program sets none. ``job_name`` renames the
+    job (a fork). ``on_driver`` is called with the driver before the run begins, and gives back what to call at its end, with
+    the result or the error. With ``inspect`` nothing is run: it is called with the compiled job, and the program ends there
+    by ProgramStopped.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
+    state_root: str | None = None
     job_name: str | None = None
     restore: RestoreOptions = field(default_factory=RestoreOptions)
     on_driver: Callable[[JobDriver], Callable[[Result | BaseException], None]] | None = None
@@ -117,7 +119,7 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     """Compile the job and make its driver; nothing has run yet."""
     launch = _launch.get() or Launch()
     options = replace(env.options, **launch.options)
-    root = options.state_root or os.environ.get("FORKPOINT_STATE_ROOT") or None
+    root = options.state_root or launch.state_root or os.environ.get("FORKPOINT_STATE_ROOT") or None
     ends = tuple(ends)
     name = launch.job_name or name
     if launch.inspect is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +16,7 @@ from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.program import as_main, run_program
 from forkpoint.cli.run import RunCommand, program_failure, split_renames
-from forkpoint.cli.settings import STATE_ROOT, Settings, current
+from forkpoint.cli.settings import Settings, current
 from forkpoint.cli.text import place
 from forkpoint.driver.check import check_program
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
@@ -71,9 +70,8 @@ def _inspect(app: str, args: Sequence[str], settings: Settings, name: str | None
     """The program's job, caught where it would have been run."""
     options: dict[str, Any] = {} if settings.given_root is None else {"state_root": settings.root}
     found: list[Inspected] = []
-    kept = os.environ.get(STATE_ROOT)
-    with launching(Launch(options=options, job_name=name, inspect=found.append)), as_main(app, args):
-        os.environ[STATE_ROOT] = settings.root  # where the program sets none of its own
+    launch = Launch(options=options, state_root=settings.root, job_name=name, inspect=found.append)
+    with launching(launch), as_main(app, args):
         try:
             run_program(app, args)
         except (ProgramStopped, SystemExit):
@@ -81,10 +79,6 @@ def _inspect(app: str, args: Sequence[str], settings: Settings, name: str | None
         except Exception as error:
             if not found:
                 return program_failure(app, error)
-        finally:
-            os.environ.pop(STATE_ROOT, None)
-            if kept is not None:
-                os.environ[STATE_ROOT] = kept
     if not found:
         return Failure(
             "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment",

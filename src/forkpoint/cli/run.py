@@ -19,7 +19,7 @@ from forkpoint.cli.failures import Failure
 from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.program import as_main, run_program
-from forkpoint.cli.settings import STATE_ROOT, Command, Settings, current
+from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.text import place
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restore import RestoreOptions
@@ -102,11 +102,11 @@ def run(
     driving = Driving(reporter or _Foreground(settings.output), log)
     launch = Launch(
         options={option: value for option, value in options.items() if value is not None},
+        state_root=settings.root,
         job_name=name,
         restore=RestoreOptions(savepoint, allow_non_restored_state, renames, claim_mode == "claim"),
         on_driver=driving.on_driver,
     )
-    os.environ[STATE_ROOT] = settings.root  # where the program sets none of its own
     if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
         logging.lastResort.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     ending = _run(app, args, launch, driving)

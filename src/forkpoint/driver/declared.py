@@ -27,7 +27,7 @@ from forkpoint.graph.transformations import (
 from forkpoint.runtime.keyed_state import state_id
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME
 from forkpoint.runtime.operators.merging_windows import merging_windows
-from forkpoint.runtime.operators.window import CONTENTS
+from forkpoint.runtime.operators.window_contexts import CONTENTS
 from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from forkpoint.savepoint.mapping import ProgramOperator
 from forkpoint.snapshot.manifest import StateInfo

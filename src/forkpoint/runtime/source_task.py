@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -174,7 +174,3 @@ def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.Record
         codes = splits.indices.to_numpy(zero_copy_only=False)
         for code, value in enumerate(splits.dictionary.to_pylist()):
             task.feed(operator, str(value), task.task, batch.take(pa.array(np.flatnonzero(codes == code))))
-
-
-def rows_of(task: SourceTask) -> Iterator[ChunkRow]:
-    yield from task.finish()

@@ -12,18 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.errors import UserFunctionError
 from forkpoint.functions import (
     MAX_WATERMARK,
     MIN_WATERMARK,
     AggregateFunction,
     AggregatingStateDescriptor,
-    EvictorContext,
     GlobalWindow,
     KeyedProcessFunction,
     ListStateDescriptor,
     MergingWindowAssigner,
-    OnMergeContext,
     ProcessWindowFunction,
     ReduceFunction,
     ReducingStateDescriptor,
@@ -31,22 +29,31 @@ from forkpoint.functions import (
     TimeDomain,
     TimestampedValue,
     TriggerResult,
-    WindowAssignerContext,
     declared_states,
 )
 from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import KeyedBackend
-from forkpoint.runtime.operators.base import Context, TaskInfo
+from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.keyed_process import ElementContext, KeyedProcess, TimerContext
-from forkpoint.runtime.operators.merging_windows import MERGING_WINDOWS, MergingWindows
+from forkpoint.runtime.operators.merging_windows import MergingWindows
 from forkpoint.runtime.operators.rolling import rolling_function
-from forkpoint.runtime.time import MIN_MS
-from forkpoint.runtime.timers import Timers, to_flink_ms
+from forkpoint.runtime.operators.window_contexts import (
+    CONTENTS,
+    TRIGGER,
+    WINDOW,
+    AssignerContext,
+    Clock,
+    KeyStateContext,
+    WindowContext,
+    WindowEvictorContext,
+    WindowStateContext,
+    WindowTriggerContext,
+    check_name,
+)
+from forkpoint.runtime.timers import Timers
 from forkpoint.runtime.window_state import Space, SpacedStates
 
-CONTENTS = "window-contents"
-_PREFIXES = ("assigner/", "trigger/", "window/")
 _KNOWN_WINDOWS = 4096
 
 Encode = Callable[[Any], bytes]
@@ -68,160 +75,6 @@ def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
         return b""
 
     return encode, lambda space: only
-
-
-class AssignerContext(WindowAssignerContext):
-    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
-        self._backend = backend
-        self._runtime = PrefixedContext(info, backend, "assigner/")
-
-    def get_current_processing_time(self) -> int:
-        return self._backend.processing_time_ms
-
-    def get_runtime_context(self) -> Context:
-        return self._runtime
-
-
-class PrefixedContext(Context):
-    """States of the key under names of their own."""
-
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, prefix: str) -> None:
-        super().__init__(info, backend)
-        self._keyed, self._prefix = backend, prefix
-        self._handles: dict[str, Any] = {}
-
-    def _state(self, descriptor: Any) -> Any:
-        handle = self._handles.get(descriptor.name)
-        if handle is None:
-            renamed = _renamed(descriptor, self._prefix + descriptor.name)
-            handle = self._handles[descriptor.name] = self._keyed.get(renamed)
-        return handle
-
-
-def _renamed(descriptor: StateDescriptor, name: str) -> StateDescriptor:
-    renamed = object.__new__(type(descriptor))
-    vars(renamed).update(vars(descriptor))
-    renamed.name = name
-    return renamed
-
-
-class KeyStateContext(Context):
-    """States of the key, all windows' alike; their names must not be those of the operator's own states."""
-
-    def _state(self, descriptor: Any) -> Any:
-        check_name(self._info.operator.uid, descriptor.name)
-        return super()._state(descriptor)
-
-
-def check_name(uid: str, name: str) -> None:
-    if name in (CONTENTS, MERGING_WINDOWS) or name.startswith(_PREFIXES):
-        raise GraphError(
-            f"operator {uid!r}: a state named {name!r} is one of the windows' own; give the function's state another name"
-        )
-
-
-class WindowStateContext(Context):
-    """States of the key and the window at hand."""
-
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, states: SpacedStates, *, merging: bool) -> None:
-        super().__init__(info, backend)
-        self._states, self._merging = states, merging
-
-    def _state(self, descriptor: Any) -> Any:
-        if self._merging:
-            raise UserFunctionError(
-                f"operator {self._info.operator.uid!r}: window_state() with windows that merge; what would become of two "
-                "windows' states is not defined. Use global_state()"
-            )
-        return self._states.get(descriptor)
-
-
-class Clock:
-    """Both clocks, at the element or timer at hand; the watermark in int ms as the engine has it."""
-
-    __slots__ = ("backend", "watermark_ms")
-
-    def __init__(self, backend: KeyedBackend) -> None:
-        self.backend = backend
-        self.watermark_ms = MIN_MS
-
-    def processing_time(self) -> int:
-        return self.backend.processing_time_ms
-
-    def watermark(self) -> int:
-        return to_flink_ms(self.watermark_ms)
-
-
-class WindowTriggerContext(OnMergeContext):
-    """The trigger's view of the window at hand."""
-
-    def __init__(self, clock: Clock, states: SpacedStates) -> None:
-        self._clock = clock
-        self._states = states
-        self._space = states.space
-        self.timers: Timers
-        self.merged: list[bytes] = []
-
-    def get_current_processing_time(self) -> int:
-        return self._clock.processing_time()
-
-    def get_current_watermark(self) -> int:
-        return self._clock.watermark()
-
-    def register_event_time_timer(self, time: int) -> None:
-        self.timers.event.register(time, self._space.now)
-
-    def register_processing_time_timer(self, time: int) -> None:
-        self.timers.processing.register(time, self._space.now)
-
-    def delete_event_time_timer(self, time: int) -> None:
-        self.timers.event.delete(time, self._space.now)
-
-    def delete_processing_time_timer(self, time: int) -> None:
-        self.timers.processing.delete(time, self._space.now)
-
-    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-        return self._states.get(state_descriptor)
-
-    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        self._states.get(state_descriptor).merge(self._space.now, self.merged)
-
-
-class WindowEvictorContext(EvictorContext):
-    """The evictor's view."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def get_current_processing_time(self) -> int:
-        return self._clock.processing_time()
-
-    def get_current_watermark(self) -> int:
-        return self._clock.watermark()
-
-
-class WindowContext(ProcessWindowFunction.Context):
-    """The window function's view of the window at hand."""
-
-    def __init__(self, clock: Clock, window_state: Context, global_state: Context) -> None:
-        self._clock = clock
-        self._window_state, self._global_state = window_state, global_state
-        self.at: Any = None
-
-    def window(self) -> Any:
-        return self.at
-
-    def current_processing_time(self) -> int:
-        return self._clock.processing_time()
-
-    def current_watermark(self) -> int:
-        return self._clock.watermark()
-
-    def window_state(self) -> Context:
-        return self._window_state
-
-    def global_state(self) -> Context:
-        return self._global_state
 
 
 def contents_descriptor(spec: WindowSpec, uid: str) -> StateDescriptor:
@@ -256,9 +109,9 @@ class WindowRunner(KeyedProcessFunction):
         contents = SpacedStates(backend, "", type)
         self._contents = contents.get(contents_descriptor(spec, info.operator.uid), spec.fingerprint)
         self._contents_space: Space = contents.space
-        triggered = SpacedStates(backend, "trigger/", type)
+        triggered = SpacedStates(backend, TRIGGER, type)
         self._space: Space = triggered.space
-        self._window_states = SpacedStates(backend, "window/", type, self._space)
+        self._window_states = SpacedStates(backend, WINDOW, type, self._space)
         self._merging: MergingWindows | None = None
         if isinstance(spec.assigner, MergingWindowAssigner):
             assert type is not None
