@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import Changes as ChangesPart
 from forkpoint.runtime.epoch import EpochContext, JobSpec, Snapshot
 from forkpoint.runtime.grouping import key_groups, route, subtasks
-from forkpoint.runtime.operators.base import Epoch, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.subtask_state import SubtaskState
 from forkpoint.runtime.time import MIN_MS, Splits, join_pieces, operator_window
@@ -64,15 +64,16 @@ class StageTask:
                 [origins[o] for o in operator.origins if o in origins],
                 self.context.watermarks.get(operator.uid, MIN_MS), self.context.drain,
             )  # fmt: skip
-            instance: Any = worker.instance(operator, self.subtask, self.context, self.attempt)
+            instance = worker.instance(operator, self.subtask, self.context, self.attempt)
             outputs = instance.run(inputs, Epoch(self.context.epoch, window, self.context.processing_time_ms))
             self._parts["records_out"][operator.uid] = outputs.main.size
             if operator.stateful:
-                changes = instance.changes()
+                stateful = cast(StatefulInstance, instance)
+                changes = stateful.changes()
                 log.keys.extend(changes.keys)
                 log.values.extend(changes.values)
-                self._parts["states"].extend(vars(record) for record in instance.states())
-                timers = [t for t in (timer, instance.next_processing_timer_ms()) if t is not None]
+                self._parts["states"].extend(vars(record) for record in stateful.states())
+                timers = [t for t in (timer, stateful.next_processing_timer_ms()) if t is not None]
                 timer = min(timers, default=None)
             self._forward(operator, outputs.main, None, waiting)
             for tag, side in outputs.sides.items():

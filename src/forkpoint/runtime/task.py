@@ -6,13 +6,12 @@ any other exception is a fault of the engine and is left to it.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 
 import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
+from forkpoint.runtime.collector import collector_paused
 from forkpoint.runtime.commit import failure_blob
 from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.runtime.source_task import SourceTask, read_frame, read_ranges
@@ -45,7 +44,7 @@ def run_subtask(
 def _guarded(
     work: SourceTask | StageTask, stage: int, subtask: int, spec: JobSpec, do: Callable[[], None]
 ) -> Iterator[ChunkRow]:
-    with _without_gc():
+    with collector_paused():
         try:
             do()
             rows = work.finish()
@@ -58,15 +57,3 @@ def _guarded(
             work.abort()
             raise
     yield from rows
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """Millions of short-lived tuples make the cyclic collector run all the time and find nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

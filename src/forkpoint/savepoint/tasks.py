@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Generic, TypeVar
@@ -13,6 +11,7 @@ import msgspec
 
 from forkpoint import errors
 from forkpoint.errors import ForkpointError, SavepointCorrupt
+from forkpoint.runtime.collector import collector_paused
 from forkpoint.snapshot.format import verify
 from forkpoint.snapshot.storage import Storage
 
@@ -106,7 +105,7 @@ def task(argument: type[A]) -> Callable[[Callable[[A], Any]], Task]:
         @wraps(function)
         def run(data: bytes) -> bytes:
             try:
-                with _no_cycles():
+                with collector_paused():
                     return encode(_Result(value=msgspec.Raw(encode(function(decoder.decode(data))))))
             except ForkpointError as error:
                 return encode(_Result(error=(type(error).__name__, str(error))))
@@ -114,18 +113,6 @@ def task(argument: type[A]) -> Callable[[Callable[[A], Any]], Task]:
         return run
 
     return wrap
-
-
-@contextmanager
-def _no_cycles() -> Iterator[None]:
-    """Millions of small objects, none of them in a cycle: looking for cycles would take half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def run_here(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
