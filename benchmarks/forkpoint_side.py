@@ -9,6 +9,7 @@ side has noop); the final state is read back out of a savepoint and compared key
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("name", choices=sorted(FORKPOINT_SCENARIOS))
     parser.add_argument("--engine", default="spark")
     arguments = parser.parse_args()
+    os.environ["SPARK_MASTER"] = f"local[{CORES}]"  # as Spark's own side
     scenario = FORKPOINT_SCENARIOS[arguments.name]
     if scenario.kind in ("savepoint", "no_savepoint", "restore"):
         import savepoint_side
