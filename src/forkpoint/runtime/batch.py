@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from forkpoint.types import TypeInformation
 
 Longs = npt.NDArray[np.int64]
 Indices = npt.NDArray[Any]
+Places = tuple[Longs | int, Longs | int, Longs, Longs | None]
+"""Positions, splits, sequence, timestamps."""
 
 NO_TIMESTAMP_MS = -(2**63)
 EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)
@@ -89,9 +91,14 @@ class Batch:
 
     def with_table(self, table: pa.RecordBatch, order: Indices, type: TypeInformation) -> Batch:
         """Columns that came out of this batch's elements in another order, one for one."""
-        return Batch(
-            self.size, pick(self.positions, order), pick(self.splits, order), self.sequence[order], table=table, type=type,
-            timestamps=None if self.timestamps is None else self.timestamps[order], ordered=False,
+        return DerivedBatch(self.size, lambda: self.places(order), table=table, type=type)
+
+    def places(self, order: Indices) -> Places:
+        """Positions, splits, sequence and timestamps of the elements in another order."""
+        timestamps = self.timestamps
+        return (
+            pick(self.positions, order), pick(self.splits, order), self.sequence[order],
+            None if timestamps is None else timestamps[order],
         )  # fmt: skip
 
     def expand(self, values: list[Any], counts: Sequence[int] | Longs, type: TypeInformation | None) -> Batch:
@@ -100,8 +107,8 @@ class Batch:
             return self.with_values(values, type)
         return Batch(
             len(values),
-            self.positions if isinstance(self.positions, int) else np.repeat(self.positions, counts),
-            self.splits if isinstance(self.splits, int) else np.repeat(self.splits, counts),
+            repeat(self.positions, counts),
+            repeat(self.splits, counts),
             np.repeat(self.sequence, counts),
             values=values,
             type=type,
@@ -161,8 +168,69 @@ class Batch:
             yield self.slice(start, min(self.size, start + rows))
 
 
+class DerivedBatch(Batch):
+    """Elements that came out of others, not in order; their places are worked out only if somebody asks for them."""
+
+    __slots__ = ("_make_places",)
+
+    def __init__(
+        self,
+        size: int,
+        make_places: Callable[[], Places],
+        *,
+        values: list[Any] | None = None,
+        table: pa.RecordBatch | None = None,
+        type: TypeInformation | None = None,
+    ) -> None:
+        self.size = size
+        self._make_places = make_places
+        self._values = values
+        self.table = table
+        self.type = type
+        self.time_column = None
+        self.keys = None
+        self.ordered = False
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for slots that have no value yet.
+        if name not in ("positions", "splits", "sequence", "_timestamps"):
+            raise AttributeError(name)
+        self.positions, self.splits, self.sequence, timestamps = self._make_places()
+        try:
+            object.__getattribute__(self, "_timestamps")
+        except AttributeError:  # nobody has set others
+            self._timestamps = timestamps
+        return getattr(self, name)
+
+
+def stable_order(numbers: Longs) -> tuple[Longs, Longs]:
+    """The order that sorts integers, equal ones as they come, and the sorted integers.
+
+    Number and index are packed into one integer where they fit: numpy sorts those many times faster than it makes a
+    stable order of the numbers themselves.
+    """
+    if not len(numbers):
+        return EMPTY_LONGS, numbers
+    low, bits = int(numbers.min()), len(numbers).bit_length()
+    if (int(numbers.max()) - low).bit_length() + bits > 62:
+        order = np.argsort(numbers, kind="stable")
+        return order, numbers[order]
+    packed = numbers.astype(np.int64) - low
+    packed <<= bits
+    packed |= np.arange(len(numbers))
+    packed.sort()
+    order = packed & ((1 << bits) - 1)
+    packed >>= bits
+    packed += low
+    return order, packed
+
+
 def pick(numbers: Longs | int, indices: Indices) -> Longs | int:
     return numbers if isinstance(numbers, int) else numbers[indices]
+
+
+def repeat(numbers: Longs | int, counts: Sequence[int] | Longs) -> Longs | int:
+    return numbers if isinstance(numbers, int) else np.repeat(numbers, counts)
 
 
 def spread(numbers: Longs | int, size: int) -> Longs:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.batch import Batch, stable_order
 from forkpoint.runtime.operators.base import shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 
@@ -124,8 +124,7 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
         return _by_code(codes, first)
     if pa.types.is_integer(column.type):
         numbers = column.to_numpy(zero_copy_only=False)
-        order = np.argsort(numbers, kind="stable")
-        ordered = numbers[order]
+        order, ordered = stable_order(numbers)
         starts = (
             np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else np.empty(0, int)
         )
@@ -136,6 +135,6 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
 
 
 def _by_code(codes: npt.NDArray[Any], keys: list[Any]) -> Groups:
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(keys)))
+    order, ordered = stable_order(codes)
+    starts = np.searchsorted(ordered, np.arange(len(keys)))
     return Groups(keys, order, np.append(starts, len(codes)))

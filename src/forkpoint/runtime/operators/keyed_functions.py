@@ -10,7 +10,7 @@ import numpy as np
 
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
-from forkpoint.runtime.batch import Batch, pick
+from forkpoint.runtime.batch import Batch, DerivedBatch
 from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
@@ -36,11 +36,7 @@ class _OneValue:
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         """One output an element."""
-        return Batch(
-            batch.size, pick(batch.positions, order), pick(batch.splits, order), batch.sequence[order],
-            values=out, type=self._type, ordered=False,
-            timestamps=None if batch.timestamps is None else batch.timestamps[order],
-        )  # fmt: skip
+        return DerivedBatch(batch.size, lambda: batch.places(order), values=out, type=self._type)
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]

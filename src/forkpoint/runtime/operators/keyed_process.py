@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from forkpoint.functions import KeyedProcessFunction, TimeDomain, declared_states
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs, pick, spread
+from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
+from forkpoint.runtime.batch import repeat as repeat_each
 from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
@@ -53,9 +54,11 @@ class Emission:
         return len(self.ends) - len(self.firings)
 
     def batch(self, inputs: Batch, order: Longs, type: Any) -> Batch:
-        counts = np.diff(np.array(self.ends, dtype=np.int64), prepend=0)
-        positions, splits, sequence = pick(inputs.positions, order), pick(inputs.splits, order), inputs.sequence[order]
-        timestamps = None if inputs.timestamps is None else inputs.timestamps[order]
+        return DerivedBatch(len(self.values), lambda: self._places(inputs, order), values=self.values, type=type)
+
+    def _places(self, inputs: Batch, order: Longs) -> Places:
+        counts = np.diff(np.array(self.ends, dtype=np.int64), prepend=0).astype(np.int64)
+        positions, splits, sequence, timestamps = inputs.places(order)
         if self.firings:
             # np.insert takes indices of the array without the inserted rows.
             places, moments, ranks, tied, stamps = zip(*self.firings, strict=True)
@@ -66,8 +69,10 @@ class Emission:
             if timestamps is None:
                 timestamps = np.full(len(order), NO_TIMESTAMP_MS)
             timestamps = np.insert(timestamps, at, stamps)
-        every = Batch(len(sequence), positions, splits, sequence, values=[], timestamps=timestamps, ordered=False)
-        return every.expand(self.values, counts.astype(np.int64), type)
+        return (
+            repeat_each(positions, counts), repeat_each(splits, counts), np.repeat(sequence, counts),
+            None if timestamps is None else np.repeat(timestamps, counts),
+        )  # fmt: skip
 
 
 class Moment:

@@ -30,7 +30,10 @@ class SinkInstance:
         try:
             if self._writer is None:
                 self._writer = self._sink.create_writer(self._context)
-            for block in (batch.in_order() if self._sink.ordered else batch).blocks(BLOCK_ROWS):
+            if not self._sink.ordered:
+                self._writer.write(batch)
+                return
+            for block in batch.in_order().blocks(BLOCK_ROWS):
                 self._writer.write(block)
         except ForkpointError:
             raise
