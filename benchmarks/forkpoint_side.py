@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 from data import check_totals, stage_input
-from scenarios import CORES, FORKPOINT_SCENARIOS, Measurement, Scenario
+from scenarios import CORES, FORKPOINT_SCENARIOS, Measurement, Scenario, use_cores
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("name", choices=sorted(FORKPOINT_SCENARIOS))
     parser.add_argument("--engine", default="spark")
     arguments = parser.parse_args()
+    use_cores()
     os.environ["SPARK_MASTER"] = f"local[{CORES}]"  # as Spark's own side
     scenario = FORKPOINT_SCENARIOS[arguments.name]
     if scenario.kind in ("savepoint", "no_savepoint", "restore"):

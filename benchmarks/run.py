@@ -1,7 +1,7 @@
 """Runs the benchmarks, each scenario in a process of its own, and reports the medians.
 
     python benchmarks/run.py                       everything, three runs of each
-    python benchmarks/run.py --only aggregate      the comparisons with "aggregate" in their name
+    python benchmarks/run.py --only aggregate      the comparisons in whose names that is found
     python benchmarks/run.py --side spark          one side alone; bench.json is left as it is
 
 Rounds go through all scenarios in turn, so that a slow spell of the machine falls on both sides.
@@ -10,6 +10,7 @@ Rounds go through all scenarios in turn, so that a slow spell of the machine fal
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -60,12 +61,12 @@ def measure(scenario: str) -> Measurement:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="of each scenario (default: 3)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only comparisons that have TEXT in a name")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only comparisons in whose names it is found")
     parser.add_argument("--side", choices=["both", *SIDES], default="both")
     parser.add_argument("--output", type=Path, default=HERE.parent / "bench.json")
     arguments = parser.parse_args()
 
-    chosen = [row for row in COMPARISONS if arguments.only in f"{row.name} {row.forkpoint} {row.reference}"]
+    chosen = [row for row in COMPARISONS if re.search(arguments.only, f"{row.name} {row.forkpoint} {row.reference}")]
     scenarios = scenarios_of(chosen, arguments.side)
     if not scenarios or arguments.runs < 1:
         parser.error(f"nothing to run: --only {arguments.only!r} fits no comparison, or --runs is below 1")

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from scenarios import CORES, SPARK_SCENARIOS, Measurement, Scenario
+from scenarios import CORES, SPARK_SCENARIOS, Measurement, Scenario, use_cores
 
 BIDS = "key bigint, amount bigint, ts bigint"
 TOTALS = "key bigint, count bigint, sum bigint"
@@ -157,6 +157,7 @@ def main() -> None:
         rows_per_epoch=arguments.rows_per_epoch or stated.rows_per_epoch,
         epochs=arguments.epochs or stated.epochs,
     )
+    use_cores()
     HOME.mkdir(exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="spark-", dir=HOME))
     try:
