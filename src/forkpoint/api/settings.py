@@ -70,7 +70,7 @@ class CheckpointSettings:
         return self._config.min_pause_ms
 
     def set_tolerable_checkpoint_failure_number(self, number: int) -> CheckpointSettings:
-        """How many epochs in a row may fail before the job does."""
+        """Accepted for PyFlink programs without effect: the restart strategy decides about failures."""
         return self._set(tolerable_failures=number)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
@@ -78,7 +78,7 @@ class CheckpointSettings:
         return self._config.tolerable_failures
 
     def set_externalized_checkpoint_retention(self, retention: ExternalizedCheckpointRetention) -> CheckpointSettings:
-        """What becomes of checkpoints when the job is cancelled."""
+        """Accepted for PyFlink programs without effect: checkpoints below a state root are kept."""
         return self._set(retention=ExternalizedCheckpointRetention(retention))
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:

@@ -47,7 +47,7 @@ class CheckpointingMode(Enum):
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """What becomes of a job's checkpoints when it is cancelled. Those of a job that failed are always kept."""
+    """Accepted for PyFlink programs: checkpoints below a state root are always kept when a job ends."""
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1
@@ -67,8 +67,8 @@ class CheckpointConfig:
     """When and how checkpoints are taken. ``interval_ms`` None: checkpointing is off, a failure ends the job.
 
     ``timeout_ms``: an epoch that takes longer fails. ``min_pause_ms``: rest between one epoch's commit and the next
-    epoch. ``tolerable_failures``: how many epochs in a row may fail before the job does. ``num_retained``: how many
-    checkpoints are kept.
+    epoch. ``num_retained``: how many checkpoints are kept. ``tolerable_failures`` and ``retention`` are accepted for
+    PyFlink programs without effect: the restart strategy decides about failures, and checkpoints below a state root are kept.
     """
 
     interval_ms: int | None = None
