@@ -69,12 +69,12 @@ class NamingMixin:
         return self
 
     def set_parallelism(self: Self, parallelism: int) -> Self:
-        """How many subtasks the operator has; at least 1, else ConfigError."""
+        """Accepted for PyFlink programs: all operators run with the job's parallelism. At least 1, else ConfigError."""
         self._source_of("set_parallelism()").parallelism = check_parallelism(parallelism)
         return self
 
     def set_max_parallelism(self: Self, max_parallelism: int) -> Self:
-        """The most subtasks the operator may ever have: 1 to 32768, else ConfigError."""
+        """Accepted for PyFlink programs: the job's max parallelism holds for all. 1 to 32768, else ConfigError."""
         self._source_of("set_max_parallelism()").max_parallelism = check_max_parallelism(max_parallelism)
         return self
 
