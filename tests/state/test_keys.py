@@ -114,3 +114,9 @@ def test_prefix_stop_bounds_exactly_what_begins_with_the_prefix(prefix: bytes, a
     stop = prefix_stop(prefix)
     assert prefix <= prefix + any_bytes < stop
     assert (prefix <= any_bytes < stop) == any_bytes.startswith(prefix)
+
+
+@given(st.integers(0xFFFF_0000, MAX_SID))
+def test_operator_state_with_the_highest_sids_is_in_the_range_of_everything(sid: int) -> None:
+    start, stop = range_for(0, OPERATOR_KG + 1)
+    assert start <= operator_key(sid, 2**32 - 1, 2**64 - 1) < stop

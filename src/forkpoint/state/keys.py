@@ -108,7 +108,8 @@ def range_for(kg_start: int, kg_stop: int) -> tuple[bytes, bytes]:
 
     `range_for(OPERATOR_KG, OPERATOR_KG + 1)` is the range of operator state.
     """
-    stop = b"\xff\xff\xff\xff" if kg_stop > OPERATOR_KG else kg_stop.to_bytes(2, "big")
+    # Behind all operator state: a sid is below 0xFFFFFFFF.
+    stop = _PREFIX.pack(OPERATOR_KG, MAX_SID + 1) if kg_stop > OPERATOR_KG else kg_stop.to_bytes(2, "big")
     return kg_start.to_bytes(2, "big"), stop
 
 
