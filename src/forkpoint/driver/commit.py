@@ -12,8 +12,8 @@ from forkpoint.driver.declared import with_versions
 from forkpoint.errors import ForkpointError, RestoreRefused
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, TimestampsSpec
-from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitProgress, SplitStart
-from forkpoint.runtime.time import MIN_MS, Splits, join_pieces, operator_window
+from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitStart
+from forkpoint.runtime.time import MIN_MS, Splits, operator_window, origin_splits
 from forkpoint.snapshot.manifest import (
     ChangesRef,
     Manifest,
@@ -129,14 +129,8 @@ def operator_infos(graph: JobGraph) -> list[OperatorInfo]:
 
 
 def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitRow]) -> dict[int, Splits]:
-    progress: dict[int, list[SplitProgress]] = {}
-    for row in rows:
-        for p in row.progress:
-            progress.setdefault(p.origin, []).append(p)
-    return {
-        o.id: join_pieces(context.splits.get(str(o.id), {}), progress.get(o.id, ()), released=o.id in context.released)
-        for o in _origins(graph)
-    }
+    progress = (p for row in rows for p in row.progress)
+    return origin_splits(context, (o.id for o in _origins(graph)), progress)
 
 
 def _watermarks(graph: JobGraph, context: EpochContext, joined: Mapping[int, Splits]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from forkpoint.functions.base import FilterFunction, FlatMapFunction, MapFunction
+from forkpoint.functions.base import FilterFunction, FlatMapFunction, Function, MapFunction
 from forkpoint.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
@@ -17,10 +17,10 @@ from forkpoint.functions.descriptors import StateDescriptor, declared_states
 from forkpoint.functions.process import KeyedProcessFunction
 
 
-class KeyedAdapter(KeyedProcessFunction, CheckpointListener):
-    """Stands in for a user's function: shows its declared states, and passes all calls on to it."""
+class StandIn(Function):
+    """Stands in for a user's function: shows its declared states, and opens and closes it."""
 
-    def __init__(self, function: MapFunction | FlatMapFunction | FilterFunction) -> None:
+    def __init__(self, function: Any) -> None:
         self.function = function
 
     def declare_states(self) -> dict[str, StateDescriptor]:
@@ -34,6 +34,12 @@ class KeyedAdapter(KeyedProcessFunction, CheckpointListener):
 
     def close(self) -> None:
         self.function.close()
+
+
+class KeyedAdapter(StandIn, KeyedProcessFunction, CheckpointListener):
+    """The user's function as a process function; all calls are passed on to it."""
+
+    function: MapFunction | FlatMapFunction | FilterFunction
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
         match self.function:

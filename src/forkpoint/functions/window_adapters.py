@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from forkpoint.functions.adapters import StandIn
 from forkpoint.functions.base import AggregateFunction
-from forkpoint.functions.context import RuntimeContext
-from forkpoint.functions.descriptors import StateDescriptor, declared_states
 from forkpoint.functions.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -16,22 +15,10 @@ from forkpoint.functions.window_functions import (
 )
 
 
-class KeylessProcess(ProcessWindowFunction):
+class KeylessProcess(StandIn, ProcessWindowFunction):
     """A ProcessAllWindowFunction, run under the one key that all elements have."""
 
-    def __init__(self, function: ProcessAllWindowFunction) -> None:
-        self.function = function
-
-    def declare_states(self) -> dict[str, StateDescriptor]:
-        return declared_states(self.function)
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        mine = vars(self)
-        vars(self.function).update({attribute: mine[attribute] for attribute in self.declare_states()})
-        self.function.open(runtime_context)
-
-    def close(self) -> None:
-        self.function.close()
+    function: ProcessAllWindowFunction
 
     def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
         return self.function.process(context, elements)
@@ -40,22 +27,10 @@ class KeylessProcess(ProcessWindowFunction):
         self.function.clear(context)
 
 
-class KeylessWindow(WindowFunction):
+class KeylessWindow(StandIn, WindowFunction):
     """An AllWindowFunction, run under the one key that all elements have."""
 
-    def __init__(self, function: AllWindowFunction) -> None:
-        self.function = function
-
-    def declare_states(self) -> dict[str, StateDescriptor]:
-        return declared_states(self.function)
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        mine = vars(self)
-        vars(self.function).update({attribute: mine[attribute] for attribute in self.declare_states()})
-        self.function.open(runtime_context)
-
-    def close(self) -> None:
-        self.function.close()
+    function: AllWindowFunction
 
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
         return self.function.apply(window, inputs)

@@ -18,7 +18,7 @@ from forkpoint.runtime.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.subtask_state import SubtaskState
-from forkpoint.runtime.time import MIN_MS, Splits, join_pieces, operator_window
+from forkpoint.runtime.time import MIN_MS, Splits, operator_window, origin_splits
 from forkpoint.runtime.wire import COMMIT, ChunkRow, Inbox, Piece, encode_chunk, unpack
 from forkpoint.runtime.worker import Worker, worker_for
 from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
@@ -87,14 +87,8 @@ class StageTask:
 
     def _origins(self, inbox: Inbox) -> dict[int, Splits]:
         """Each watermark origin's splits over this epoch."""
-        progress: dict[int, list[Any]] = {}
-        for p in inbox.progress:
-            progress.setdefault(p.origin, []).append(p)
         ids = {o for operator in self.spec.graph.operators for o in operator.origins}
-        context = self.context
-        return {
-            o: join_pieces(context.splits.get(str(o), {}), progress.get(o, ()), released=o in context.released) for o in ids
-        }
+        return origin_splits(self.context, ids, inbox.progress)
 
     def _deliver(
         self,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from forkpoint.runtime.epoch import SplitProgress, SplitStart
+from forkpoint.runtime.epoch import EpochContext, SplitProgress, SplitStart
 
 MIN_MS = -(2**61)
 MAX_MS = 2**61
@@ -96,6 +96,18 @@ def join_pieces(
     if not ends and not released:
         starts, ends, active = {"": MIN_MS}, {"": MIN_MS}, frozenset({""})
     return Splits({s: i for i, s in enumerate(sorted(ends))}, pieces, starts, ends, active)
+
+
+def origin_splits(
+    context: EpochContext, origins: Iterable[int], progress: Iterable[SplitProgress]
+) -> dict[int, Splits]:
+    """Each watermark origin's splits over an epoch; tasks and driver work it out from the same progress."""
+    heard: dict[int, list[SplitProgress]] = {}
+    for p in progress:
+        heard.setdefault(p.origin, []).append(p)
+    return {
+        o: join_pieces(context.splits.get(str(o), {}), heard.get(o, ()), released=o in context.released) for o in origins
+    }
 
 
 def operator_window(splits: Iterable[Splits], current_ms: int, drain: bool) -> Window:
