@@ -89,6 +89,7 @@ class Measurement:
 SPARK_SCENARIOS = {
     "transform_with_state_500k": Scenario("transform_with_state", 500_000, epochs=2),
     "transform_with_state_2500k": Scenario("transform_with_state", 2_500_000, epochs=2),
+    "transform_with_state_by_element_500k": Scenario("transform_with_state_by_element", 500_000, epochs=2),
     "apply_in_pandas_100k": Scenario("apply_in_pandas", 100_000, epochs=2),
     "jvm_aggregate_500k": Scenario("jvm_aggregate", 500_000, epochs=9),
     "jvm_aggregate_2500k": Scenario("jvm_aggregate", 2_500_000, epochs=6),
@@ -111,23 +112,39 @@ FORKPOINT_SCENARIOS = {
 COMPARISONS = (
     Comparison(
         "KeyedProcessFunction, 500k-row epochs, vs transformWithState",
+        "rows/s", "process_500k", "transform_with_state_by_element_500k",
+    ),
+    Comparison(
+        "KeyedProcessFunction, 2.5M-row epochs, vs transformWithState (500k-row epochs)",
+        "rows/s", "process_2500k", "transform_with_state_by_element_500k",
+    ),
+    Comparison(
+        "map_with_state, 500k-row epochs, vs transformWithState",
+        "rows/s", "map_with_state_500k", "transform_with_state_by_element_500k",
+    ),
+    Comparison(
+        "map_with_state, 2.5M-row epochs, vs transformWithState (500k-row epochs)",
+        "rows/s", "map_with_state_2500k", "transform_with_state_by_element_500k",
+    ),
+    Comparison(
+        "KeyedProcessFunction, 500k-row epochs, vs transformWithState with state once a key",
         "rows/s", "process_500k", "transform_with_state_500k",
+    ),
+    Comparison(
+        "KeyedProcessFunction, 2.5M-row epochs, vs transformWithState with state once a key",
+        "rows/s", "process_2500k", "transform_with_state_2500k",
+    ),
+    Comparison(
+        "map_with_state, 500k-row epochs, vs transformWithState with state once a key",
+        "rows/s", "map_with_state_500k", "transform_with_state_500k",
+    ),
+    Comparison(
+        "map_with_state, 2.5M-row epochs, vs transformWithState with state once a key",
+        "rows/s", "map_with_state_2500k", "transform_with_state_2500k",
     ),
     Comparison(
         "KeyedProcessFunction, 500k-row epochs, vs applyInPandasWithState (100k-row epochs)",
         "rows/s", "process_500k", "apply_in_pandas_100k",
-    ),
-    Comparison(
-        "KeyedProcessFunction, 2.5M-row epochs, vs transformWithState",
-        "rows/s", "process_2500k", "transform_with_state_2500k",
-    ),
-    Comparison(
-        "map_with_state, 500k-row epochs, vs transformWithState",
-        "rows/s", "map_with_state_500k", "transform_with_state_500k",
-    ),
-    Comparison(
-        "map_with_state, 2.5M-row epochs, vs transformWithState",
-        "rows/s", "map_with_state_2500k", "transform_with_state_2500k",
     ),
     Comparison(
         "KeyedProcessFunction, 500k-row epochs, vs Spark's JVM aggregation",

@@ -80,6 +80,17 @@ class RunningTotals(StatefulProcessor):
         pass
 
 
+class RunningTotalsByElement(RunningTotals):
+    """Element by element, as forkpoint's KeyedProcessFunction does it: state is read and written for each."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            totals = self._totals.get()
+            count, total = (totals[0] + 1, totals[1] + row.amount) if totals else (1, row.amount)
+            self._totals.update((count, total))
+            yield Row(key=key[0], count=count, sum=total)
+
+
 def running_totals_in_pandas(
     key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
@@ -93,6 +104,10 @@ def running_totals_in_pandas(
 
 def transform_with_state(bids: DataFrame) -> DataFrame:
     return bids.groupBy("key").transformWithState(RunningTotals(), TOTALS, "Update", "None")
+
+
+def transform_with_state_by_element(bids: DataFrame) -> DataFrame:
+    return bids.groupBy("key").transformWithState(RunningTotalsByElement(), TOTALS, "Update", "None")
 
 
 def apply_in_pandas(bids: DataFrame) -> DataFrame:
@@ -117,6 +132,9 @@ class Kind:
 KINDS = {
     "transform_with_state": Kind(
         transform_with_state, ("key.key", "value.count", "value.sum"), {"stateVarName": "totals"}
+    ),
+    "transform_with_state_by_element": Kind(
+        transform_with_state_by_element, ("key.key", "value.count", "value.sum"), {"stateVarName": "totals"}
     ),
     "apply_in_pandas": Kind(apply_in_pandas, ("key.key", "value.groupState.count", "value.groupState.sum")),
     "jvm_aggregate": Kind(jvm_aggregate, ("key.key", "value.count", "value.sum")),

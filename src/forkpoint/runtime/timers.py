@@ -37,7 +37,7 @@ class TimerQueue:
         self._changes: dict[tuple[int, Timer], bool] = {}
         self.heap: list[Timer] = []  # the current key's timers up to the horizon, deleted ones included
         self._live: set[Timer] = set()
-        self._index = 0
+        self.engaged = False  # whether keys have to be entered: mostly there is no timer that could fire
 
     def find_due(self, horizon_ms: int) -> list[bytes]:
         """Read the timers up to and including the horizon; the keys (encoded) that have some."""
@@ -49,29 +49,31 @@ class TimerQueue:
                 for entry, _ in self._backend.store.scan(start, stop):
                     _, _, time_ms, key, namespace = decode_timer_key(entry)
                     self._due.setdefault(key, []).append((time_ms, namespace))
+        self.engaged = bool(self._due or self.heap or self._live)
         return list(self._due)
 
     def enter(self, index: int) -> None:
-        self._index = index
-        if not (self._due or self._live or self.heap):
-            return  # most keys of most epochs have no timer that could fire
+        if not self.engaged:
+            return
         self.heap = self._due.pop(self._backend.key_bytes[index], [])
         self._live = set()
         if self.heap:
             heapq.heapify(self.heap)
             self._live.update(self.heap)
             self._found[index] = frozenset(self.heap)
+        self.engaged = bool(self._due or self.heap)
 
     def register(self, time_ms: int, namespace: bytes = b"") -> None:
         timer = (max(MIN_MS, min(MAX_MS, time_ms)), namespace)
-        self._changes[self._index, timer] = True
+        self._changes[self._key(), timer] = True
         if timer[0] <= self.horizon and timer not in self._live:
             self._live.add(timer)
             heapq.heappush(self.heap, timer)
+            self.engaged = True
 
     def delete(self, time_ms: int, namespace: bytes = b"") -> None:
         timer = (max(MIN_MS, min(MAX_MS, time_ms)), namespace)
-        self._changes[self._index, timer] = False
+        self._changes[self._key(), timer] = False
         self._live.discard(timer)
 
     def pop(self, until_ms: int) -> Timer | None:
@@ -80,9 +82,13 @@ class TimerQueue:
             timer = heapq.heappop(self.heap)
             if timer in self._live:
                 self._live.discard(timer)
-                self._changes[self._index, timer] = False
+                self._changes[self._key(), timer] = False
                 return timer
         return None
+
+    def _key(self) -> int:
+        assert self._backend.current is not None
+        return self._backend.current
 
     def collect(self, log: ChangeLog) -> None:
         backend = self._backend

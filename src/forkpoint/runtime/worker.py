@@ -15,7 +15,7 @@ from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_er
 from forkpoint.runtime.subtask_state import Share, SubtaskState
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import Storage, open_storage
-from forkpoint.state import Store, StoreKind, destroy_store, key_group_range, open_store
+from forkpoint.state import Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 
 
 @dataclass
@@ -51,11 +51,12 @@ class Worker:
     def _store(self, directory: Path) -> Store:
         kind: StoreKind = self.spec.store
         try:
-            return open_store(kind, directory)
+            store = open_store(kind, directory)
         except StorageError:
             # It is a cache: whatever is wrong with it, it is filled again from what is committed.
             destroy_store(directory)
-            return open_store(kind, directory)
+            store = open_store(kind, directory)
+        return store if kind == "dict" else WriteBackStore(store)
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
         """The operator's instance for this subtask. One whose last epoch was not accepted has state in its attributes

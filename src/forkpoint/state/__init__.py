@@ -36,6 +36,7 @@ from forkpoint.state.keys import (
 )
 from forkpoint.state.snapshot_file import read_snapshot, write_snapshot, write_snapshot_to
 from forkpoint.state.store import Changes, Store, StoreKind, destroy_store, open_store
+from forkpoint.state.write_back import WriteBackStore
 
 __all__ = [
     "DEFAULT_MAX_PARALLELISM",
@@ -49,6 +50,7 @@ __all__ = [
     "Store",
     "StoreKind",
     "TimerKey",
+    "WriteBackStore",
     "decode_operator_key",
     "decode_state_key",
     "decode_timer_key",

@@ -42,7 +42,7 @@ _STEM = 495  # with 16 bytes of hash: 511
 _ABOVE_HASH = b"\xff" * 17
 _LENGTH = struct.Struct(">I")
 _COVER_SECONDS = 0.02
-_PAGE = 2048  # entries that a scan takes while it holds the lock
+_FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan takes while it holds the lock: most scans find few or none
 
 
 class _State(NamedTuple):
@@ -277,7 +277,7 @@ class LmdbStore:
     def _pages(self, start: bytes, stop: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
         """The stored entries of a range, in one read transaction as long as nothing in this process ends it."""
         txn = rows = version = None
-        generation = -1
+        generation, size = -1, _FIRST_PAGE
         try:
             while True:
                 handle = self._handle
@@ -296,10 +296,11 @@ class LmdbStore:
                         cursor = txn.cursor()
                         rows = cursor.iternext() if cursor.set_range(start or b"\0") else iter(())
                     try:
-                        page = list(islice(rows, _PAGE))
+                        page = list(islice(rows, size))
                     except lmdb.Error as e:
                         raise handle.damaged(e) from e
-                full, start = len(page) == _PAGE, page[-1][0] + b"\0" if page else b""
+                full, start = len(page) == size, page[-1][0] + b"\0" if page else b""
+                size = min(size * 16, _PAGE)
                 if page and page[-1][0] >= stop:
                     del page[bisect_left(page, stop, key=lambda item: item[0]) :]
                     full = False

@@ -30,7 +30,7 @@ _READY, _LOADING = 0, 1
 _STATE = struct.Struct(">BQ16s")
 _STATE_KEY = b"state"
 _NOTHING = Changes([], [])
-_PAGE = 2048  # entries that a scan takes while it holds the lock
+_FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan takes while it holds the lock: most scans find few or none
 
 
 _used_by: int | None = None  # the process that started RocksDB's threads, here or before a fork
@@ -189,7 +189,7 @@ class RocksDbStore:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         rows: _Rows | None = None
-        generation, seen = -1, None
+        generation, seen, size = -1, None, _FIRST_PAGE
         while True:
             handle = self._handle
             with handle.use():
@@ -204,8 +204,8 @@ class RocksDbStore:
                     if state.phase == _LOADING:
                         return
                     seen = state.version
-                page = [] if rows.rows is None else list(islice(rows.rows, _PAGE))
-            full = len(page) == _PAGE
+                page = [] if rows.rows is None else list(islice(rows.rows, size))
+            full, size = len(page) == size, min(size * 16, _PAGE)
             if page:
                 start = page[-1][0] + b"\0"
                 if page[-1][0] >= stop:

@@ -43,19 +43,19 @@ class _OneValue:
         groups = group_by_key(batch, self._key)
         backend, state, run_key = self._backend, self._state, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
+        states = state.all_values()
         out: list[Any] = []
         k = 0
         try:
             for first, last, values, starts in key_blocks(batch, groups):
                 base = starts[first]
                 for k in range(first, last):
-                    state.enter(k)
-                    state.update(run_key(values, starts[k] - base, starts[k + 1] - base, state.value(), out))
-                    state.leave(k)
+                    states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
         except Exception as error:
             done = self._done(out)
             value = batch.objects(groups.order[done : done + 1])[0]
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
+        state.set_all(states)
         return Outputs(self._finish(batch, groups.order, out))
 
     def _done(self, out: list[Any]) -> int:

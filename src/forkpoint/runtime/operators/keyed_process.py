@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from forkpoint.functions import KeyedProcessFunction, TimeDomain, declared_states
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
+from forkpoint.runtime.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
 from forkpoint.runtime.batch import repeat as repeat_each
 from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
@@ -88,6 +88,10 @@ class Moment:
         self.emission = emission
         self.fired_at: int | None = None  # the watermark while a timer fires
 
+    def close(self) -> None:
+        """Nothing is at hand any more, and the epoch's elements and outputs need not be kept."""
+        self.positions, self.timestamps, self.order, self.emission = 0, None, EMPTY_LONGS, Emission()
+
     def watermark(self) -> int:
         if self.fired_at is not None:
             return self.fired_at
@@ -152,10 +156,10 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
 
 
 class KeyedProcess:
-    """Runs one KeyedProcessFunction."""
+    """Runs one KeyedProcessFunction; subclasses run functions of two inputs."""
 
     def __init__(
-        self, info: TaskInfo, backend: KeyedBackend, fn: KeyedProcessFunction, namespace: TypeInformation | None = None
+        self, info: TaskInfo, backend: KeyedBackend, fn: Any, namespace: TypeInformation | None = None
     ) -> None:
         assert info.operator.key is not None
         self._uid = info.operator.uid
@@ -165,6 +169,7 @@ class KeyedProcess:
         self._backend = backend
         self._timers = Timers(backend, info.subtask, info.parallelism, namespace)
         self._fn = fn
+        self._process: Callable[[Any, Any], Iterable[Any] | None] = getattr(fn, "process_element", None)
         for attribute, descriptor in declared_states(fn).items():
             fn.__dict__[attribute] = backend.get(descriptor)
         fn.open(Context(info, backend))
@@ -173,9 +178,8 @@ class KeyedProcess:
         self._next_timer: int | None = None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
         window, backend, timers = epoch.window, self._backend, self._timers
-        groups = group_by_key(batch, self._key)
+        batch, groups = self._elements(inputs)
         due = timers.begin(window.end if window.end > window.before else -MAX_MS, epoch.processing_time_ms)
         keys = groups.keys
         if due:
@@ -190,7 +194,16 @@ class KeyedProcess:
         self._run_keys(batch, groups, window, emission)
         self._run_timers_only(range(len(groups.keys), len(keys)), window, emission)
         self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)
+        moment.close()
         return split_sides(self._stamped(emission.batch(batch, groups.order, self._type)))
+
+    def _elements(self, inputs: list[Batch]) -> tuple[Batch, Groups]:
+        """All elements in order, and grouped by key."""
+        return inputs[0], group_by_key(inputs[0], self._key)
+
+    def _element(self, batch: Batch, at: Longs) -> Any:
+        """The element at this place, for messages; None where there is none."""
+        return next(iter(batch.objects(at)), None)
 
     def _stamped(self, batch: Batch) -> Batch:
         """The outputs; an operator whose outputs have timestamps of their own puts them on here."""
@@ -198,21 +211,27 @@ class KeyedProcess:
 
     def _run_keys(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         backend, timers, context = self._backend, self._timers, self._element_context
+        keys, handles, event, processing = backend.keys, backend.handles, timers.event, timers.processing
         process, extend, mark, out = (
-            self._fn.process_element,
+            self._process,
             emission.values.extend,
             emission.ends.append,
             emission.values,
         )
         try:
             for first, last, values, starts in key_blocks(batch, groups):
+                base = starts[first]
                 for k in range(first, last):
-                    backend.enter(k)
-                    timers.enter(k)
-                    elements = values[starts[k] - starts[first] : starts[k + 1] - starts[first]]
-                    if timers.processing.heap:
-                        self._fire_processing(window, emission, k)
-                    heap = timers.event.heap
+                    # As backend.enter(k) and leave() do, without two calls a key.
+                    backend.current, backend.current_key = k, keys[k]
+                    for handle in handles:
+                        handle.enter(k)
+                    if event.engaged or processing.engaged:
+                        timers.enter(k)
+                        if processing.heap:
+                            self._fire_processing(window, emission, k)
+                    elements = values[starts[k] - base : starts[k + 1] - base]
+                    heap = event.heap
                     if not heap:
                         # Nothing can fire until an element registers a timer.
                         done = 0
@@ -224,7 +243,8 @@ class KeyedProcess:
                                 break
                             mark(len(out))
                         else:
-                            backend.leave()
+                            for handle in handles:
+                                handle.leave(k)
                             continue
                         before = max(window.before, self._moment.watermark())
                         mark(len(out))
@@ -242,10 +262,11 @@ class KeyedProcess:
                         mark(len(out))
                     self._advance(before, window.end, emission, k)
                     backend.leave()
+            backend.current = None
         except Exception as error:
             element = emission.element
-            value = batch.objects(groups.order[element : element + 1])
-            raise user_error(self._uid, error, value[0] if value else None, backend.current_key, keyed=True) from error
+            value = self._element(batch, groups.order[element : element + 1])
+            raise user_error(self._uid, error, value, backend.current_key, keyed=True) from error
 
     def _run_timers_only(self, indices: range, window: Window, emission: Emission) -> None:
         for k in indices:

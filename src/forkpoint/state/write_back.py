@@ -1,0 +1,110 @@
+"""Committed changes held in memory in front of a store.
+
+Most keys that change in one epoch change in the next one too. They are read from memory and written to the store once
+for many epochs. What is held is committed already, so losing it costs no more than reading it from the changelog again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, repeat
+from typing import Any
+
+from forkpoint.errors import StorageError
+from forkpoint.state.keys import prefix_stop
+from forkpoint.state.store import Changes, Store, check_base
+
+MAX_EPOCHS = 32  # so that a process that takes over has few of them to read
+MAX_ENTRIES = 1 << 18
+MAX_BYTES = 64 << 20
+
+_PREFIX = 6  # of a store key: key group and sid
+_ABSENT: Any = object()  # as a value None is a delete
+
+
+class WriteBackStore:
+    """A store whose latest changes are held in memory, at most so many epochs, entries and bytes of them.
+
+    For one thread. Other processes may write to the same store: it is never behind what they have committed, as
+    `version` looks there first.
+    """
+
+    def __init__(self, store: Store, max_entries: int = MAX_ENTRIES) -> None:
+        self._store = store
+        self._max_entries = max_entries
+        self._held: dict[bytes, bytes | None] = {}
+        self._bytes = self._epochs = 0
+        self._sids: set[bytes] = set()  # of the keys that are held
+        self._base = self._version = store.version
+
+    @property
+    def version(self) -> int:
+        current = self._store.version
+        if not self._base <= current <= self._version:
+            # Another process has gone further, or has begun anew: what it has written counts.
+            self._drop()
+            self._version = current
+        self._base = current
+        return self._version
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if not self._held:
+            return self._store.get_many(keys)
+        found = list(map(self._held.get, keys, repeat(_ABSENT)))
+        absent = [value is _ABSENT for value in found]
+        if any(absent):
+            stored = iter(self._store.get_many(list(compress(keys, absent))))
+            found = [next(stored) if value is _ABSENT else value for value in found]
+        return found
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        if self._held and self._touches(start, stop):
+            self._flush()
+        return self._store.scan(start, stop)
+
+    def _touches(self, start: bytes, stop: bytes) -> bool:
+        """Whether a range may have keys that are held. Most scans are for one state's timers or map entries."""
+        one_state = len(start) >= _PREFIX and stop <= prefix_stop(start[:_PREFIX])
+        return not one_state or start[2:_PREFIX] in self._sids
+
+    def apply(self, changes: Changes, version: int, base: int) -> None:
+        current = self.version
+        if current >= version:
+            return
+        check_base("in memory", current, base)
+        if not all(changes.keys):
+            raise StorageError("a store key has at least one byte, got an empty one")
+        self._held.update(zip(changes.keys, changes.values, strict=True))
+        self._sids.update({key[2:_PREFIX] for key in changes.keys})
+        self._bytes += sum(map(len, changes.keys)) + sum(map(len, filter(None, changes.values)))
+        self._version = version
+        self._epochs += 1
+        if len(self._held) > self._max_entries or self._bytes > MAX_BYTES or self._epochs >= MAX_EPOCHS:
+            self._flush()
+
+    def _flush(self) -> None:
+        held = Changes(list(self._held), list(self._held.values()))
+        version, base = self.version, self._base
+        if self._held:  # they may have gone: another process was faster
+            self._store.apply(held, version, base)
+            self._base = version
+            self._drop()
+
+    def _drop(self) -> None:
+        self._held, self._sids = {}, set()
+        self._bytes = self._epochs = 0
+
+    def load(self, chunks: Iterable[Changes], version: int) -> None:
+        self._drop()
+        self._store.load(chunks, version)
+        self._base = self._version = version
+
+    def clear(self) -> None:
+        self._drop()
+        self._store.clear()
+        self._base = self._version = 0
+
+    def close(self) -> None:
+        """What is held is left to the changelog."""
+        self._drop()
+        self._store.close()
