@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from data import check_totals, stage_input
+from column_jobs import ASSIGNERS, CountAndSumColumns, KeyTotals, check_windows, open_windows, windowed
+from data import KEYS, check_totals, stage_input
 from scenarios import CORES, FORKPOINT_SCENARIOS, Measurement, Scenario, use_cores
 
 import forkpoint as fp
@@ -69,20 +70,28 @@ class Clock:
         elif step == "published":
             self.seconds.append(time.perf_counter() - self.began[epoch])
             if len(self.seconds) == self.epochs and self.driver is not None:
-                self.savepoint = self.driver.savepoint()
+                self.savepoint = self.driver.savepoint(stop=True)
 
 
-def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path, *, bounded: bool = True) -> None:
+def keyed_bids(env: fp.StreamExecutionEnvironment, directory: Path, *, bounded: bool = True) -> fp.KeyedStream:
     strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_assigner(lambda bid, _: bid.ts)
     source = fp.FileSource.parquet(str(directory), Bid, bounded=bounded)
-    keyed = env.from_source(source, strategy, "bids").uid("bids").key_by(lambda bid: bid.key)
+    return env.from_source(source, strategy, "bids").uid("bids").key_by(lambda bid: bid.key)
+
+
+def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path) -> None:
+    keyed = keyed_bids(env, directory)
     match kind:
         case "process":
             totals = keyed.process(CountAndSum())
         case "map_with_state":
             totals = keyed.map_with_state(count_and_sum, tuple[int, int])
+        case "process_batch":
+            totals = keyed.process_batch(CountAndSumColumns(), KeyTotals)
         case "sum":
             totals = keyed.sum("amount")
+        case "tumbling" | "sliding" | "session":
+            totals = windowed(keyed, kind)
         case _:
             raise SystemExit(f"no scenario of kind {kind!r}")
     totals.uid("totals").sink_to(fp.DiscardSink()).uid("discard")
@@ -92,21 +101,31 @@ def run(scenario: Scenario, engine: str) -> Measurement:
     with tempfile.TemporaryDirectory(prefix="forkpoint-bench-") as temporary:
         directory = Path(temporary) / "bids"
         stage_input(scenario.rows_per_epoch, scenario.epochs, directory)
+        read = directory
+        if scenario.kind in ASSIGNERS:  # one more, as all windows end with a bounded input
+            read = Path(temporary) / "more"
+            stage_input(scenario.rows_per_epoch, scenario.epochs + 1, read)
         env = fp.StreamExecutionEnvironment.get_execution_environment()
         env.set_state_root(f"{temporary}/state").set_parallelism(CORES).set_max_epoch_rows(scenario.rows_per_epoch)
-        build(env, scenario.kind, directory)
+        build(env, scenario.kind, read)
         clock = Clock(scenario.epochs)
         with launching(Launch(options={"engine": engine}, steps=clock, on_driver=clock.attach)):
             env.execute("bench")
         savepoint = Path(urlsplit(clock.savepoint.done.result()).path)
-        check_totals(totals_of(savepoint, scenario.kind), directory)
+        if scenario.kind in ASSIGNERS:
+            check_windows(open_windows(savepoint), directory, scenario.kind)
+        else:
+            check_totals(totals_of(savepoint, scenario.kind), directory)
         epochs = [(scenario.rows_per_epoch, seconds) for seconds in clock.seconds]
         return Measurement.of_epochs(epochs[: scenario.epochs], scenario.warm_up)
 
 
 def totals_of(savepoint: Path, kind: str) -> pa.Table:
     """(key, count, sum) out of a savepoint's Parquet files."""
-    state = pq.read_table(savepoint / "operators" / "totals" / ("totals" if kind == "process" else "state"))
+    name = "totals" if kind.startswith("process") else "state"
+    state = pq.read_table(savepoint / "operators" / "totals" / name)
+    if kind == "process_batch":
+        return state.select(["key", "count", "sum"])
     if kind == "sum":  # its state is an element, with the sum in it
         return state.select(["key", "amount"]).rename_columns(["key", "sum"])
     return state.select(["key", "f0", "f1"]).rename_columns(["key", "count", "sum"])
@@ -120,7 +139,7 @@ def main() -> None:
     use_cores()
     os.environ["SPARK_MASTER"] = f"local[{CORES}]"  # as Spark's own side
     scenario = FORKPOINT_SCENARIOS[arguments.name]
-    if scenario.kind in ("savepoint", "no_savepoint", "restore"):
+    if scenario.keys > KEYS:
         import savepoint_side
 
         print(savepoint_side.run(scenario, arguments.engine).to_json())

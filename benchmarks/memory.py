@@ -25,7 +25,7 @@ import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 
 MIB = 2**20
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.25
 
 
 class Epochs:

@@ -1,30 +1,35 @@
-"""Savepoints of two million keys: taken while the job goes on, and restored.
+"""Savepoints of millions of keys: taken while the job goes on, and restored, as they are and with changes.
 
 Used by forkpoint_side.py. The job counts and sums by key; the first files hold every key once, the others draw from them.
+The savepoint that restores begin from is made once and kept.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from data import HOME, SCHEMA, START_MS
+from forkpoint_side import Bid, CountAndSum, keyed_bids
+from memory import Watcher
 from scenarios import CORES, Measurement, Scenario
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.restore import RestoreOptions
 
-KEYS = 2_000_000
 FILE_ROWS = 125_000
-LOADING = KEYS // FILE_ROWS  # files that bring every key
+EPOCHS_MEASURED = 8
 
 
 class Steps:
@@ -46,30 +51,52 @@ class Steps:
                 raise TimeoutError(f"only {len(self.committed)} epochs in 300 s")
 
 
-def stage(directory: Path, files: int) -> None:
+def stage(directory: Path, keys: int, files: int) -> None:
+    """Files that bring every key once, and then so many more."""
     directory.mkdir(parents=True)
-    store = HOME / "data" / "two-million-keys"
+    store = HOME / "data" / f"{keys}-keys"
     store.mkdir(parents=True, exist_ok=True)
-    for index in range(files):
+    loading = keys // FILE_ROWS
+    for index in range(loading + files):
         path = store / f"{index:05}.parquet"
         if not path.exists():
-            random = np.random.default_rng([KEYS, index])
+            random = np.random.default_rng([keys, index])
             first = index * FILE_ROWS
-            keys = np.arange(first, first + FILE_ROWS) if index < LOADING else random.integers(0, KEYS, FILE_ROWS)
+            drawn = np.arange(first, first + FILE_ROWS) if index < loading else random.integers(0, keys, FILE_ROWS)
             amounts = random.integers(1, 10_000, FILE_ROWS)
-            table = pa.table({"key": keys, "amount": amounts, "ts": START_MS + np.arange(first, first + FILE_ROWS)}, SCHEMA)
+            table = pa.table({"key": drawn, "amount": amounts, "ts": START_MS + np.arange(first, first + FILE_ROWS)}, SCHEMA)
             pq.write_table(table, path.with_suffix(".tmp"))
             os.utime(path.with_suffix(".tmp"), (START_MS // 1000 + index,) * 2)
             path.with_suffix(".tmp").rename(path)
         os.link(path, directory / path.name)
 
 
-def job(state_root: str, directory: Path, rows: int) -> fp.StreamExecutionEnvironment:
-    from forkpoint_side import build
+class Averages(fp.KeyedProcessFunction):
+    """The changed program: its state has a part more, which automatic evolution can't fill in."""
 
+    totals = fp.ValueStateDescriptor("totals", tuple[int, int, float])
+
+    def process_element(self, bid: Bid, ctx: fp.KeyedProcessFunction.Context) -> Any:
+        count, amount, _ = self.totals.value() or (0, 0, 0.0)
+        count, amount = count + 1, amount + bid.amount
+        self.totals.update((count, amount, amount / count))
+        yield bid.key, count, amount
+
+
+def with_average(totals: tuple[int, int]) -> tuple[int, int, float]:
+    count, amount = totals
+    return count, amount, amount / count
+
+
+def job(
+    state_root: str, directory: Path, rows: int, parallelism: int = CORES, *, migrated: bool = False
+) -> fp.StreamExecutionEnvironment:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
-    env.set_state_root(state_root).set_parallelism(CORES).set_max_epoch_rows(rows)
-    build(env, "process", directory, bounded=False)
+    env.set_state_root(state_root).set_parallelism(parallelism).set_max_epoch_rows(rows)
+    totals = keyed_bids(env, directory, bounded=False).process(Averages() if migrated else CountAndSum()).uid("totals")
+    if migrated:
+        totals = totals.migrate_state(1, with_average, state="totals")
+    totals.sink_to(fp.DiscardSink()).uid("discard")
     return env
 
 
@@ -80,41 +107,66 @@ def start(env: fp.StreamExecutionEnvironment, engine: str, steps: Steps, savepoi
 
 def run(scenario: Scenario, engine: str) -> Measurement:
     """``savepoint``: seconds of each savepoint, and the job's throughput meanwhile. ``no_savepoint``: the job alone.
-    ``restore``: seconds from the start of a run to its first commit, the engine being up."""
-    rows = scenario.rows_per_epoch
-    with tempfile.TemporaryDirectory(prefix="forkpoint-bench-") as temporary:
+    ``restore``, ``rescale``, ``migrate``: seconds from the start of a run to its first commit, the engine being up."""
+    HOME.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="forkpoint-bench-", dir=HOME) as temporary, Watcher() as watcher:
         directory = Path(temporary) / "bids"
-        loading = KEYS // rows
-        stage(directory, LOADING + scenario.epochs * rows // FILE_ROWS)
-        steps = Steps()
-        client = start(job(f"{temporary}/state", directory, rows), engine, steps)
-        steps.wait(loading + 2)
-        if scenario.kind == "no_savepoint":
-            steps.wait(loading + 8)
-            client.cancel().result()
-            times = sorted(steps.committed.values())[loading + 1 :]
-            return measured(times, rows, [])
-        if scenario.kind == "savepoint":
-            began = time.perf_counter()
-            client.trigger_savepoint().result()
-            seconds = time.perf_counter() - began
-            client.cancel().result()
-            during = [t for t in sorted(steps.committed.values()) if began <= t <= began + seconds]
-            return measured(during, rows, [seconds])
-        path = client.stop_with_savepoint().result()
-        client.get_job_execution_result().result()
-        seconds = restore(temporary, directory, rows, engine, path)
-        return Measurement(KEYS / seconds, [seconds], KEYS)
+        rows, loading = scenario.rows_per_epoch, scenario.keys // scenario.rows_per_epoch
+        stage(directory, scenario.keys, scenario.epochs * rows // FILE_ROWS)
+        if scenario.kind in ("savepoint", "no_savepoint"):
+            measurement = running(scenario, engine, temporary, directory, loading)
+        else:
+            measurement = restoring(scenario, engine, temporary, directory, saved(scenario, engine))
+        print("peak MiB: " + ", ".join(f"{kind} {peak >> 20:,}" for kind, peak in watcher.peaks.items()), file=sys.stderr)
+        return measurement
 
 
-def restore(temporary: str, directory: Path, rows: int, engine: str, path: str) -> float:
-    steps = Steps()
+def running(scenario: Scenario, engine: str, temporary: str, directory: Path, loading: int) -> Measurement:
+    rows, steps = scenario.rows_per_epoch, Steps()
+    client = start(job(f"{temporary}/state", directory, rows), engine, steps)
+    steps.wait(loading + 2)
+    if scenario.kind == "no_savepoint":
+        steps.wait(loading + 2 + EPOCHS_MEASURED)
+        client.cancel().result()
+        return measured(sorted(steps.committed.values())[loading + 1 :], rows, [])
     began = time.perf_counter()
-    client = start(job(f"{temporary}/restored", directory, rows), engine, steps, path)
+    client.trigger_savepoint().result()
+    seconds = time.perf_counter() - began
+    client.cancel().result()
+    during = [t for t in sorted(steps.committed.values()) if began <= t <= began + seconds]
+    return measured(during, rows, [seconds])
+
+
+def saved(scenario: Scenario, engine: str) -> str:
+    """The savepoint behind the last of the files that bring every key; made if it isn't there."""
+    kept = HOME / f"savepoint-{scenario.keys}-keys"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(prefix="forkpoint-bench-", dir=HOME) as temporary:
+            directory = Path(temporary) / "bids"
+            stage(directory, scenario.keys, 0)
+            steps = Steps()
+            client = start(job(f"{temporary}/state", directory, scenario.rows_per_epoch), engine, steps)
+            steps.wait(scenario.keys // scenario.rows_per_epoch)
+            path = client.stop_with_savepoint().result()
+            client.get_job_execution_result().result()
+            shutil.move(urlsplit(path).path, kept)
+    return str(kept)
+
+
+def restoring(scenario: Scenario, engine: str, temporary: str, directory: Path, path: str) -> Measurement:
+    warm = start(job(f"{temporary}/warm", directory, 1000), engine, warm_steps := Steps())  # the engine is up
+    warm_steps.wait(1)
+    warm.cancel().result()
+    parallelism = CORES + 1 if scenario.kind == "rescale" else CORES
+    env = job(
+        f"{temporary}/restored", directory, scenario.rows_per_epoch, parallelism, migrated=scenario.kind == "migrate"
+    )
+    steps, began = Steps(), time.perf_counter()
+    client = start(env, engine, steps, path)
     steps.wait(1)
     seconds = min(steps.committed.values()) - began
     client.cancel().result()
-    return seconds
+    return Measurement(scenario.keys / seconds, [seconds], scenario.keys)
 
 
 def measured(times: list[float], rows: int, seconds: list[float]) -> Measurement:

@@ -43,6 +43,7 @@ class Scenario:
     rows_per_epoch: int
     epochs: int
     warm_up: int = 1
+    keys: int = 100_000
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ SPARK_SCENARIOS = {
     "apply_in_pandas_100k": Scenario("apply_in_pandas", 100_000, epochs=2),
     "jvm_aggregate_500k": Scenario("jvm_aggregate", 500_000, epochs=9),
     "jvm_aggregate_2500k": Scenario("jvm_aggregate", 2_500_000, epochs=6),
+    "jvm_tumbling_500k": Scenario("jvm_tumbling", 500_000, epochs=7),
+    "jvm_tumbling_2500k": Scenario("jvm_tumbling", 2_500_000, epochs=4),
+    "jvm_sliding_500k": Scenario("jvm_sliding", 500_000, epochs=5),
+    "jvm_session_500k": Scenario("jvm_session", 500_000, epochs=7),
     "jvm_aggregate_1k": Scenario("jvm_aggregate", 1_000, epochs=60, warm_up=20),
 }
 
@@ -103,10 +108,21 @@ FORKPOINT_SCENARIOS = {
     "map_with_state_2500k": Scenario("map_with_state", 2_500_000, epochs=6),
     "sum_500k": Scenario("sum", 500_000, epochs=9),
     "sum_2500k": Scenario("sum", 2_500_000, epochs=6),
+    "process_batch_500k": Scenario("process_batch", 500_000, epochs=9),
+    "process_batch_2500k": Scenario("process_batch", 2_500_000, epochs=6),
+    "tumbling_500k": Scenario("tumbling", 500_000, epochs=7),
+    "tumbling_2500k": Scenario("tumbling", 2_500_000, epochs=4),
+    "sliding_500k": Scenario("sliding", 500_000, epochs=5),
+    "session_500k": Scenario("session", 500_000, epochs=7),
     "process_1k": Scenario("process", 1_000, epochs=60, warm_up=20),
-    "savepoint_2m": Scenario("savepoint", 250_000, epochs=60),
-    "no_savepoint_2m": Scenario("no_savepoint", 250_000, epochs=20),
-    "restore_2m": Scenario("restore", 250_000, epochs=20),
+    "savepoint_2m": Scenario("savepoint", 250_000, epochs=60, keys=2_000_000),
+    "no_savepoint_2m": Scenario("no_savepoint", 250_000, epochs=20, keys=2_000_000),
+    "restore_2m": Scenario("restore", 250_000, epochs=4, keys=2_000_000),
+    "savepoint_10m": Scenario("savepoint", 250_000, epochs=120, keys=10_000_000),
+    "no_savepoint_10m": Scenario("no_savepoint", 250_000, epochs=20, keys=10_000_000),
+    "restore_10m": Scenario("restore", 250_000, epochs=4, keys=10_000_000),
+    "rescale_10m": Scenario("rescale", 250_000, epochs=4, keys=10_000_000),
+    "migrate_10m": Scenario("migrate", 250_000, epochs=4, keys=10_000_000),
 }
 
 COMPARISONS = (
@@ -164,8 +180,36 @@ COMPARISONS = (
     ),
     Comparison("built-in sum, 500k-row epochs, vs Spark's JVM aggregation", "rows/s", "sum_500k", "jvm_aggregate_500k"),
     Comparison("built-in sum, 2.5M-row epochs, vs Spark's JVM aggregation", "rows/s", "sum_2500k", "jvm_aggregate_2500k"),
+    Comparison(
+        "process_batch, 500k-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "process_batch_500k", "jvm_aggregate_500k",
+    ),
+    Comparison(
+        "process_batch, 2.5M-row epochs, vs Spark's JVM aggregation",
+        "rows/s", "process_batch_2500k", "jvm_aggregate_2500k",
+    ),
+    Comparison(
+        "tumbling windows (60 s), 500k-row epochs, vs Spark's window aggregation",
+        "rows/s", "tumbling_500k", "jvm_tumbling_500k",
+    ),
+    Comparison(
+        "tumbling windows (60 s), 2.5M-row epochs, vs Spark's window aggregation",
+        "rows/s", "tumbling_2500k", "jvm_tumbling_2500k",
+    ),
+    Comparison(
+        "sliding windows (60 s / 10 s), 500k-row epochs, vs Spark's window aggregation",
+        "rows/s", "sliding_500k", "jvm_sliding_500k",
+    ),
+    Comparison(
+        "session windows (30 s), 500k-row epochs, vs Spark's session_window", "rows/s", "session_500k", "jvm_session_500k",
+    ),
     Comparison("an epoch of 1k rows, vs Spark's JVM aggregation", "ms/epoch", "process_1k", "jvm_aggregate_1k"),
     Comparison("savepoint of 2M keys while the job runs", "s", "savepoint_2m", None),
     Comparison("throughput while a savepoint of 2M keys is taken, vs without", "rows/s", "savepoint_2m", "no_savepoint_2m"),
     Comparison("restore of 2M keys, to the first commit", "s", "restore_2m", None),
+    Comparison("savepoint of 10M keys while the job runs", "s", "savepoint_10m", None),
+    Comparison("throughput while a savepoint of 10M keys is taken, vs without", "rows/s", "savepoint_10m", "no_savepoint_10m"),
+    Comparison("restore of 10M keys, to the first commit", "s", "restore_10m", None),
+    Comparison("restore of 10M keys at parallelism 3 instead of 2, to the first commit", "s", "rescale_10m", None),
+    Comparison("restore of 10M keys whose values are migrated in Python, to the first commit", "s", "migrate_10m", None),
 )  # fmt: skip

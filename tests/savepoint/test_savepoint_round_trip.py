@@ -167,6 +167,7 @@ def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         # Few entries have to do for many slices, steps and blocks.
         patch.setattr(slices, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10, 10**5])))
+        patch.setattr(slices, "ENTRIES_PER_PART", draw(st.sampled_from([2, 10, 10**5])))
         patch.setattr(slices, "ENTRIES_PER_STEP", draw(st.sampled_from([1, 5, 10**5])))
         patch.setattr(export_task, "BLOCK_ENTRIES", draw(st.sampled_from([1, 3, 10**5])))
         root = LocalStorage(directory)

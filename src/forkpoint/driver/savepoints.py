@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.requests import Inbox, SavepointRequest
 from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.tasks import RunTasks, Task
 from forkpoint.snapshot.manifest import Manifest
 from forkpoint.snapshot.storage import Storage, open_storage
+
+REST = 0.5  # of the time that tasks took: so an export beside a running job leaves it two thirds of the cores
 
 
 class Savepoints:
@@ -37,7 +41,7 @@ class Savepoints:
 
         def work() -> None:
             try:
-                request.done.set_result(self._export(request, manifest, savepoint_id))
+                request.done.set_result(self._export(request, manifest, savepoint_id, self._gently(manifest)))
             except Exception as error:
                 request.done.set_exception(error)
             finally:
@@ -49,7 +53,7 @@ class Savepoints:
 
     def make(self, request: SavepointRequest, manifest: Manifest) -> str:
         """Make a savepoint of this committed epoch and return its path."""
-        return self._export(request, manifest, new_savepoint_id())
+        return self._export(request, manifest, new_savepoint_id(), self._run_tasks)
 
     def finish(self, inbox: Inbox, manifest: Manifest) -> None:
         """The job has come to its end: what was asked meanwhile is answered with its last state."""
@@ -62,14 +66,30 @@ class Savepoints:
             else:
                 request.done.set_result(None)
 
-    def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str) -> str:
+    def _run_tasks(self, function: Task, arguments: Sequence[bytes]) -> list[bytes]:
+        return self._executor.run_tasks(function, arguments, "savepoint")
+
+    def _gently(self, manifest: Manifest) -> RunTasks:
+        """Runs tasks beside epochs. They take up to half of the cores, so there is a rest after each few of them."""
+        each = max(1, manifest.parallelism // 2)
+
+        def run(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
+            results: list[bytes] = []
+            for start in range(0, len(arguments), each):
+                began = time.monotonic()
+                results += self._run_tasks(function, arguments[start : start + each])
+                time.sleep((time.monotonic() - began) * REST)
+            return results
+
+        return run
+
+    def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str, run_tasks: RunTasks) -> str:
         target = self._target(request.directory, savepoint_id)
         self.progress = (0, 1)
         try:
             export_savepoint(
                 storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
-                run_tasks=lambda fn, args: self._executor.run_tasks(fn, args, f"savepoint {savepoint_id}"),
-                label=request.label, note=request.note, progress=self._report,
+                run_tasks=run_tasks, label=request.label, note=request.note, progress=self._report,
             )  # fmt: skip
         finally:
             self.progress = None

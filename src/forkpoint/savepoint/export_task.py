@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.chain import Base, StateFiles
@@ -19,12 +20,15 @@ from forkpoint.savepoint.slices import steps
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.snapshot.format import checksum
 from forkpoint.snapshot.storage import Storage, open_storage
-from forkpoint.state import OPERATOR_KG, decode_operator_key, sid_of, sid_range, slice_changes
-from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile
-from forkpoint.state.store import Changes
+from forkpoint.state import OPERATOR_KG, decode_operator_key, operator_range, sid_of, sid_range
+from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, as_list
+from forkpoint.state.changelog import in_key_order
 
 BLOCK_ENTRIES = 65_536
 BLOCK_BYTES = 64 << 20
+
+Columns = tuple[pa.Array, pa.Array]
+"""Keys and values of entries; a value that is null is a delete."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,10 @@ class _StateWriter:
         self.part = PartWriter(self._codec.layout)
 
     def write(self, groups: np.ndarray[Any, Any], keys: list[bytes], values: list[bytes]) -> None:
+        if self.state.spec.kind == "broadcast":  # every subtask's copy is the same: the first one does
+            one = operator_range(self.state.sid, decode_operator_key(keys[0]).subtask)[1]
+            keys = keys[: bisect_left(keys, one)]
+            groups, values = groups[: len(keys)], values[: len(keys)]
         for low, high in _blocks(values):
             self.part.write(self._codec.to_table(groups[low:high], keys[low:high], values[low:high]))
 
@@ -175,7 +183,7 @@ class _Reader:
             if change.epoch > base.epoch and change.kg_start < stop and start < change.kg_stop
             for piece in self._read(change.file, CHANGES, start, stop)
         ]
-        return _merge(pieces, changes)
+        return _merge([*pieces, *changes])
 
     def operator_state(self) -> _Entries:
         """The operator state of all subtasks."""
@@ -192,39 +200,44 @@ class _Reader:
                 if change.subtask == base.subtask and change.epoch > base.epoch
                 for piece in self._read(change.file, CHANGES, OPERATOR_KG, OPERATOR_KG + 1)
             ]
-            merged = _merge(pieces, changes)
+            merged = _merge([*pieces, *changes])
             everything += zip(merged.keys, merged.values, strict=True)
         everything.sort()
         return _Entries([key for key, _ in everything], [value for _, value in everything])
 
-    def _read(self, ref: FileRef, kind: int, kg_start: int, kg_stop: int) -> list[Changes]:
+    def _read(self, ref: FileRef, kind: int, kg_start: int, kg_stop: int) -> list[Columns]:
         file = self._open.get(ref)
         if file is None:
             file = self._open[ref] = ArrowFile(ref.read(self._storage), kind, ref.name)
         found = []
         for number, block in enumerate(file.blocks):
             if block.first_kg < kg_stop and block.last_kg >= kg_start:
-                piece = Changes(*file.read(number))
+                keys, values = file.read_columns(number)
                 if block.first_kg < kg_start or block.last_kg >= kg_stop:
-                    piece = slice_changes(piece, kg_start, kg_stop)
-                found.append(piece)
+                    low, high = np.searchsorted(_groups(keys), (kg_start, kg_stop)).tolist()
+                    keys, values = keys[low:high], values[low:high]
+                found.append((keys, values))
         return found
 
 
-def _merge(pieces: list[Changes], changes: list[Changes]) -> _Entries:
-    """A snapshot's pieces, which are in order, and later changes: the last one counts, deletes drop out."""
-    keys: list[bytes] = [key for piece in pieces for key in piece.keys]
-    values: list[Any] = [value for piece in pieces for value in piece.values]
-    if not any(map(len, changes)):
-        return _Entries(keys, values)
-    merged: dict[bytes, bytes | None] = dict(zip(keys, values, strict=True))
-    for change in changes:
-        merged.update(zip(change.keys, change.values, strict=True))
-    entries = {key: value for key, value in merged.items() if value is not None}
-    keys = sorted(entries)
-    return _Entries(keys, list(map(entries.__getitem__, keys)))
+def _groups(keys: pa.Array) -> np.ndarray[Any, Any]:
+    """The key groups of store keys."""
+    _, offsets, data = keys.buffers()
+    starts = np.frombuffer(offsets, np.int64, len(keys), keys.offset * 8)
+    raw = np.frombuffer(data, np.uint8)
+    return raw[starts].astype(np.int64) << 8 | raw[starts + 1]
 
 
-def _of_subtask(piece: Changes, subtask: int) -> Changes:
-    kept = [i for i, key in enumerate(piece.keys) if decode_operator_key(key).subtask == subtask]
-    return Changes([piece.keys[i] for i in kept], [piece.values[i] for i in kept])
+def _merge(pieces: list[Columns]) -> _Entries:
+    """A snapshot's pieces and then later changes: of one key the last counts, deletes drop out."""
+    if not pieces:
+        return _Entries([], [])
+    keys, values = in_key_order(*(pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True)))
+    if values.null_count:
+        keys, values = keys.filter(values.is_valid()), values.drop_null()
+    return _Entries(as_list(keys), as_list(values))
+
+
+def _of_subtask(piece: Columns, subtask: int) -> Columns:
+    mask = pa.array([decode_operator_key(key).subtask == subtask for key in as_list(piece[0])], pa.bool_())
+    return piece[0].filter(mask), piece[1].filter(mask)

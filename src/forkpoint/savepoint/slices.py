@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from forkpoint.state import key_group_range
 
-ENTRIES_PER_SLICE = 100_000
+ENTRIES_PER_PART = 500_000  # of an export, which goes through them in steps; each part reads all files that it overlaps
+ENTRIES_PER_SLICE = 100_000  # of a restore, which sorts them in memory
 ENTRIES_PER_STEP = 250_000
 MAX_SLICES = 64
 
@@ -24,13 +25,17 @@ class Slice:
 
 
 def wanted_slices(entries: int) -> int:
-    """How many slices this many entries are worth."""
-    return max(1, min(MAX_SLICES, -(-entries // ENTRIES_PER_SLICE)))
+    """How many slices of a restore this many entries are worth."""
+    return _worth(entries, ENTRIES_PER_SLICE)
+
+
+def _worth(entries: int, each: int) -> int:
+    return max(1, min(MAX_SLICES, -(-entries // each)))
 
 
 def cut_groups(max_parallelism: int, parallelism: int, entries: int) -> list[tuple[int, int]]:
     """Ranges of key groups for an export; along the subtasks' borders where there are as many slices as subtasks."""
-    wanted = wanted_slices(entries)
+    wanted = _worth(entries, ENTRIES_PER_PART)
     if wanted >= parallelism:
         wanted = -(-wanted // parallelism) * parallelism
     ranges = (key_group_range(i, wanted, max_parallelism) for i in range(wanted))

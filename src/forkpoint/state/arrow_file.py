@@ -30,7 +30,7 @@ _BLOCK = struct.Struct(">HHIQQI")
 _TRAILER = struct.Struct(">HHIQQIII4s")
 _REMEDY = "restore from another checkpoint or savepoint"
 _SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
-_MAX_ROWS = 65536
+_MAX_ROWS = 4096  # who wants few key groups reads few entries of others
 _MAX_BYTES = 64 << 20
 
 
@@ -179,11 +179,19 @@ class ArrowFile:
 
     def read(self, number: int) -> tuple[list[bytes], list[bytes | None]]:
         """The keys and values of one batch."""
+        batch = self._batch(number)
+        return as_list(batch.column(0)), as_list(batch.column(1))
+
+    def read_columns(self, number: int) -> tuple[pa.Array, pa.Array]:
+        """The keys and values of one batch, as arrays of type large_binary, of which many can be one."""
+        batch = self._batch(number)
+        return batch.column(0).cast(pa.large_binary()), batch.column(1).cast(pa.large_binary())
+
+    def _batch(self, number: int) -> pa.RecordBatch:
         block = self.blocks[number]
         data = self._data[block.offset : block.offset + block.length]
         self._compare(f"batch {number} (at byte {block.offset})", zlib.crc32(data), block.crc)
-        batch = self._arrow.get_batch(number)
-        return _to_list(batch.column(0)), _to_list(batch.column(1))
+        return self._arrow.get_batch(number)
 
 
 def file_checksum(data: bytes, name: str) -> int:
@@ -194,7 +202,8 @@ def file_checksum(data: bytes, name: str) -> int:
     return _read_trailer(memoryview(data), name).crc
 
 
-def _to_list(column: pa.Array) -> list[Any]:
+def as_list(column: pa.Array) -> list[Any]:
+    """Binary values as bytes."""
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values
 

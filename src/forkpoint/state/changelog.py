@@ -40,7 +40,11 @@ def write_changes(changes: Changes) -> bytes:
 
 def _columns(changes: Changes) -> tuple[pa.Array, pa.Array]:
     """What `Changes.in_order` does, in Arrow: in Python most of the time would go into following pointers."""
-    keys, values = pa.array(changes.keys, pa.large_binary()), pa.array(changes.values, pa.large_binary())
+    return in_key_order(pa.array(changes.keys, pa.large_binary()), pa.array(changes.values, pa.large_binary()))
+
+
+def in_key_order(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Entries in key order, each key once; of a repeated key the last one counts."""
     if _ascending(keys):
         return keys, values
     order = pc.sort_indices(keys)  # stable: of equal keys the last written comes last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from forkpoint.errors import StorageError
@@ -15,6 +16,13 @@ class _Table(Handle):
         super().__init__(path)
         self.rows: dict[bytes, bytes] = {}
         self.version = 0
+        self.ordered: list[bytes] | None = None  # the keys of rows, once somebody scans
+
+    def between(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        if self.ordered is None:
+            self.ordered = sorted(self.rows)
+        first = bisect_left(self.ordered, start)
+        return [(key, self.rows[key]) for key in self.ordered[first : bisect_left(self.ordered, stop, first)]]
 
     def suspend(self) -> None:
         pass  # nothing native: a forked child goes on with its copy
@@ -49,8 +57,7 @@ class DictStore:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         table = self._table
         with table.lock:
-            found = sorted(item for item in table.rows.items() if start <= item[0] < stop)
-        return iter(found)
+            return iter(table.between(start, stop))
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         table, changes = self._table, changes.in_order()
@@ -60,8 +67,11 @@ class DictStore:
             check_base(self.path, table.version, base)
             for key, value in zip(changes.keys, changes.values, strict=True):
                 if value is None:
-                    table.rows.pop(key, None)
+                    if table.rows.pop(key, None) is not None:
+                        table.ordered = None
                 else:
+                    if key not in table.rows:
+                        table.ordered = None
                     table.rows[key] = value
             table.version = version
 
@@ -75,12 +85,12 @@ class DictStore:
         with table.lock:
             check_load(self.path, table.version, version)
             table.rows = {key: value for key, value in rows.items() if value is not None}
-            table.version = version
+            table.version, table.ordered = version, None
 
     def clear(self) -> None:
         table = self._table
         with table.lock:
-            table.rows, table.version = {}, 0
+            table.rows, table.version, table.ordered = {}, 0, None
 
     def close(self) -> None:
         self._shared = None  # the table stays with the process, as files stay on a disk
