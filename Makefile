@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark lint format bench clean
+.PHONY: help setup demo test test-fast test-spark lint format bench flink-parity clean
 
 WORKERS ?= 3
 RUN := . .venv/env.sh &&
@@ -37,5 +37,14 @@ format: setup ## rewrite in the project's style
 bench: setup ## forkpoint and Spark's own ways side by side; writes bench.json
 	$(RUN) python benchmarks/run.py
 
-clean: ## everything that was made here, .venv apart
+flink-parity: setup .flink/venv/stamp ## runs the parity programs on PyFlink and on Flink, and records what comes out
+	.flink/venv/bin/python tests/parity/pyflink/record.py
+	$(RUN) python tests/parity/java/record.py
+
+.flink/venv/stamp: tests/parity/pyflink/requirements.txt
+	$(RUN) python -m venv --clear .flink/venv
+	.flink/venv/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+clean: ## everything that was made here, .venv and .flink apart
 	rm -rf .bench .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

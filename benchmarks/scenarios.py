@@ -94,10 +94,10 @@ SPARK_SCENARIOS = {
     "apply_in_pandas_100k": Scenario("apply_in_pandas", 100_000, epochs=2),
     "jvm_aggregate_500k": Scenario("jvm_aggregate", 500_000, epochs=9),
     "jvm_aggregate_2500k": Scenario("jvm_aggregate", 2_500_000, epochs=6),
-    "jvm_tumbling_500k": Scenario("jvm_tumbling", 500_000, epochs=7),
-    "jvm_tumbling_2500k": Scenario("jvm_tumbling", 2_500_000, epochs=4),
-    "jvm_sliding_500k": Scenario("jvm_sliding", 500_000, epochs=5),
-    "jvm_session_500k": Scenario("jvm_session", 500_000, epochs=7),
+    "jvm_tumbling_500k": Scenario("jvm_tumbling", 500_000, epochs=4),
+    "jvm_tumbling_2500k": Scenario("jvm_tumbling", 2_500_000, epochs=2),
+    "jvm_sliding_500k": Scenario("jvm_sliding", 500_000, epochs=2),
+    "jvm_session_500k": Scenario("jvm_session", 500_000, epochs=4),
     "jvm_aggregate_1k": Scenario("jvm_aggregate", 1_000, epochs=60, warm_up=20),
 }
 

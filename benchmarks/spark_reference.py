@@ -18,13 +18,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from data import HOME, check_totals, stage_input
-from pyspark.sql import DataFrame, Row, SparkSession
+from column_jobs import GAP, SLIDE, WINDOW, check_windows
+from data import DISORDER_MS, HOME, check_totals, stage_input
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -120,13 +122,39 @@ def jvm_aggregate(bids: DataFrame) -> DataFrame:
     return bids.groupBy("key").agg(sf.count("*").alias("count"), sf.sum("amount").alias("sum"))
 
 
+def seconds(time: timedelta) -> str:
+    return f"{time.total_seconds():.0f} seconds"
+
+
+def counted(bids: DataFrame, window: Column) -> DataFrame:
+    timed = bids.withColumn("time", sf.timestamp_millis("ts")).withWatermark("time", f"{DISORDER_MS} milliseconds")
+    return timed.groupBy("key", window).agg(sf.count("*").alias("count"), sf.sum("amount").alias("sum"))
+
+
+def jvm_tumbling(bids: DataFrame) -> DataFrame:
+    return counted(bids, sf.window("time", seconds(WINDOW)))
+
+
+def jvm_sliding(bids: DataFrame) -> DataFrame:
+    return counted(bids, sf.window("time", seconds(WINDOW), seconds(SLIDE)))
+
+
+def jvm_session(bids: DataFrame) -> DataFrame:
+    return counted(bids, sf.session_window("time", seconds(GAP)))
+
+
 @dataclass(frozen=True)
 class Kind:
-    """One way of doing it: the query, and where the state data source shows its key, count and sum."""
+    """One way of doing it: the query, and where the state data source shows its key, count and sum.
+
+    ``windows``: which windows of benchmarks/column_jobs.py it is about, and where state shows their start; results then
+    come out once, when a window is over.
+    """
 
     query: Callable[[DataFrame], DataFrame]
     columns: tuple[str, str, str]
     options: dict[str, str] = field(default_factory=dict)
+    windows: tuple[str, str] | None = None
 
 
 KINDS = {
@@ -138,12 +166,31 @@ KINDS = {
     ),
     "apply_in_pandas": Kind(apply_in_pandas, ("key.key", "value.groupState.count", "value.groupState.sum")),
     "jvm_aggregate": Kind(jvm_aggregate, ("key.key", "value.count", "value.sum")),
+    "jvm_tumbling": Kind(
+        jvm_tumbling, ("key.key", "value.count", "value.sum"), windows=("tumbling", "key.window.start")
+    ),
+    "jvm_sliding": Kind(jvm_sliding, ("key.key", "value.count", "value.sum"), windows=("sliding", "key.window.start")),
+    "jvm_session": Kind(
+        jvm_session, ("key.key", "value.count", "value.sum"), windows=("session", "key.sessionStartTime")
+    ),
 }
 
 
 def state_totals(spark: SparkSession, checkpoint: Path, kind: Kind) -> pa.Table:
     state = spark.read.format("statestore").options(**kind.options).load(str(checkpoint))
     return state.select(*map(sf.col, kind.columns)).toDF("key", "count", "sum").toArrow()
+
+
+def check(spark: SparkSession, checkpoint: Path, kind: Kind, source: Path) -> None:
+    """Compare what the state holds with what it has to be."""
+    if kind.windows is None:
+        check_totals(state_totals(spark, checkpoint, kind), source)
+        return
+    windows, start = kind.windows
+    key, *values = map(sf.col, kind.columns)
+    state = spark.read.format("statestore").load(str(checkpoint))
+    found = state.select(key, sf.unix_millis(sf.col(start)), *values).toDF("key", "start", "count", "sum")
+    check_windows(found.toArrow(), source, windows)
 
 
 def run(scenario: Scenario, scratch: Path) -> Measurement:
@@ -153,12 +200,12 @@ def run(scenario: Scenario, scratch: Path) -> Measurement:
     spark = session(scratch)
     bids = spark.readStream.schema(BIDS).option("maxFilesPerTrigger", files_per_epoch).parquet(str(source))
     writer = kind.query(bids).writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    query = writer.start(format="noop", outputMode="update")
+    query = writer.start(format="noop", outputMode="update" if kind.windows is None else "append")
     query.awaitTermination()
     epochs = [(done.numInputRows, done.batchDuration / 1000) for done in query.recentProgress if done.numInputRows]
     if [rows for rows, _ in epochs] != [scenario.rows_per_epoch] * scenario.epochs:
         raise AssertionError(f"expected {scenario.epochs} epochs of {scenario.rows_per_epoch} rows, got {epochs}")
-    check_totals(state_totals(spark, checkpoint, kind), source)
+    check(spark, checkpoint, kind, source)
     spark.stop()
     return Measurement.of_epochs(epochs, scenario.warm_up)
 

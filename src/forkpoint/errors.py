@@ -8,6 +8,8 @@
     │   ├── AlreadyExists         create-if-absent found the name taken
     │   └── NotFound              no file at the path that was read
     ├── SavepointNotFound         no savepoint at the given place
+    ├── StateNotFound             a savepoint has no such operator or state
+    ├── EditRefused               a savepoint cannot be written with these changes
     ├── SavepointCorrupt          a file is damaged, cut short, foreign or of a newer format
     ├── RestoreRefused            the program and the saved state do not fit together
     ├── StaleGeneration           a newer run of the same job has taken over
@@ -53,6 +55,14 @@ class NotFound(StorageError):
 
 class SavepointNotFound(ForkpointError):
     """No savepoint at the given place."""
+
+
+class StateNotFound(ForkpointError):
+    """A savepoint has no such operator or state; the message lists those that it has."""
+
+
+class EditRefused(ForkpointError):
+    """A savepoint cannot be written with these changes; nothing was written."""
 
 
 class SavepointCorrupt(ForkpointError):

@@ -9,6 +9,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from forkpoint.cli import main
+
 DIGITS = """
 import sys
 from typing import NamedTuple
@@ -77,10 +81,17 @@ class Cli:
         return subprocess.CompletedProcess(args, process.returncode, out, err)
 
     def json(self, *args: str) -> dict:
-        found = json.loads(self(*args, "--output", "json").stdout)
+        found = json.loads(self("--output", "json", *args).stdout)
         if "pid" in found:
             self.pids.append(found["pid"])
         return found
+
+    def look(self, *args: str) -> dict:
+        """A command that only looks, in this process: it takes no time to start."""
+        root = str(self.directory / ".forkpoint")
+        done = CliRunner().invoke(main, ["--state-root", root, "--output", "json", *args], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
 
     def jobs(self, *args: str) -> list[dict]:
         return self.json("list", *args)["jobs"]
@@ -89,9 +100,10 @@ class Cli:
         """Wait until the job has committed this epoch."""
         until = time.monotonic() + 30
         while time.monotonic() < until:
-            for each in self.jobs():
+            for each in self.look("list")["jobs"]:
                 if each["job"] == job and each["epoch"] >= epoch:
                     return each
+            time.sleep(0.05)
         raise AssertionError(f"{job} did not come to epoch {epoch}: {self('list').stdout}")
 
     def kill_all(self) -> None:

@@ -226,6 +226,7 @@ def test_json_of_results(ask, saved):
     assert [each["kind"] for each in nodes] == ["savepoint", "run"]
     assert list(nodes[0]) == [
         "kind", "id", "job", "run", "parent", "epoch", "created_ms", "state", "label", "note", "drained", "path", "missing",
+        "program",
     ]  # fmt: skip
     assert nodes[0]["parent"] == {"kind": "run", "job": "digits", "id": run["run"]}
 

@@ -185,6 +185,7 @@ def test_no_space_for_the_output(disk: Disk, tmp_path: Path) -> None:
 def test_no_space_for_the_local_stores(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Any) -> None:
     root = tmp_path / "state"
     monkeypatch.setattr(tempfile, "tempdir", str(disk.root))
+    monkeypatch.setattr("forkpoint.state.write_back.MAX_EPOCHS", 1)  # every epoch reaches the store
 
     def change(options: JobOptions) -> JobOptions:
         return replace(options, state_backend=store)

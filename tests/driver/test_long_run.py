@@ -142,11 +142,11 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
     collected: list[int] = []
     export = driver._savepoints._export
 
-    def slow_export(request: Any, manifest: Manifest, savepoint_id: str) -> str:
+    def slow_export(request: Any, manifest: Manifest, *others: Any) -> str:
         until = manifest.epoch + 12
         while steps.epoch < until and driver.status().state == "running":
             time.sleep(0.001)
-        return str(export(request, manifest, savepoint_id))
+        return str(export(request, manifest, *others))
 
     collect = driver._collect_garbage
 

@@ -1,8 +1,12 @@
 """What a user writes with: environment and streams."""
 
+from forkpoint.api.async_io import AsyncDataStream
+from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream
 from forkpoint.api.configuration import Configuration
+from forkpoint.api.connected import ConnectedStreams
 from forkpoint.api.ending import DataStreamSink
 from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.iterations import IterativeStream
 from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResult, JobStatus
 from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
 from forkpoint.api.sinks import DataFrameSink
@@ -11,13 +15,18 @@ from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 
 __all__ = [
     "AllWindowedStream",
+    "AsyncDataStream",
+    "BroadcastConnectedStream",
+    "BroadcastStream",
     "CheckpointSettings",
     "CloseableIterator",
     "Configuration",
+    "ConnectedStreams",
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
     "ExecutionConfig",
+    "IterativeStream",
     "JobClient",
     "JobExecutionResult",
     "JobStatus",

@@ -32,6 +32,11 @@ class Configuration:
 
     values: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
+        """A configuration of these options."""
+        return cls(dict(map))
+
     def set_string(self: Self, key: str, value: str) -> Self:
         """Set an option; returns the configuration, as all ``set_*`` methods do."""
         return self._set(key, value)

@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.batch_frames import stage_batch_frames
 from forkpoint.api.results import JobClient, JobExecutionResult, JobStatus
-from forkpoint.connectors import CollectSink
+from forkpoint.connectors import CollectSink, Sink
 from forkpoint.driver.epochs import Steps
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.driver.replay import Until
 from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.driver.trial import Trial
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
-from forkpoint.graph.transformations import Transformation
+from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec, Transformation
 from forkpoint.snapshot.storage import open_storage
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class Launch:
     ``options`` are laid over the program's own; ``state_root`` counts where the program sets none. ``job_name`` renames the
     job (a fork). ``on_driver`` is called with the driver before the run begins, and gives back what to call at its end, with
     the result or the error. With ``inspect`` nothing is run: it is called with the compiled job, and the program ends there
-    by ProgramStopped.
+    by ProgramStopped. ``until``: where the run stops by itself. ``trial``: how many epochs show that it works. ``sinks``
+    puts other sinks, by uid, in the place of the program's.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,6 +59,9 @@ class Launch:
     on_driver: Callable[[JobDriver], Callable[[Result | BaseException], None]] | None = None
     steps: Steps | None = None
     inspect: Callable[[Inspected], None] | None = None
+    until: Until | None = None
+    trial: Trial | None = None
+    sinks: Callable[[str], Sink] | None = None
 
 
 @dataclass(frozen=True)
@@ -138,12 +144,20 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
             f"({', '.join(compiled.generated_uids)})",
             stacklevel=4,
         )
+    graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
     executor, parallelism = make_executor(options)
     driver = JobDriver(
-        name, compiled.graph, options, storage, executor, parallelism=options.parallelism or parallelism,
-        local_dir=str(stores_directory()), steps=launch.steps,
+        name, graph, options, storage, executor, parallelism=options.parallelism or parallelism,
+        local_dir=str(stores_directory()), steps=launch.steps, until=launch.until, trial=launch.trial,
     )  # fmt: skip
-    return Job(name, compiled.graph, options, launch, temporary, driver)
+    return Job(name, graph, options, launch, temporary, driver)
+
+
+def _redirected(graph: JobGraph, sinks: Callable[[str], Sink]) -> JobGraph:
+    """The graph with other sinks, by uid."""
+    return graph.with_specs(
+        lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec
+    )
 
 
 def stores_directory() -> Path:

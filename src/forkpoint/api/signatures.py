@@ -43,6 +43,11 @@ def key_type_of(fn: Any, method: str) -> TypeInformation | None:
     return annotated_type(return_annotation(fn, method))
 
 
+def returns_nothing(fn: Any, method: str) -> bool:
+    """Whether a method is annotated with ``-> None``."""
+    return return_annotation(fn, method) is type(None)
+
+
 def annotated_type(annotation: Any) -> TypeInformation | None:
     """The type of an annotation, None for one that tells nothing durable (Any, object, type variables …)."""
     if annotation in (_NOTHING, Any, object, None, type(None)) or isinstance(annotation, typing.TypeVar):

@@ -3,43 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
+from forkpoint.api.aggregating import check_batch_function, running_aggregates
 from forkpoint.api.base import check_function, operator_name
+from forkpoint.api.connected import ConnectMixin
 from forkpoint.api.ending import SinkMixin
+from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
 from forkpoint.api.naming import NamingMixin
 from forkpoint.api.partitioning import PartitionMixin
 from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.sorting import one_key, sorted_by_event_time
 from forkpoint.api.transforming import TransformMixin
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream, windowed_all
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
+    Aggregator,
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedBatchFunction,
     KeyedProcessFunction,
     MapFunction,
+    OutputTag,
     ProcessFunction,
     ReduceFunction,
     WindowAssigner,
     as_keyed_process,
     declared_states,
 )
-from forkpoint.graph.transformations import KeyBy, KeyedProcessSpec, MapWithStateSpec, ReduceSpec, RollingSpec
+from forkpoint.graph.transformations import (
+    KeyBy,
+    KeyedBatchSpec,
+    KeyedProcessSpec,
+    MapWithStateSpec,
+    ReduceSpec,
+    RollingSpec,
+)
 from forkpoint.types import TypeInformation, Types, type_of
 
+if TYPE_CHECKING:
+    from forkpoint.api.iterations import IterativeStream
 
-class DataStream(TransformMixin, PartitionMixin, SinkMixin, NamingMixin):
+
+class DataStream(TransformMixin, PartitionMixin, ConnectMixin, JoinMixin, SinkMixin, NamingMixin):
     """A stream of elements. Methods add operators to the job and return new streams; nothing runs yet."""
+
+    def iterate(self, max_wait_time: timedelta | int | None = None) -> IterativeStream:
+        """The start of a loop: build its body on the stream returned, and feed elements back with ``close_with``.
+
+        ``max_wait_time`` is accepted for Flink's programs without effect: a bounded job ends when nothing goes round any
+        more, which is known exactly.
+        """
+        from forkpoint.api.iterations import iterative
+
+        return iterative(self, max_wait_time)
 
     def window_all(self, window_assigner: WindowAssigner) -> AllWindowedStream:
         """Cut the stream into windows without regard to keys. All elements go through one subtask."""
         return windowed_all(self, window_assigner)
 
+    def sort_by_event_time(self, late_data_tag: OutputTag | None = None) -> DataStream:
+        """The elements in the order of their timestamps, each once the watermark has passed it. All go through one subtask;
+        see the keyed stream's ``sort_by_event_time``.
+        """
+        return sorted_by_event_time(self.key_by(one_key, Types.INT()), late_data_tag)
 
-class KeyedStream(DataStream):
+
+class KeyedStream(KeyedJoinMixin, DataStream):
     """A stream whose elements are brought together by key, so that functions can keep state for each key.
 
     Made by ``key_by``. What its operators emit is an ordinary stream again.
@@ -119,6 +153,24 @@ class KeyedStream(DataStream):
         """For each element, the key's element with the greatest value of the field so far; of equals, the first."""
         return self._rolling("max_by", position)
 
+    def agg(self, **aggregates: Aggregator[Any]) -> DataStream:
+        """Running aggregates: ``agg(total=fp.Sum("price"), n=fp.Count())``, one row for each element.
+
+        A row has the key, in columns named after the fields that make it up (``key`` where it is computed), and the
+        aggregates over the key's elements so far, this one included. Where elements are columns they are computed so.
+        """
+        spec = running_aggregates(self.key, aggregates, self._type)
+        return self._operator(spec, f"agg({', '.join(aggregates)})", spec.shape.type)
+
+    def process_batch(self, func: KeyedBatchFunction, output_type: Any = None) -> DataStream:
+        """All of an epoch's elements of a subtask at once, as an Arrow table; see KeyedBatchFunction.
+
+        ``output_type``: the type whose fields are the columns that come out.
+        """
+        found = None if output_type is None else type_of(output_type)
+        check_batch_function(func, found, self._type)
+        return self._operator(KeyedBatchSpec(func), operator_name("process_batch", func), found)
+
     def map_with_state(
         self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
     ) -> DataStream:
@@ -147,6 +199,16 @@ class KeyedStream(DataStream):
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner.of(size))
         return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
+
+    def sort_by_event_time(self, late_data_tag: OutputTag | None = None) -> DataStream:
+        """Each key's elements in the order of their timestamps, those with the same as they came (Flink SQL's ``ORDER BY``
+        a time attribute).
+
+        An element comes out once the watermark has passed its timestamp; until then it is state. Late ones, at or behind
+        the watermark when they come, go to ``late_data_tag`` (``get_side_output`` of the result has them), nowhere
+        without one. An element without a timestamp is a GraphError while the job runs.
+        """
+        return sorted_by_event_time(self, late_data_tag)
 
     @property
     def _state_type(self) -> TypeInformation:

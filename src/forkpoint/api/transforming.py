@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.base import StreamBase, check_function, operator_name
-from forkpoint.api.keys import timestamp_column
+from forkpoint.api.keys import PickFields, timestamp_column
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -26,6 +27,7 @@ from forkpoint.graph.transformations import (
     ProcessSpec,
     TimestampsSpec,
 )
+from forkpoint.types import Types
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream
@@ -72,6 +74,21 @@ class TransformMixin(StreamBase):
         check_function(func, ProcessFunction, "process", keyed=False)
         found = type_of_output(output_type, func, "process_element", many=True)
         return self._operator(ProcessSpec(func), operator_name("process", func), found)
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """Tuples of some fields only, in the order in which they are named here.
+
+        GraphError where the stream's type is not known to be a tuple with these fields.
+        """
+        fields = () if self._type is None else self._type.fields or ()
+        if not field_indexes or not all(isinstance(i, int) and 0 <= i < len(fields) for i in field_indexes):
+            raise GraphError(
+                f"project{field_indexes}: the elements have to be tuples of a known type with these fields, and the type is "
+                f"{self._type!r}; say it with output_type ahead of this"
+            )
+        kept = PickFields(tuple(itemgetter(i) for i in field_indexes))
+        found = Types.TUPLE([fields[i].type for i in field_indexes])
+        return self._operator(MapSpec(kept), f"project{field_indexes}", found)
 
     def union(self, *streams: DataStream) -> DataStream:
         """The elements of this stream and others. It is typed if all have the same type, else untyped.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from forkpoint.api.aggregating import aggregates_of
 from forkpoint.api.base import check_function, operator_name
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     AggregateFunction,
+    Aggregator,
     AllWindowFunction,
     Evictor,
     Function,
@@ -19,26 +21,31 @@ from forkpoint.functions import (
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     ReduceFunction,
+    TimeWindow,
     Trigger,
     WindowAssigner,
+    WindowBound,
     WindowFunction,
+    WindowRows,
     declared_states,
     to_ms,
 )
 from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWindow, WithKey
 from forkpoint.graph.transformations import RollingSpec, WindowSpec
-from forkpoint.types import TypeInformation, Types
+from forkpoint.types import TypeInformation, Types, type_of
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
 
-Self = TypeVar("Self", bound="_Windowed")
+Self = TypeVar("Self", bound="WindowSettings")
 RollingKind = Literal["sum", "min", "max", "min_by", "max_by"]
 Contents = Literal["list", "reducing", "aggregating"]
 
 
-class _Windowed:
-    """What windows with and without keys have in common. The settings change the object and return it, for chaining."""
+class WindowSettings:
+    """The settings of all kinds of windows. They change the object and return it, for chaining."""
+
+    _tagged = False
 
     def __init__(self, stream: KeyedStream, assigner: WindowAssigner) -> None:
         if not isinstance(assigner, WindowAssigner):
@@ -87,6 +94,29 @@ class _Windowed:
         self._late_tag = output_tag
         return self
 
+    @property
+    def _value_type(self) -> TypeInformation:
+        return self._stream.get_type() or Types.ANY()
+
+    def _add(
+        self, name: str, contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any,
+        output_type: TypeInformation | None,
+    ) -> DataStream:  # fmt: skip
+        if isinstance(fn, Function):
+            declared_states(fn)
+        if self._evictor is not None:
+            contents, contents_type = "list", Types.TUPLE([self._value_type, Types.LONG()])
+        trigger = self._trigger or self._assigner.get_default_trigger(None)
+        spec = WindowSpec(
+            self._assigner, trigger, self._evictor, self._lateness_ms, self._late_tag, contents, contents_type, combine, fn,
+            self._tagged,
+        )  # fmt: skip
+        return self._stream._operator(spec, name, output_type)
+
+
+class _Windowed(WindowSettings):
+    """What windows of one stream, with and without keys, have in common."""
+
     def sum(self, position: int | str = 0) -> DataStream:
         """Each window's first element with the field (by index or name) replaced by the sum over the window."""
         return self._rolled("sum", position)
@@ -109,10 +139,6 @@ class _Windowed:
 
     # -- for the methods of the two kinds of windows
 
-    @property
-    def _value_type(self) -> TypeInformation:
-        return self._stream.get_type() or Types.ANY()
-
     def _rolled(self, kind: RollingKind, position: int | str) -> DataStream:
         self._stream._check_field(kind, position)
         spec = RollingSpec(kind, position, self._value_type)
@@ -128,6 +154,10 @@ class _Windowed:
         if not isinstance(func, AggregateFunction):
             raise GraphError(f"aggregate() takes an AggregateFunction, not {func!r}")
         _check_stateless("aggregate", func)
+        if isinstance(func, Aggregator):
+            elements = self._stream.get_type()
+            accumulator_type = accumulator_type or func.accumulator_type(elements)
+            output_type = func.result_type(elements) if output_type is None and fn is None else output_type
         accumulator = type_of_output(accumulator_type, func, "create_accumulator") or Types.ANY()
         if fn is None:
             found = type_of_output(output_type, func, "get_result")
@@ -135,23 +165,17 @@ class _Windowed:
             found = type_of_output(output_type, _inner(fn), method, many=True)
         return self._add(operator_name("window: aggregate", func), "aggregating", accumulator, func, fn, found)
 
+    def _agg(self, named: Mapping[str, Aggregator[Any] | WindowBound], *, with_key: bool) -> DataStream:
+        stream, elements = self._stream, self._stream.get_type()
+        windows = self._assigner.window_type() == type_of(TimeWindow)
+        aggregates, shape = aggregates_of(stream.key, named, elements, windows=windows, with_key=with_key)
+        accumulator = aggregates.accumulator_type(elements)
+        name = f"window: agg({', '.join(named)})"
+        return self._add(name, "aggregating", accumulator, aggregates, WindowRows(shape), shape.type)
+
     def _elements(self, operator: str, fn: Any, output_type: Any) -> DataStream:
         found = type_of_output(output_type, _inner(fn), operator, many=True)
         return self._add(operator_name(f"window: {operator}", _inner(fn)), "list", self._value_type, None, fn, found)
-
-    def _add(
-        self, name: str, contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any,
-        output_type: TypeInformation | None,
-    ) -> DataStream:  # fmt: skip
-        if isinstance(fn, Function):
-            declared_states(fn)
-        if self._evictor is not None:
-            contents, contents_type = "list", Types.TUPLE([self._value_type, Types.LONG()])
-        trigger = self._trigger or self._assigner.get_default_trigger(None)
-        spec = WindowSpec(
-            self._assigner, trigger, self._evictor, self._lateness_ms, self._late_tag, contents, contents_type, combine, fn
-        )
-        return self._stream._operator(spec, name, output_type)
 
 
 class WindowedStream(_Windowed):
@@ -194,6 +218,15 @@ class WindowedStream(_Windowed):
             raise GraphError(f"process() takes a ProcessWindowFunction, not {process_window_function!r}")
         return self._elements("process", process_window_function, output_type)
 
+    def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream:
+        """A row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``.
+
+        A row has the key, in columns named after the fields that make it up (``key`` where it is computed), and then what
+        is given, by those names. Where elements are columns it is computed so, for windows of event time with their own
+        trigger and without evictor.
+        """
+        return self._agg(aggregates, with_key=True)
+
     def count(self) -> DataStream:
         """``(key, number of elements)`` of each window."""
         key_type = self._stream.key.key_type or Types.ANY()
@@ -231,6 +264,10 @@ class AllWindowedStream(_Windowed):
         if not isinstance(process_window_function, ProcessAllWindowFunction):
             raise GraphError(f"process() takes a ProcessAllWindowFunction, not {process_window_function!r}")
         return self._elements("process", KeylessProcess(process_window_function), output_type)
+
+    def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream:
+        """A row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``."""
+        return self._agg(aggregates, with_key=False)
 
     def count(self) -> DataStream:
         """The number of elements of each window."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,7 @@ from forkpoint.cli import failures
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.program import as_main, run_program
+from forkpoint.cli.program import Source, as_main, run_program
 from forkpoint.cli.run import RunCommand, program_failure, split_renames
 from forkpoint.cli.settings import Settings, current
 from forkpoint.cli.text import place
@@ -22,6 +22,7 @@ from forkpoint.driver.check import check_program
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.mapping import RestorePlan, Row
 from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.snapshot.savepoint_manifest import Savepoint
 from forkpoint.snapshot.storage import open_storage
 
 _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refused": "bold red"}
@@ -56,24 +57,27 @@ def check(
     4: a restore would be refused.
     """
     settings = current()
-    program = _inspect(app, args, settings, name)
+    program = inspected(app, args, settings, name)
     if isinstance(program, Failure):
         settings.output.failure(program.with_traceback() if settings.verbose else program)
         click.get_current_context().exit(program.exit_code)
     opened = _opened(savepoint, program, settings)
     plan = check_program(program.graph, opened.savepoint, allow_non_restored=allow_non_restored_state, renames=renames)
-    _show(settings, program, opened, plan)
+    shown = {"savepoint": {"id": opened.savepoint.id, "path": place(opened.url), **_taken(opened.savepoint)}}
+    fits = f"job {program.name} can be restored from savepoint {opened.savepoint.id}"
+    settings.output.result(*plan_shown(program.name, plan, shown, fits))
     click.get_current_context().exit(failures.REFUSED if plan.refused else failures.OK)
 
 
-def _inspect(app: str, args: Sequence[str], settings: Settings, name: str | None) -> Inspected | Failure:
+def inspected(app: str, args: Sequence[str], settings: Settings, name: str | None) -> Inspected | Failure:
     """The program's job, caught where it would have been run."""
     options: dict[str, Any] = {} if settings.given_root is None else {"state_root": settings.root}
     found: list[Inspected] = []
     launch = Launch(options=options, state_root=settings.root, job_name=name, inspect=found.append)
-    with launching(launch), as_main(app, args):
+    source = Source.read(app)
+    with launching(launch), as_main(source, args):
         try:
-            run_program(app, args)
+            run_program(source)
         except (ProgramStopped, SystemExit):
             pass
         except Exception as error:
@@ -92,14 +96,16 @@ def _opened(savepoint: str, program: Inspected, settings: Settings) -> OpenedSav
     return find_savepoint(storage, program.name) if savepoint == LATEST else named_savepoint(storage, savepoint)
 
 
-def _show(settings: Settings, program: Inspected, opened: OpenedSavepoint, plan: RestorePlan) -> None:
-    saved, count = opened.savepoint, len(plan.refused)
-    data = {
-        "job": program.name,
-        "savepoint": {"id": saved.id, "path": place(opened.url), "job": saved.job, "epoch": saved.epoch},
-        "fits": not count,
-        "rows": [asdict(row) for row in plan.rows],
-    }
+def _taken(savepoint: Savepoint) -> dict[str, Any]:
+    return {"job": savepoint.job, "epoch": savepoint.epoch}
+
+
+def plan_shown(
+    job: str, plan: RestorePlan, more: dict[str, Any], fits: str
+) -> tuple[dict[str, Any], Callable[[TextOutput], None]]:
+    """A plan as JSON, with more fields, and as a table that ends with ``fits`` if it does."""
+    count = len(plan.refused)
+    data = {"job": job, **more, "fits": not count, "rows": [asdict(row) for row in plan.rows]}
 
     def show(out: TextOutput) -> None:
         out.table(("", "what", "uid", "state", "why"), map(_cells, plan.rows))
@@ -107,9 +113,9 @@ def _show(settings: Settings, program: Inspected, opened: OpenedSavepoint, plan:
         if count:
             out.line(Text(f"refused: {count} problem{'s' if count > 1 else ''}; a run would not start", "bold red"))
         else:
-            out.line(f"job {program.name} can be restored from savepoint {saved.id}")
+            out.line(fits)
 
-    settings.output.result(data, show)
+    return data, show
 
 
 def _cells(row: Row) -> tuple[Text | str, ...]:

@@ -8,12 +8,17 @@ from typing import Any
 import click
 
 from forkpoint.cli import failures, settings
+from forkpoint.cli.ab import ab
 from forkpoint.cli.check import check
+from forkpoint.cli.edit import edit
+from forkpoint.cli.fork import fork
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, savepoints, show
+from forkpoint.cli.state import diff_, state
 from forkpoint.cli.tree import tree
+from forkpoint.cli.upgrade import upgrade
 from forkpoint.errors import ForkpointError
 
 
@@ -54,7 +59,7 @@ main = Group(
     params=settings.options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing with savepoints you can stop, fork and rewind.",
-    commands=[run, check, list_, savepoint, stop, cancel, savepoints, show, dispose, tree],
+    commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit, dispose, tree],
     no_args_is_help=True,
 )
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -60,6 +60,10 @@ class Started:
     log: str
     report: dict[str, Any]
 
+    @property
+    def run(self) -> str:
+        return str(self.report["run"])
+
 
 def start_detached(settings: Settings, app: str, arguments: Sequence[str]) -> Started | Failure:
     """Start ``forkpoint run`` with these arguments in a session of its own, and wait until its job runs or failed."""

@@ -35,11 +35,15 @@ class Announcer(Protocol):
 
 
 class Driving:
-    """``errors``: those that ended jobs, as ``execute()`` raised them. ``started``: how many jobs were begun."""
+    """``record`` notes a driver that is about to begin. ``errors``: those that ended jobs, as ``execute()`` raised them.
+    ``started``: how many jobs were begun."""
 
-    def __init__(self, announcer: Announcer, log: str | None = None) -> None:
+    def __init__(
+        self, announcer: Announcer, log: str | None = None, record: Callable[[JobDriver], None] | None = None
+    ) -> None:
         self._announcer = announcer
         self._log = log
+        self._record = record
         self._active: dict[str, JobDriver] = {}
         self._announced: set[str] = set()
         self._changed = threading.Condition()
@@ -62,6 +66,8 @@ class Driving:
                 "cancel it first, or give this one another name with --name"
             )
         drop_stale(storage, driver.job)
+        if self._record is not None:
+            self._record(driver)
         server = ControlServer(driver)
         endpoint = Endpoint(
             job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=server.start(),

@@ -12,7 +12,7 @@ import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, RestoreRefused, SavepointNotFound
+from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, RestoreRefused, SavepointNotFound, StateNotFound
 
 OK, FAILED, USAGE, JOB_FAILED, REFUSED, NOT_FOUND = 0, 1, 2, 3, 4, 5
 
@@ -45,7 +45,7 @@ def exit_code_of(error: BaseException) -> int:
     match error:
         case RestoreRefused():
             return REFUSED
-        case SavepointNotFound() | JobNotFound():
+        case SavepointNotFound() | StateNotFound() | JobNotFound():
             return NOT_FOUND
         case JobFailed():
             return JOB_FAILED

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from forkpoint.cli.settings import absolute
 from forkpoint.cli.text import place
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
-from forkpoint.savepoint.catalog import Listed, jobs_with_savepoints, list_savepoints
+from forkpoint.savepoint.catalog import LATEST, Listed, jobs_with_savepoints, list_savepoints
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
 from forkpoint.snapshot.manifest import Run
 from forkpoint.snapshot.savepoint_manifest import Savepoint
@@ -32,17 +32,20 @@ def all_savepoints(storage: Storage, job: str | None = None) -> list[Found]:
 
 
 def named_savepoint(storage: Storage, name: str) -> OpenedSavepoint:
-    """Open the savepoint at a path or URL, or of this id or label below the state root."""
+    """Open the savepoint at a path or URL, or of this id or label below the state root; or the latest, if all are one
+    job's."""
     return open_savepoint(savepoint_place(storage, name))
 
 
 def savepoint_place(storage: Storage, name: str) -> str:
-    """The path or URL of what ``named_savepoint`` opens. Raises SavepointNotFound, and ConfigError for a label that
-    savepoints of several jobs have."""
+    """The path or URL of what ``named_savepoint`` opens. Raises SavepointNotFound, and ConfigError for a label, or
+    `latest`, where savepoints of several jobs could be meant."""
     if "://" in name or "/" in name or os.sep in name or os.path.exists(name):
         return absolute(name)
     known = [(each.listed.savepoint, each) for each in all_savepoints(storage) if each.listed.savepoint is not None]
     matching = [each for each in known if each[0].id == name] or [each for each in known if each[0].label == name]
+    if not matching and name == LATEST:
+        matching = known
     if not matching:
         raise SavepointNotFound(
             f"there is no savepoint {name!r}: it is neither a path nor the id or label of one below {storage.url}; "
@@ -51,7 +54,7 @@ def savepoint_place(storage: Storage, name: str) -> str:
     jobs = sorted({each.job for _, each in matching})
     if len(jobs) > 1:
         raise ConfigError(
-            f"savepoints of the jobs {', '.join(map(repr, jobs))} have the label {name!r}; name the one by its id or path"
+            f"there are savepoints of the jobs {', '.join(map(repr, jobs))} for {name!r}; name the one by its id or path"
         )
     return max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id))[1].path
 

@@ -84,7 +84,7 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
     settings = current()
     with find_live(settings.storage, job) as client:
         asked = client.savepoint(None if directory is None else absolute(directory), label, note)
-        path = _wait(client, asked, f"savepoint of {job}")
+        path = wait_for_savepoint(client, asked, f"savepoint of {job}")
     data = {"job": job, "run": client.endpoint.run, "savepoint": path}
     settings.output.result(data, lambda out: out.line(path))
 
@@ -100,8 +100,8 @@ def stop(job: str, drain: bool, savepoint_path: str | None) -> None:
     settings = current()
     with find_live(settings.storage, job) as client:
         asked = client.stop(None if savepoint_path is None else absolute(savepoint_path), drain=drain)
-        path = _wait(client, asked, f"stopping {job}")
-        _wait_gone(client)
+        path = wait_for_savepoint(client, asked, f"stopping {job}")
+        wait_gone(client)
     data = {"job": job, "run": client.endpoint.run, "savepoint": path, "drained": drain}
     settings.output.result(data, lambda out: out.line(path))
 
@@ -113,17 +113,19 @@ def cancel(job: str) -> None:
     settings = current()
     with find_live(settings.storage, job) as client:
         client.cancel()
-        _wait_gone(client)
+        wait_gone(client)
     data = {"job": job, "run": client.endpoint.run}
     settings.output.result(data, lambda out: out.line(f"job {job}, run {client.endpoint.run}: cancelled"))
 
 
-def _wait(client: ControlClient, request_id: str, what: str) -> str:
+def wait_for_savepoint(client: ControlClient, request_id: str, what: str) -> str:
+    """Wait for what was asked for, with a bar that shows how far it is; the savepoint's path."""
     with current().output.progress(what) as report:
         return text.place(client.wait(request_id, lambda progress: report(progress.done, progress.total)))
 
 
-def _wait_gone(client: ControlClient) -> None:
+def wait_gone(client: ControlClient) -> None:
+    """Wait until the driver has ended."""
     if not client.wait_gone(ENDING_SECONDS):
         endpoint = client.endpoint
         raise ForkpointError(

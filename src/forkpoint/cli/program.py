@@ -2,41 +2,65 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
+import click
 
-def run_program(path: str, args: Sequence[str]) -> None:
-    """Run the file to its end. Whatever it raises comes through, SystemExit too.
+
+@dataclass(frozen=True)
+class Source:
+    """A program to run. ``path``: as it was named. ``directories``: where its modules are looked for; more than its own
+    if it is run as it was once recorded."""
+
+    path: str
+    text: bytes
+    directories: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        return os.path.abspath(self.path)
+
+    @classmethod
+    def read(cls, path: str) -> Source:
+        return cls(path, Path(path).read_bytes(), (os.path.dirname(os.path.realpath(path)),))
+
+
+def run_program(program: Source) -> None:
+    """Run the program to its end. Whatever it raises comes through, SystemExit too.
 
     The module stays in ``sys.modules`` as ``__main__`` while the caller is in ``as_main``: cloudpickle ships classes
     and functions of ``__main__`` by value, so tasks in other processes need no file of this program; and annotations
     are looked up in the module by name as long as its jobs run.
     """
-    place = os.path.abspath(path)
-    with open(place, "rb") as file:
-        code = compile(file.read(), place, "exec", dont_inherit=True)
-    exec(code, sys.modules["__main__"].__dict__)
+    place = program.place
+    # Tracebacks show the lines that ran, also when the file is another one by then.
+    lines = program.text.decode(errors="replace").splitlines(keepends=True)
+    linecache.cache[place] = (len(program.text), None, lines, place)
+    exec(compile(program.text, place, "exec", dont_inherit=True), sys.modules["__main__"].__dict__)
 
 
 @contextmanager
-def as_main(path: str, args: Sequence[str]) -> Iterator[None]:
+def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
     """Within it, this process looks as if ``python path args`` had started it."""
-    directory = os.path.dirname(os.path.realpath(path))
+    directories = list(program.directories)
     kept_argv, kept_path, kept_main = sys.argv, list(sys.path), sys.modules["__main__"]
     kept_python_path = os.environ.get("PYTHONPATH")
     module = ModuleType("__main__")
-    module.__file__ = os.path.abspath(path)
+    module.__file__ = program.place
     module.__spec__ = None
     module.__dict__["__builtins__"] = __builtins__
-    sys.argv = [path, *args]
+    sys.argv = [program.path, *args]
     # With a safe path, Python puts nothing of its own first.
-    sys.path[: 0 if sys.flags.safe_path else 1] = [directory]
+    sys.path[: 0 if sys.flags.safe_path else 1] = directories
     # Modules beside the program are shipped by name, so the engine's worker processes have to find them too.
-    os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (directory, kept_python_path) if part)
+    os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (*directories, kept_python_path) if part)
     sys.modules["__main__"] = module
     try:
         yield
@@ -46,3 +70,15 @@ def as_main(path: str, args: Sequence[str]) -> Iterator[None]:
             os.environ.pop("PYTHONPATH", None)
         else:
             os.environ["PYTHONPATH"] = kept_python_path
+
+
+class AppType(click.Path):
+    """A program's file, or ``run:RUN``: the program of that run, as it was then."""
+
+    name = "app"
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, readable=True)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # type: ignore[override]
+        return value if value.startswith("run:") else str(super().convert(value, param, ctx))

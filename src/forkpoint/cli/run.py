@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +18,16 @@ from forkpoint.cli.driving import Announcer, Driving
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import Output, TextOutput
-from forkpoint.cli.program import as_main, run_program
+from forkpoint.cli.program import AppType, Source, as_main, run_program
+from forkpoint.cli.recorded import Invocation, invocation
+from forkpoint.cli.replaying import capturing, until_from
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.text import place
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.trial import Trial
 from forkpoint.errors import ForkpointError, SavepointCorrupt
-from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
+from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestartStrategy
 
 WORDS = ("latest", "none")
 
@@ -49,6 +52,43 @@ class RunCommand(Command):
             raise click.UsageError(message, ctx) from None
 
 
+def start_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say how a program is started, and how state is brought into it."""
+    for option in (
+        click.option(
+            "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
+            help="The state of uid OLD goes to uid NEW; repeatable.",
+        ),
+        click.option("--engine", type=click.Choice(["spark", "local"]), help="[env: FORKPOINT_ENGINE; default: spark]"),
+        click.option(
+            "--max-parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="The number of key groups."
+        ),
+        click.option(
+            "-p", "--parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Subtasks of each stage."
+        ),
+        click.option(
+            "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program has no place for."
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def start_arguments(options: Mapping[str, Any]) -> list[str]:
+    """``start_options`` as they were given, as arguments of ``run``."""
+    given = ["-n"] if options["allow_non_restored_state"] else []
+    for name, option in (("parallelism", "-p"), ("max_parallelism", "--max-parallelism"), ("engine", "--engine")):
+        given += [option, str(options[name])] if options[name] is not None else []
+    return given + [part for old, new in options["renames"].items() for part in ("--map", f"{old}={new}")]
+
+
+until_option = click.option(
+    "--until", metavar="TIME|SAVEPOINT",
+    help="Read at full speed and stop with a savepoint when event time has come to TIME (ISO 8601, UTC unless it says "
+    "otherwise, or ms), or exactly where the sources stand in SAVEPOINT.",
+)  # fmt: skip
+
+
 @click.command(cls=RunCommand)
 @click.option("-d", "--detached", is_flag=True, help="Run in the background; returns once the job runs.")
 @click.option(
@@ -56,36 +96,28 @@ class RunCommand(Command):
     help="Start from this savepoint (path, URL, id or label), from the job's latest, or from nothing. By default: from the "
     "job's newest checkpoint, if it has one.",
 )  # fmt: skip
-@click.option(
-    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program has no place for."
-)
-@click.option(
-    "-p", "--parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Subtasks of each stage."
-)
-@click.option(
-    "--max-parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="The number of key groups."
-)
-@click.option("--engine", type=click.Choice(["spark", "local"]), help="[env: FORKPOINT_ENGINE; default: spark]")
+@start_options
 @click.option("--name", metavar="JOB", help="The job's name, in place of the program's: with -s, a fork of the job.")
 @click.option(
     "--claim-mode", type=click.Choice(["no-claim", "claim"]), default="no-claim", show_default=True,
     help="Whether the run owns the savepoint from now on.",
 )  # fmt: skip
-@click.option(
-    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
-    help="The state of uid OLD goes to uid NEW; repeatable.",
-)  # fmt: skip
+@until_option
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
-@click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.option("--trial-epochs", type=click.IntRange(1), hidden=True)
+@click.option("--capture", metavar="DIR", hidden=True)
+@click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
     detached: bool, savepoint: str | None, allow_non_restored_state: bool, parallelism: int | None,
     max_parallelism: int | None, engine: str | None, name: str | None, claim_mode: str,
-    renames: dict[str, str], report_fd: int | None, log: str | None, app: str, args: Sequence[str],
+    renames: dict[str, str], until: str | None, report_fd: int | None, log: str | None, trial_epochs: int | None,
+    capture: str | None, app: str, args: Sequence[str],
 ) -> None:  # fmt: skip
     """Run the program APP as `python APP ARGS` would; its jobs run as the options say.
 
+    APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.
     The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
     and the next run goes on from the last one.
     """
@@ -95,21 +127,28 @@ def run(
         return
     if savepoint is not None and savepoint not in WORDS:
         savepoint = _checked(settings, savepoint)
-    options: dict[str, Any] = {"parallelism": parallelism, "max_parallelism": max_parallelism, "engine": engine}
-    if settings.given_root is not None:
-        options["state_root"] = settings.root
+    storage, root = settings.storage, settings.root
+    given = {"parallelism": parallelism, "max_parallelism": max_parallelism, "engine": engine}
+    options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
+    asked = invocation(settings, app, args, options, name)
+    laid = asked.options if settings.given_root is None else {**asked.options, "state_root": root}
+    if capture is not None:
+        laid = {**laid, "restart": RestartStrategy.none()}  # a version that fails is to say so, not to try for ever
     reporter = Reporter(report_fd) if report_fd is not None else None
-    driving = Driving(reporter or _Foreground(settings.output), log)
+    driving = Driving(reporter or _Foreground(settings.output), log, asked.record)
     launch = Launch(
-        options={option: value for option, value in options.items() if value is not None},
-        state_root=settings.root,
-        job_name=name,
+        options=laid,
+        state_root=root,
+        job_name=asked.name,
         restore=RestoreOptions(savepoint, allow_non_restored_state, renames, claim_mode == "claim"),
         on_driver=driving.on_driver,
+        until=None if until is None else until_from(storage, until),
+        trial=None if trial_epochs is None else Trial(trial_epochs),
+        sinks=None if capture is None else capturing(capture),
     )
     if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
         logging.lastResort.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    ending = _run(app, args, launch, driving)
+    ending = _run(asked, launch, driving)
     if isinstance(ending, Failure):
         if reporter is not None:
             reporter.failed(ending)
@@ -127,11 +166,12 @@ def _checked(settings: Settings, savepoint: str) -> str:
         click.get_current_context().exit(failures.REFUSED)
 
 
-def _run(app: str, args: Sequence[str], launch: Launch, driving: Driving) -> Failure | int:
+def _run(asked: Invocation, launch: Launch, driving: Driving) -> Failure | int:
     """Run the program and its jobs to their end: what went wrong, or the exit code."""
-    with driving.signals(), launching(launch), as_main(app, args):
+    app = asked.source.path
+    with driving.signals(), launching(launch), as_main(asked.source, asked.arguments):
         try:
-            code = _program_code(app, args)
+            code = _program_code(asked.source)
             driving.wait()
         except BaseException as error:
             driving.cancel_all()
@@ -150,9 +190,9 @@ def _run(app: str, args: Sequence[str], launch: Launch, driving: Driving) -> Fai
     return code
 
 
-def _program_code(app: str, args: Sequence[str]) -> int:
+def _program_code(source: Source) -> int:
     try:
-        run_program(app, args)
+        run_program(source)
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
             return error.code or failures.OK
@@ -212,7 +252,7 @@ def _without_detached() -> list[str]:
     given: list[str] = []
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")
-        if not isinstance(param, click.Option) or param.hidden or param.name == "detached" or not value:
+        if not isinstance(param, click.Option) or param.name in ("detached", "report_fd", "log") or not value:
             continue
         if param.is_flag:
             given.append(param.opts[0])

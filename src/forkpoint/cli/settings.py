@@ -50,7 +50,7 @@ def absolute(place: str) -> str:
 
 def current() -> Settings:
     """The settings of the command that runs."""
-    settings = click.get_current_context().find_object(Settings)
+    settings = click.get_current_context().find_root().find_object(Settings)  # a command's own context has an older one
     return settings or Settings()
 
 

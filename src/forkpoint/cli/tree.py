@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from forkpoint.cli import text
 from forkpoint.cli.finding import known_savepoints
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
+from forkpoint.control.programs import load_program
 from forkpoint.control.registry import RunView, list_runs, load_runs
 from forkpoint.errors import JobNotFound
 from forkpoint.snapshot.lineage import Lineage, Node, NodeKey, build_lineage
@@ -35,6 +37,7 @@ def tree(job: str | None) -> None:
             raise JobNotFound(f"there is no history of a job {job!r} under {storage.url}")
     views = {(view.job, view.run): view for view in list_runs(storage)}
     paths = {savepoint_id: path for savepoint_id, (_, path) in known.items()}
+    apps = {key: program.app for key in views if (program := load_program(storage, *key)) is not None}
 
     def show(out: TextOutput) -> None:
         if not lineage.nodes:
@@ -44,9 +47,9 @@ def tree(job: str | None) -> None:
         width = max(len(row.graph) for row in rows)
         for row in rows:
             graph = Text(f"{row.graph:<{width}}" if row.node is not None else row.graph)
-            out.line(graph if row.node is None else graph + Text("  ") + _described(row.node, views))
+            out.line(graph if row.node is None else graph + Text("  ") + _described(row.node, views, apps))
 
-    nodes = [_node_json(row.node, views, paths) for row in lineage.rows() if row.node is not None]
+    nodes = [_node_json(row.node, views, paths, apps) for row in lineage.rows() if row.node is not None]
     settings.output.result({"nodes": nodes}, show)
 
 
@@ -61,7 +64,7 @@ def _job(node: Node) -> str | None:
     return node.record.job if node.record is not None else node.key.job or None
 
 
-def _described(node: Node, views: dict[tuple[str, str], RunView]) -> Text:
+def _described(node: Node, views: dict[tuple[str, str], RunView], apps: dict[tuple[str, str], str]) -> Text:
     shown = Text(node.key.id, _COLORS[node.key.kind])
     record = node.record
     if record is None:
@@ -73,11 +76,15 @@ def _described(node: Node, views: dict[tuple[str, str], RunView]) -> Text:
     if isinstance(record, Run):
         view = views.get((record.job, record.run))
         words: list[str] = [view.state if view is not None else record.outcome or "unknown"]
+        if (record.job, record.run) in apps:
+            words.append(os.path.basename(apps[record.job, record.run]))
         if record.parent.kind == "checkpoint":
             words.append(f"from checkpoint {record.parent.epoch} of {record.parent.run}")
         label, note, created_ms = record.label, None, record.started_ms
     else:
-        words = [f"epoch {record.epoch}"] + (["drained"] if record.drained else [])
+        words = (
+            [f"epoch {record.epoch}"] + (["drained"] if record.drained else []) + (["edited"] if record.edited else [])
+        )
         label, note, created_ms = record.label, record.note, record.created_ms
     shown += Text(f"  {', '.join(words)}")
     if label is not None:
@@ -87,7 +94,9 @@ def _described(node: Node, views: dict[tuple[str, str], RunView]) -> Text:
     return shown + Text(f"  {text.moment(created_ms)}", "dim")
 
 
-def _node_json(node: Node, views: dict[tuple[str, str], RunView], paths: dict[str, str]) -> dict[str, Any]:
+def _node_json(
+    node: Node, views: dict[tuple[str, str], RunView], paths: dict[str, str], apps: dict[tuple[str, str], str]
+) -> dict[str, Any]:
     record = node.record
     view = views.get((node.key.job, node.key.id)) if node.key.kind == "run" else None
     return {
@@ -104,6 +113,7 @@ def _node_json(node: Node, views: dict[tuple[str, str], RunView], paths: dict[st
         "drained": record.drained if isinstance(record, Savepoint) else None,
         "path": paths.get(node.key.id) if node.key.kind == "savepoint" else None,
         "missing": record is None,
+        "program": apps.get((node.key.job, node.key.id)) if node.key.kind == "run" else None,
     }
 
 

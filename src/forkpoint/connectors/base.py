@@ -20,7 +20,7 @@ a commit must be idempotent, and must never fail because part of it was done bef
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation
 
 JSON: TypeAlias = Any
@@ -78,6 +79,36 @@ class SplitEnumerator(ABC):
     @abstractmethod
     def finished(self) -> bool:
         """Whether the source is bounded and all of it has been planned."""
+
+    @property
+    def finished_splits(self) -> Collection[str]:
+        """Splits of which all has been planned, for good: nobody waits for their watermarks any more. They need not be
+        told once the source is ``finished``. Default: none.
+        """
+        return ()
+
+    def pause_splits(self, splits: Collection[str]) -> bool:
+        """Plan nothing of these splits until the next call, as their watermarks are ahead of others (watermark alignment).
+
+        Returns whether the source can do that, False by default; if not, it is paused as a whole.
+        """
+        return False
+
+    def stop_at(self, position: JSON) -> None:
+        """Plan nothing beyond ``position``, as some enumerator of this source gave it; called before the first ``plan``.
+
+        Everything up to there is planned, and nothing else, whatever the order was in which it was once read. Such a
+        source isn't ``finished`` at the stop. Raises ConfigError if the position lies behind this one, or if the source
+        doesn't support it, as by default; bounded replay (``--until SAVEPOINT``) is all that needs it.
+        """
+        raise ConfigError(
+            f"{type(self).__qualname__} cannot stop at a savepoint's position (it has no stop_at); give --until a time"
+        )
+
+    @property
+    def at_stop(self) -> bool:
+        """Whether everything up to ``stop_at``'s position has been planned."""
+        return False
 
     def close(self) -> None:  # noqa: B027  (nothing to close is the common case)
         """Let go of connections and files; called once, also after a failure."""
@@ -168,6 +199,16 @@ class Sink(ABC):
 
     ordered: ClassVar[bool] = True
     """Whether writers want elements in the stream's order; a keyed operator's output costs a sort for that."""
+
+    def for_job(self, job: str) -> Sink:
+        """The sink as this job has it, where it depends on the job's name; called once, before the job runs."""
+        return self
+
+    @property
+    def place(self) -> str | None:
+        """Where output goes, in words that are the same for the same place. A second job that would write there is refused
+        when it starts. None where jobs may share it, as by default."""
+        return None
 
     @abstractmethod
     def create_writer(self, context: SinkContext) -> SinkWriter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -59,9 +59,29 @@ class _CollectionEnumerator(SplitEnumerator):
                     "source a new uid to start it from its beginning"
                 )
             self._next[int(split)] = index
+        self._stops: list[int] | None = None
+        self._paused: frozenset[str] = frozenset()
+
+    def stop_at(self, position: JSON) -> None:
+        stops = [int(position.get(str(split), 0)) for split in range(len(self._sizes))]
+        for split, (stop, size, index) in enumerate(zip(stops, self._sizes, self._next, strict=True)):
+            if not index <= stop <= size:
+                raise ConfigError(
+                    f"CollectionSource: it cannot stop at element {stop} of split {split}: it is at element {index} of {size}"
+                )
+        self._stops = stops
+
+    @property
+    def at_stop(self) -> bool:
+        return self._next == self._stops
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
-        shares = fair_shares([n - i for n, i in zip(self._sizes, self._next, strict=True)], self._next, max_rows)
+        ends = self._sizes if self._stops is None else self._stops
+        left = [
+            0 if str(split) in self._paused else end - index
+            for split, (end, index) in enumerate(zip(ends, self._next, strict=True))
+        ]
+        shares = fair_shares(left, self._next, max_rows)
         ranges = []
         active = sum(1 for s in shares if s)
         for split, share in enumerate(shares):
@@ -82,7 +102,16 @@ class _CollectionEnumerator(SplitEnumerator):
 
     @property
     def finished(self) -> bool:
-        return self._next == self._sizes
+        return self._next == self._sizes and self._stops is None
+
+    @property
+    def finished_splits(self) -> list[str]:
+        ends = zip(self._next, self._sizes, strict=True)
+        return [] if self._stops is not None else [str(split) for split, (n, size) in enumerate(ends) if n == size]
+
+    def pause_splits(self, splits: Collection[str]) -> bool:
+        self._paused = frozenset(splits)
+        return True
 
 
 class _CollectionReader(SourceReader):

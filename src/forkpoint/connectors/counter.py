@@ -53,11 +53,22 @@ class _CounterEnumerator(SplitEnumerator):
         self._next = first
         self._stop = stop
         self._per_epoch = per_epoch
+        self._stop_at: int | None = None
+
+    def stop_at(self, position: JSON) -> None:
+        if position["next"] < self._next:
+            raise ConfigError(f"CounterSource: it cannot stop at {position['next']}: it is at {self._next} already")
+        self._stop_at = position["next"]
+
+    @property
+    def at_stop(self) -> bool:
+        return self._next == self._stop_at
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         count = min(max_rows, self._per_epoch)
-        if self._stop is not None:
-            count = max(0, min(count, self._stop - self._next))
+        end = min((n for n in (self._stop, self._stop_at) if n is not None), default=None)
+        if end is not None:
+            count = max(0, min(count, end - self._next))
         pieces = max(1, min(parallelism_hint, count))
         cuts = [self._next + count * i // pieces for i in range(pieces + 1)]
         self._next += count
@@ -73,7 +84,7 @@ class _CounterEnumerator(SplitEnumerator):
 
     @property
     def finished(self) -> bool:
-        return self._stop is not None and self._next >= self._stop
+        return self._stop is not None and self._next >= self._stop and self._stop_at is None
 
 
 class _CounterReader(SourceReader):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
 from forkpoint.connectors.file_formats import FileFormat
 from forkpoint.connectors.file_index import FileIndex, FileVanished, shrunk, vanished
 from forkpoint.connectors.file_listing import FileEntry, SeenFiles, list_files, resolve
-from forkpoint.errors import RestoreRefused
+from forkpoint.errors import ConfigError, RestoreRefused, StorageError
 
 SPLIT = "files"
 MAX_PIECE_ROWS = 128 * 1024
@@ -53,6 +53,32 @@ class Portion:
     index: FileIndex
 
 
+@dataclass(frozen=True)
+class Stop:
+    """A position to stop at: the files that had been begun there, and how far the last of them was read, if only in
+    part."""
+
+    files: int
+    seen: SeenFiles
+    path: str | None
+    at: int
+
+    @classmethod
+    def of(cls, position: JSON) -> Stop:
+        _check_version(position)
+        seen = SeenFiles(len(position["seen"]["hashes"]) + 1, None)
+        seen.restore(position["seen"])
+        current = position["current"] or {"path": None, "at": 0}
+        return cls(position["files"], seen, current["path"], current["at"])
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        return None if self.path is None else (self.path, self.at)
+
+    def is_at(self, file: Progress) -> bool:
+        return (file.path, file.at) == self.place
+
+
 class FileEnumerator(SplitEnumerator):
     """Position::
 
@@ -85,12 +111,44 @@ class FileEnumerator(SplitEnumerator):
         self._last: list[Any] | None = None
         self._current: Progress | None = None
         self._until: list[Any] | None = None
+        self._stop: Stop | None = None
         if position is not None:
             self._restore(position)
         if bounded:
             self._list()
             if self._until is None:
                 self._until = [self._pending[-1].mtime_ns, self._pending[-1].path] if self._pending else []
+
+    def stop_at(self, position: JSON) -> None:
+        self._stop = stop = Stop.of(position)
+        begun = self._current
+        if stop.files < self._files or (begun is not None and begun.path == stop.path and begun.at > stop.at):
+            raise ConfigError(
+                f"file source {self._base}: it cannot stop where {stop.files} files were read, as it has read {self._files}; "
+                "give a position that lies ahead"
+            )
+        self._pending = deque(self._before_stop(self._pending))
+
+    @property
+    def at_stop(self) -> bool:
+        stop, current = self._stop, self._current
+        if stop is None or self._pending or (self._listed_at < 0 and self._files < stop.files):
+            return False
+        if (None if current is None else (current.path, current.at)) != stop.place:
+            return False
+        if self._files < stop.files:
+            raise StorageError(
+                f"file source {self._base}: {stop.files - self._files} of the {stop.files} files that had been read at the "
+                "position to stop at are no longer there; put them back, or give --until a time"
+            )
+        return True
+
+    def _before_stop(self, found: Iterable[FileEntry]) -> list[FileEntry]:
+        """Those that had been read at the stop; the one in which it lies comes last, whatever its time is."""
+        stop = self._stop
+        if stop is None:
+            return list(found)
+        return sorted((e for e in found if not stop.seen.is_new(e)), key=lambda e: (e.path == stop.path, e))
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         if not self._bounded:
@@ -112,14 +170,10 @@ class FileEnumerator(SplitEnumerator):
 
     @property
     def finished(self) -> bool:
-        return self._bounded and self._current is None and not self._pending
+        return self._bounded and self._current is None and not self._pending and self._stop is None
 
     def _restore(self, position: JSON) -> None:
-        if position.get("version") != 1:
-            raise RestoreRefused(
-                f"file source {self._base}: the saved position has version {position.get('version')!r}, this program "
-                "reads version 1; use the forkpoint release that wrote it, or give the source a new uid to start afresh"
-            )
+        _check_version(position)
         self._files = position["files"]
         self._last = position["last"]
         self._until = position["until"] if self._bounded else None
@@ -138,7 +192,7 @@ class FileEnumerator(SplitEnumerator):
             # What was there at the first start lies at or before `until`; what came later and sorts after it is not
             # ours.
             found = [e for e in found if [e.mtime_ns, e.path] <= self._until]
-        self._pending = deque(found)
+        self._pending = deque(self._before_stop(found))
         self._listed_at = time.monotonic()
         self._listing_cost = self._listed_at - started
 
@@ -152,6 +206,8 @@ class FileEnumerator(SplitEnumerator):
                 begun += 1
                 if not self._begin(self._pending.popleft()):
                     continue
+            if self._current is not None and self._stop is not None and self._stop.is_at(self._current):
+                break
             portion = self._take_from_current(budget)
             if portion is not None:
                 portions.append(portion)
@@ -176,9 +232,12 @@ class FileEnumerator(SplitEnumerator):
         assert file is not None
         path = resolve(self._base, file.path)
         self._check_size(path, file)
-        index = self._format.index(path, file.at, file.size)
+        stop = None if self._stop is None or self._stop.path != file.path else self._stop.at
+        if stop is not None and self._format.unit == "row":
+            budget = min(budget, stop - file.at)
+        index = self._format.index(path, file.at, file.size if stop is None or self._format.unit == "row" else stop)
         end, rows = index.take(budget)
-        if end >= index.end:
+        if end >= index.end and stop is None:
             self._current = None
         else:
             self._current = Progress(file.mtime_ns, file.path, file.size, end, file.line + rows, file.header)
@@ -191,6 +250,14 @@ class FileEnumerator(SplitEnumerator):
             raise vanished(path) from None
         if size < file.size or (self._format.unit == "row" and size != file.size):
             raise shrunk(path, file.size, size)
+
+
+def _check_version(position: JSON) -> None:
+    if position.get("version") != 1:
+        raise RestoreRefused(
+            f"file source: the saved position has version {position.get('version')!r}, this program reads version 1; use "
+            "the forkpoint release that wrote it, or give the source a new uid to start afresh"
+        )
 
 
 def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFormat) -> list[SplitRange]:

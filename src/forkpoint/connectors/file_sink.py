@@ -13,18 +13,20 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
 from forkpoint.connectors.file_writing import BucketedWriter, sync_directory
 from forkpoint.errors import ConfigError, NotFound, StorageError
+from forkpoint.snapshot.paths import escape
 from forkpoint.types import TypeInformation, type_of
 
 Format = Literal["parquet", "json", "csv", "text"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
 
+_JOB = "{job}"
 _STAGED = re.compile(r"\..*-(\d{12})-\d+-[^/]*\.([0-9a-f]{8})\.inprogress")
 
 
@@ -34,7 +36,8 @@ class FileSink(Sink):
 
     Made with ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
 
-    ``path``: a directory of the local file system (or one that is mounted everywhere); made when needed.
+    ``path``: a directory of the local file system (or one that is mounted everywhere); made when needed. ``{job}`` in it
+    stands for the job's name, so that a fork has a directory of its own.
     ``type``: the elements' type, from which columns are made; without it the stream's own type, or else one inferred
     from the first elements of each writer.
     ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or
@@ -44,8 +47,8 @@ class FileSink(Sink):
     At a crash: staged files that no manifest names are hidden, and removed at the next start. A commit that was cut
     short is completed at the next start.
 
-    Raises ``ConfigError`` in the task if a file of this very name is there already; ``StorageError`` at a commit if a
-    staged file has gone.
+    Raises ``ConfigError`` at the start if another job under the same state root writes to this directory with this prefix,
+    and in the task if a file of this very name is there already; ``StorageError`` at a commit if a staged file has gone.
     """
 
     path: Path
@@ -99,6 +102,14 @@ class FileSink(Sink):
         # Tasks may have another working directory.
         where = Path(os.path.abspath(path))
         return cls(where, kind, None if type is None else type_of(type), bucket, prefix, options)
+
+    def for_job(self, job: str) -> Sink:
+        path = str(self.path)
+        return replace(self, path=Path(path.replace(_JOB, escape(job)))) if _JOB in path else self
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}/{self.prefix}-*"
 
     def create_writer(self, context: SinkContext) -> SinkWriter:
         owner = _owner(context.uid, context.job)

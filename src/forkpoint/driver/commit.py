@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from forkpoint import errors
@@ -12,8 +13,8 @@ from forkpoint.driver.declared import with_versions
 from forkpoint.errors import ForkpointError, RestoreRefused
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, TimestampsSpec
-from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitStart
-from forkpoint.runtime.time import MIN_MS, Splits, operator_window, origin_splits
+from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitProgress, SplitStart
+from forkpoint.runtime.time import Splits, origin_splits, window_of
 from forkpoint.snapshot.manifest import (
     ChangesRef,
     Manifest,
@@ -43,31 +44,59 @@ def raise_failure(rows: Iterable[CommitRow]) -> None:
             raise kind(row.failure.message)
 
 
-def split_starts(graph: JobGraph, manifest: Manifest, now_ms: int) -> dict[str, dict[str, SplitStart]]:
-    """Each watermark origin's splits at the start of an epoch, and which of them are idle."""
+def split_starts(
+    graph: JobGraph, manifest: Manifest, now_ms: int, awake: Mapping[str, Collection[str]] = MappingProxyType({})
+) -> dict[str, dict[str, SplitStart]]:
+    """Each watermark origin's splits at the start of an epoch, and which of them are idle.
+
+    ``awake`` splits (by source uid) are not idle although they were silent: they were not asked.
+    """
     starts: dict[str, dict[str, SplitStart]] = {}
+    unasked_splits = splits_by_origin(graph, awake)
     for operator in _origins(graph):
+        unasked = unasked_splits.get(str(operator.id), ())
         position = manifest.sources.get(operator.uid)
         if position is not None:
             idle_after = _idleness_ms(operator)
             starts[str(operator.id)] = {
-                split: SplitStart(s.watermark_ms, idle_after is not None and now_ms - s.last_active_ms >= idle_after)
+                split: SplitStart(
+                    s.watermark_ms,
+                    idle_after is not None and now_ms - s.last_active_ms >= idle_after and split not in unasked,
+                    s.marked_idle,
+                    None if s.generator is None else base64.b64decode(s.generator),
+                )
                 for split, s in position.splits.items()
-            }
+            }  # fmt: skip
     return starts
 
 
-def released_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
-    """Watermark origins that hold nothing back: their sources have ended, or they have been silent since the start for
-    longer than their idleness allows."""
-    return [o.id for o in _origins(graph) if _ended(graph, o, manifest) or _silent(o, manifest, began_ms, now_ms)]
+def ended_origins(graph: JobGraph, finished: Collection[str]) -> list[int]:
+    """Watermark origins of which all sources (``finished``: uids) have ended."""
+    return [o.id for o in _origins(graph) if _ended(graph, o, finished)]
 
 
-def _ended(graph: JobGraph, origin: Operator, manifest: Manifest) -> bool:
+def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
+    """Watermark origins that were silent since the start for longer than their idleness allows."""
+    return [o.id for o in _origins(graph) if _silent(o, manifest, began_ms, now_ms)]
+
+
+def _ended(graph: JobGraph, origin: Operator, finished: Collection[str]) -> bool:
     if origin.inputs:
-        return all(_ended(graph, graph.by_id[e.upstream], manifest) for e in origin.inputs)
-    position = manifest.sources.get(origin.uid)
-    return position is not None and position.finished
+        return all(_ended(graph, graph.by_id[e.upstream], finished) for e in origin.inputs)
+    return origin.uid in finished
+
+
+def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Splits of sources (by uid) as each watermark origin knows them, by its id as text."""
+    found: dict[int, list[str]] = {}
+    for operator in _origins(graph):  # sources before what is behind them
+        if operator.inputs:
+            found[operator.id] = [
+                graph.split_name(operator, o, split) for o in sorted(graph.origins_before(operator)) for split in found[o]
+            ]
+        else:
+            found[operator.id] = list(splits.get(operator.uid, ()))
+    return {str(origin): splits for origin, splits in found.items() if splits}
 
 
 def _silent(origin: Operator, manifest: Manifest, began_ms: int, now_ms: int) -> bool:
@@ -90,19 +119,23 @@ def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None
 
 def build_manifest(
     before: Manifest, graph: JobGraph, context: EpochContext, rows: Sequence[CommitRow], positions: Positions,
-    *, run: str, created_ms: int, kind: str, drained: bool,
+    *, run: str, created_ms: int, kind: str, drained: bool, withheld: bool = False,
+    awake: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Manifest:  # fmt: skip
-    """The manifest of one epoch."""
+    """The manifest of one epoch. The output of epochs that were withheld before it goes with this one's."""
     joined = joined_splits(graph, context, rows)
-    counts = _counts(rows)
+    counts, reports, unasked = _counts(rows), _reports(rows), splits_by_origin(graph, awake)
     sources = dict(before.sources)
     for operator in _origins(graph):
         splits = joined[operator.id]
         known = before.sources.get(operator.uid)
         states = {
-            split: _split_state(known, split, end, counts.get((operator.id, split), 0), context.processing_time_ms)
+            split: _split_state(
+                None if known is None else known.splits.get(split), end, counts.get((operator.id, split), 0),
+                reports.get((operator.id, split)), split in unasked.get(str(operator.id), ()), context.processing_time_ms,
+            )
             for split, end in splits.ends.items()
-        }
+        }  # fmt: skip
         sources[operator.uid] = _position(operator, known, positions, states)
     return before.model_copy(
         update={
@@ -118,8 +151,9 @@ def build_manifest(
             "operators": operator_infos(graph),
             "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
             "snapshots": _snapshots(before, rows),
-            "sinks": _committables(rows),
+            "sinks": _committables(rows, before.sinks if before.withheld else {}),
             "drained": drained,
+            "withheld": withheld,
         }
     )
 
@@ -135,7 +169,7 @@ def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitR
 
 def _watermarks(graph: JobGraph, context: EpochContext, joined: Mapping[int, Splits]) -> dict[str, int]:
     return {
-        o.uid: operator_window([joined[i] for i in o.origins], context.watermarks.get(o.uid, MIN_MS), context.drain).end
+        o.uid: window_of(context, o.uid, o.origins, joined).end
         for o in graph.operators
         if o.stage > 0
     }
@@ -158,12 +192,25 @@ def _counts(rows: Iterable[CommitRow]) -> dict[tuple[int, str], int]:
     return counts
 
 
-def _split_state(known: SourcePosition | None, split: str, watermark_ms: int, count: int, now_ms: int) -> SplitState:
-    old = None if known is None else known.splits.get(split)
+def _reports(rows: Iterable[CommitRow]) -> dict[tuple[int, str], SplitProgress]:
+    """One piece of each split that was read: of splits with a generator, which are read in one piece, the only one."""
+    return {(p.origin, p.split): p for row in rows for p in row.progress}
+
+
+def _split_state(
+    old: SplitState | None, watermark_ms: int, count: int, report: SplitProgress | None, awake: bool, now_ms: int
+) -> SplitState:
+    if report is not None:
+        marked_idle = report.marked_idle
+        generator = None if report.generator is None else base64.b64encode(report.generator).decode()
+    else:
+        marked_idle, generator = (False, None) if old is None else (old.marked_idle, old.generator)
     return SplitState(
         watermark_ms=watermark_ms,
-        last_active_ms=now_ms if count or old is None else old.last_active_ms,
+        last_active_ms=now_ms if count or awake or old is None else old.last_active_ms,
         count=count + (0 if old is None else old.count),
+        marked_idle=marked_idle,
+        generator=generator,
     )
 
 
@@ -239,8 +286,8 @@ def _outside(ref: SnapshotRef, start: int, stop: int) -> list[SnapshotRef]:
     return [ref.model_copy(update={"kg_start": a, "kg_stop": b}) for a, b in parts if a < b]
 
 
-def _committables(rows: Iterable[CommitRow]) -> dict[str, list[Any]]:
-    sinks: dict[str, list[Any]] = {}
+def _committables(rows: Iterable[CommitRow], withheld: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    sinks = {uid: list(committables) for uid, committables in withheld.items()}
     for row in sorted(rows, key=lambda r: (r.stage, r.subtask)):
         for uid, committables in row.committables.items():
             sinks.setdefault(uid, []).extend(committables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from forkpoint.functions import (
@@ -12,19 +12,30 @@ from forkpoint.functions import (
     MergingWindowAssigner,
     StateDescriptor,
     declared_states,
+    keyed_states,
 )
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import (
+    BroadcastProcessSpec,
     DataFrameSpec,
+    EventTimeSortSpec,
+    FeedbackSpec,
+    IterationSpec,
+    KeyedBatchSpec,
+    KeyedBroadcastProcessSpec,
+    KeyedCoProcessSpec,
     KeyedProcessSpec,
     MapWithStateSpec,
     ReduceSpec,
     RollingSpec,
+    RunningAggregatesSpec,
     SourceSpec,
     TimestampsSpec,
     WindowSpec,
 )
 from forkpoint.runtime.keyed_state import state_id
+from forkpoint.runtime.operators.event_time_sort import ELEMENTS, waiting_elements
+from forkpoint.runtime.operators.iteration import IN_FLIGHT, in_flight_record, in_flight_type
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME
 from forkpoint.runtime.operators.merging_windows import merging_windows
 from forkpoint.runtime.operators.window_contexts import CONTENTS
@@ -48,7 +59,7 @@ def _program_operator(operator: Operator) -> ProgramOperator:
     return ProgramOperator(
         operator.uid,
         operator.kind,
-        operator.stateful,
+        operator.stateful and not isinstance(operator.spec, FeedbackSpec),  # its state is its iteration's
         _source_kind(operator),
         _complete(operator),
         _value_types(operator),
@@ -74,13 +85,23 @@ def _versioned(operator: Operator | None, state: StateInfo) -> StateInfo:
 
 def _value_types(operator: Operator) -> dict[str, TypeInformation]:
     match operator.spec:
-        case KeyedProcessSpec(fn=fn):
+        case KeyedProcessSpec(fn=fn) | KeyedCoProcessSpec(fn=fn):
             return {d.name: d.value_type for d in declared_states(fn).values()}
+        case BroadcastProcessSpec(fn=fn, descriptors=shared) | KeyedBroadcastProcessSpec(fn=fn, descriptors=shared):
+            return {d.name: d.value_type for d in (*keyed_states(fn, shared).values(), *shared)}
         case MapWithStateSpec(state_type=value) | ReduceSpec(value_type=value) | RollingSpec(value_type=value):
             return {STATE_NAME: value}
+        case RunningAggregatesSpec(accumulator_type=value):
+            return {STATE_NAME: value}
+        case KeyedBatchSpec(fn=fn):
+            return {d.name: d.value_type for d in declared_states(fn).values()}
         case WindowSpec(fn=fn) as spec:
             found = {} if fn is None else {d.name: d.value_type for d in declared_states(fn).values()}
             return {**found, CONTENTS: spec.contents_type}
+        case EventTimeSortSpec(element_type=value):
+            return {ELEMENTS: waiting_elements(value).value_type}
+        case IterationSpec(element_type=value):
+            return {IN_FLIGHT: in_flight_type(value)}
     return {}
 
 
@@ -104,16 +125,45 @@ def _complete(operator: Operator) -> bool:
 
 def _states(operator: Operator) -> list[StateInfo]:
     match operator.spec:
-        case KeyedProcessSpec(fn=fn):
-            found = [_described(operator, d) for d in declared_states(fn).values()]
-            found.append(_state(operator, EVENT_TIMERS, "timers-event", None))
-            found.append(_state(operator, PROCESSING_TIMERS, "timers-processing", None))
-            return found
+        case KeyedProcessSpec(fn=fn) | KeyedCoProcessSpec(fn=fn):
+            return _keyed_states(operator, declared_states(fn))
+        case KeyedBroadcastProcessSpec(fn=fn, descriptors=shared):
+            return [*_keyed_states(operator, keyed_states(fn, shared)), *(_broadcast(operator, d) for d in shared)]
+        case BroadcastProcessSpec(descriptors=shared):
+            return [_broadcast(operator, d) for d in shared]
         case MapWithStateSpec(state_type=value) | ReduceSpec(value_type=value) | RollingSpec(value_type=value):
             return [_state(operator, STATE_NAME, "value", value)]
+        case RunningAggregatesSpec(accumulator_type=value):
+            return [_state(operator, STATE_NAME, "value", value)]
+        case KeyedBatchSpec(fn=fn):
+            return [_described(operator, d) for d in declared_states(fn).values()]
         case WindowSpec() as spec:
             return _window_states(operator, spec)
+        case EventTimeSortSpec(element_type=value):
+            elements = _described(operator, waiting_elements(value))
+            return [elements, _state(operator, EVENT_TIMERS, "timers-event", None)]
+        case IterationSpec(element_type=value):
+            return [StateInfo(**vars(in_flight_record(operator.uid, value)))]
     return []
+
+
+def _keyed_states(operator: Operator, states: Mapping[str, StateDescriptor]) -> list[StateInfo]:
+    found = [_described(operator, d) for d in states.values()]
+    found.append(_state(operator, EVENT_TIMERS, "timers-event", None))
+    found.append(_state(operator, PROCESSING_TIMERS, "timers-processing", None))
+    return found
+
+
+def _broadcast(operator: Operator, descriptor: MapStateDescriptor[Any, Any]) -> StateInfo:
+    return StateInfo(
+        sid=state_id(operator.uid, descriptor.name),
+        uid=operator.uid,
+        name=descriptor.name,
+        kind="broadcast",
+        value_type=descriptor.value_type.describe(),
+        namespace_type=descriptor.key_type.describe(),
+        version=operator.migrations.version(descriptor.name),
+    )
 
 
 def _window_states(operator: Operator, spec: WindowSpec) -> list[StateInfo]:
@@ -132,7 +182,8 @@ def _described(operator: Operator, descriptor: StateDescriptor) -> StateInfo:
     kind = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
     namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
     ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
-    return _state(operator, descriptor.name, kind, descriptor.value_type, namespace, ttl_ms)
+    state = _state(operator, descriptor.name, kind, descriptor.value_type, namespace, ttl_ms)
+    return state.model_copy(update={"fingerprint": descriptor.fingerprint})
 
 
 def _state(

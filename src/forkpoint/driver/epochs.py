@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from forkpoint.driver.alignment import Alignment
 from forkpoint.driver.commit import (
     Positions,
     build_manifest,
     chains,
     due_snapshots,
+    ended_origins,
+    joined_splits,
     next_idle_ms,
     raise_failure,
-    released_origins,
+    silent_origins,
     split_starts,
+    splits_by_origin,
 )
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.driver.planner import SourcePlanner
+from forkpoint.driver.planner import SourcePlanner, source_limits
+from forkpoint.driver.replay import Bound, NoBound, PositionBound, TimeBound, Until, UntilPositions
+from forkpoint.driver.trial import Trial, TrialCourse
 from forkpoint.errors import JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec
@@ -44,10 +50,12 @@ class NoSteps:
 
 @dataclass
 class Progress:
-    """What a run knows beside its manifest: who wrote the last epoch, when something is due, how long chains are."""
+    """What a run knows beside its manifest: who wrote the last epoch, when something is due, what iterations
+    have on its way (1 where nobody has counted yet), how long chains are."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
+    in_flight: int = 0
     since_snapshot: dict[int, tuple[int, int]] = field(default_factory=dict)
     records: dict[str, int] = field(default_factory=dict)
 
@@ -58,6 +66,7 @@ class EpochRunner:
     def __init__(
         self, *, run: str, graph: JobGraph, manifest: Manifest, history: History, executor: Executor,
         timeout_ms: int, max_rows: int | None, now_ms: Callable[[], int], steps: Steps,
+        until: Until | None = None, trial: Trial | None = None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.manifest = manifest
@@ -68,18 +77,26 @@ class EpochRunner:
         self._now_ms = now_ms
         self._began_ms = now_ms()
         self._steps = steps
-        native = {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
-        self.planner = SourcePlanner(graph, native, manifest.parallelism, max_rows)
+        self._bound = _bound(graph, until, manifest, max_rows)
+        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self._bound.stops())
+        self._alignment = Alignment(graph)
+        self.trial = TrialCourse(trial, now_ms())
         self._failure: Exception | None = None
         self.progress = Progress(
-            next_timer_ms=0 if _has_processing_timers(manifest) else None, since_snapshot=chains(manifest)
+            next_timer_ms=0 if _has_processing_timers(manifest) else None, in_flight=int(graph.loops),
+            since_snapshot=chains(manifest),
         )
 
     # -- what the next epoch would do
 
     def due_ms(self) -> int | None:
-        """When an epoch is needed although nothing came in: a timer, or a split that turns idle."""
-        times = (self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self._now_ms()))
+        """When an epoch is needed although nothing came in: a timer, a split that turns idle, elements in iterations."""
+        if self.progress.in_flight:
+            return 0
+        times = (
+            self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self._now_ms()),
+            self.trial.ends_at_ms(),
+        )  # fmt: skip
         return min((t for t in times if t is not None), default=None)
 
     def step(
@@ -98,46 +115,75 @@ class EpochRunner:
             raise
 
     def _step(self, drain: bool, frame: Any, frames: Mapping[str, SourcePosition]) -> bool:
-        tasks = self.planner.plan()
-        finished = frozenset(self.planner.finished())
-        ends = bool(self.graph.sources) and finished == {o.uid for o in self.graph.sources}
-        due = self.due_ms()
-        now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
-        if not (tasks or frame is not None or drain or ends or (due is not None and due <= now_ms)):
-            return False
-        self._epoch(tasks, frame, Positions(self.planner.positions(), frames, finished), now_ms, drain or ends, ends)
-        return True
+        while True:
+            now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
+            tasks = self.planner.plan(self._limits(now_ms))
+            finished = frozenset(self.planner.finished())
+            ends = bool(self.graph.sources) and finished == {o.uid for o in self.graph.sources}
+            if self.graph.loops and (tasks or frame is not None or self.progress.in_flight):
+                ends = False  # the last watermark comes when nothing goes round any more
+            due = self.due_ms()
+            if not (tasks or frame is not None or drain or ends or (due is not None and due <= now_ms)):
+                return False
+            positions = Positions(self.planner.positions(), frames, finished)
+            if self._epoch(tasks, frame, positions, now_ms, drain or ends, ends):
+                return True
+            self.planner.rewind(_native(self.manifest))
+
+    def _limits(self, now_ms: int) -> Mapping[str, int | None] | None:
+        """Which sources the next epoch reads, and how many elements of each at most. None: all, as usual."""
+        silent = silent_origins(self.graph, self.manifest, self._began_ms, now_ms)
+        return self._alignment.restrict(
+            self._bound.limits(), self.planner.limits, split_starts(self.graph, self.manifest, now_ms, self._alignment.awake),
+            self.planner.finished_splits(), {*self.planner.finished(), *(self.graph.by_id[o].uid for o in silent)},
+            self.planner.pause,
+        )  # fmt: skip
 
     @property
     def ended(self) -> bool:
         return self.manifest.kind == "end"
 
+    @property
+    def reached(self) -> bool:
+        """Whether the run has come to where it was to stop."""
+        return self._bound.reached(self.planner.at_stop(), self.planner.finished())
+
     # -- one epoch
 
     def _epoch(
         self, tasks: Sequence[bytes], frame: Any, positions: Positions, now_ms: int, drain: bool, ends: bool
-    ) -> None:
-        context = self._context(now_ms, drain)
+    ) -> bool:
+        """Compute an epoch and commit it; False if it would go too far, and was not committed."""
+        context = self._context(now_ms, drain, positions.finished)
         epoch = context.epoch
         self._steps.on_step("planned", epoch)
         rows = self._compute(context, tasks, frame)
         raise_failure(rows)
+        if not self._bound.judge(joined_splits(self.graph, context, rows), self.planner.planned):
+            return False
         self._steps.on_step("computed", epoch)
+        withheld = self.trial.withholds(now_ms, last=drain)
         self._write_epoch_sinks(rows, epoch)
         self._steps.on_step("written", epoch)
         manifest = build_manifest(
             self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._now_ms(),
-            kind="end" if ends else "epoch", drained=drain,
+            kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
+            awake=self._alignment.awake,
         )  # fmt: skip
         self._history.commit(manifest)
+        self._alignment.committed(self.manifest, manifest)
         self.manifest = manifest
         self._steps.on_step("committed", epoch)
-        publish(self.graph, manifest)
+        self.trial.committed(withheld, self._now_ms())
+        if not withheld:
+            publish(self.graph, manifest)
         self._steps.on_step("published", epoch)
         self._remember(context, rows)
+        return True
 
-    def _context(self, now_ms: int, drain: bool) -> EpochContext:
+    def _context(self, now_ms: int, drain: bool, finished: frozenset[str]) -> EpochContext:
         before = self.manifest
+        ended = ended_origins(self.graph, finished)
         return EpochContext(
             generation=before.generation,
             epoch=before.epoch + 1,
@@ -145,13 +191,23 @@ class EpochRunner:
             processing_time_ms=now_ms,
             drain=drain,
             previous=self.progress.previous,
-            splits=split_starts(self.graph, before, now_ms),
+            splits=split_starts(self.graph, before, now_ms, self._alignment.awake),
             watermarks=dict(before.watermarks),
-            released=released_origins(self.graph, before, self._began_ms, now_ms),
+            released=[*ended, *silent_origins(self.graph, before, self._began_ms, now_ms)],
+            finished=splits_by_origin(self.graph, self._finished_splits(finished)),
+            ended=[] if self.graph.loops else ended,  # the last watermark comes when nothing goes round any more
             snapshot_subtasks=due_snapshots(
                 before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO
             ),
         )
+
+    def _finished_splits(self, finished: frozenset[str]) -> dict[str, Collection[str]]:
+        """By source: what the source tells, and of one that has ended all splits."""
+        told = self.planner.finished_splits()
+        for uid in finished:
+            known = self.manifest.sources.get(uid)
+            told[uid] = {*(known.splits if known is not None else ()), *(r.split for r in self.planner.planned.get(uid, ()))}
+        return told
 
     def _compute(self, context: EpochContext, tasks: Sequence[bytes], frame: Any) -> list[CommitRow]:
         late = threading.Event()
@@ -188,6 +244,7 @@ class EpochRunner:
         progress.previous = {f"{row.stage}-{row.subtask}": row.attempt for row in rows}
         timers = [row.next_processing_timer_ms for row in rows if row.next_processing_timer_ms is not None]
         progress.next_timer_ms = min(timers, default=None)
+        progress.in_flight = _in_flight(rows)
         for row in rows:
             if row.stage == 0:
                 continue
@@ -205,6 +262,18 @@ class EpochRunner:
         self.planner.close()
 
 
+def _native(manifest: Manifest) -> dict[str, Any]:
+    return {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
+
+
+def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: int | None) -> Bound:
+    if until is None:
+        return NoBound()
+    if isinstance(until, UntilPositions):
+        return PositionBound(graph, until)
+    return TimeBound(graph, until, manifest, source_limits(graph, max_rows))
+
+
 def publish(graph: JobGraph, manifest: Manifest) -> None:
     """Make the committed epoch's output visible; repeated at the next start if it was cut short."""
     for operator in graph.sinks:
@@ -216,6 +285,10 @@ def clean_sinks(graph: JobGraph, job: str, before_epoch: int | None) -> None:
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec):
             operator.spec.sink.cleanup(operator.uid, job, before_epoch)
+
+
+def _in_flight(rows: Sequence[CommitRow]) -> int:
+    return sum(row.in_flight for row in rows)
 
 
 def _has_processing_timers(manifest: Manifest) -> bool:

@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from forkpoint.connectors import StagingSink
+from forkpoint.driver.claims import claim_places
 from forkpoint.driver.epochs import EpochRunner, NoSteps, Steps, clean_sinks, publish, wall_clock_ms
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
 from forkpoint.driver.records import RunRecords
+from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.savepoints import Savepoints
 from forkpoint.driver.start import Restored, commit_start, start_manifest
+from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, NotFound, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
@@ -68,10 +71,13 @@ class JobDriver:
     def __init__(
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
+        until: Until | None = None, trial: Trial | None = None,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
-        self.graph = graph
+        self.graph = graph.with_specs(
+            lambda o: SinkSpec(o.spec.sink.for_job(job)) if isinstance(o.spec, SinkSpec) else o.spec
+        )
         self.options = options
         self._storage = storage
         self.executor = executor
@@ -79,6 +85,9 @@ class JobDriver:
         self._local_dir = local_dir
         self.now_ms = now_ms
         self._steps = steps or NoSteps()
+        self._until = until
+        self._trial = trial
+        self._went_on = False  # whether the run began at its job's newest checkpoint
         self.history = History(storage, JobPaths(job))
         self._inbox = Inbox()
         self._lock = threading.RLock()  # held while an epoch runs
@@ -172,6 +181,7 @@ class JobDriver:
         base = restored(newest.epoch + 1 if newest is not None else 1)
         if base is None:
             return None
+        claim_places(self.graph, self._storage, self.job, self.now_ms())
         manifest = start_manifest(
             self.job,
             self.run_id,
@@ -185,6 +195,7 @@ class JobDriver:
         self._records.start(manifest, self.options, self._started_ms)
         if base.on_started is not None:
             base.on_started()
+        self._went_on = base.parent.kind == "checkpoint"
         self._repeat_publishing(newest)
         return manifest
 
@@ -193,17 +204,26 @@ class JobDriver:
         return self._records.ended_well(run)
 
     def _repeat_publishing(self, newest: Manifest | None) -> None:
-        """Output that the last run committed but perhaps did not make visible; then what it staged in vain."""
+        """Output that the last run committed but perhaps did not make visible; then what it staged in vain.
+
+        What a trial withheld becomes visible if its checkpoint is gone on from, and is dropped otherwise.
+        """
+        went_on = self._went_on
         while newest is not None and newest.kind == "start" and newest.run != self.run_id:
             # Of a run that was killed before it came to this point.
+            went_on = went_on and newest.parent.kind == "checkpoint"
             newest = self.history.before(newest.epoch)
-        if newest is not None and not self.ended_well(newest.run):
+        if newest is not None and (went_on if newest.withheld else not self.ended_well(newest.run)):
             try:
                 publish(self.graph, newest)
             except NotFound as error:
                 # Most likely it was published before the crash, and a consumer has taken it away since.
                 log.warning("job %r: output of epoch %d was not found: %s", self.job, newest.epoch, error)
         clean_sinks(self.graph, self.job, None)
+
+    @property
+    def _on_trial(self) -> bool:
+        return self._trial is not None and (self._runner is None or self._runner.trial.going_on)
 
     def _until_done(self, manifest: Manifest) -> Result:
         failed: Exception | None = None
@@ -215,6 +235,8 @@ class JobDriver:
                 return self._attempt(manifest)
             except Exception as error:
                 failed = error
+                if self._on_trial and not self._inbox.cancelled:
+                    raise
                 delay_ms, self._failures = next_delay_ms(
                     self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng
                 )
@@ -242,7 +264,7 @@ class JobDriver:
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
             timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms,
-            steps=self._steps,
+            steps=self._steps, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
         self._state = "running"
@@ -268,6 +290,7 @@ class JobDriver:
             store=options.state_backend,
             local_dir=f"{self._local_dir}/{self.run_id}-{self._restarts}",
             parameters=dict(options.parameters),
+            periodic_watermarks=options.auto_watermark_interval_ms > 0,
             known_states={
                 s.sid: KnownState(s.uid, s.name, s.kind, s.key_type, s.value_type, s.namespace_type)
                 for s in manifest.states
@@ -275,7 +298,7 @@ class JobDriver:
         )
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:
-        interval_ms = self.options.checkpoint.interval_ms or 0
+        interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
         while True:
             began_ms = self.now_ms()
             with self._lock:
@@ -286,6 +309,10 @@ class JobDriver:
                 if runner.ended:
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
+                if runner.reached:
+                    return self._stopped_by_itself(runner)
+                if not runner.trial.going_on:
+                    self._trial = None
             if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
                 self._collected = runner.manifest.epoch
                 self._collect_garbage()
@@ -297,17 +324,20 @@ class JobDriver:
         """Wait until the next epoch may begin, or there may be something to do."""
         now_ms = self.now_ms()
         wait_ms = began_ms + interval_ms - now_ms if worked else max(interval_ms, IDLE_WAIT_MS)
+        if runner.progress.in_flight:
+            wait_ms = 0  # a round of an iteration is an epoch, so its latency would be that of all rounds
         due = runner.due_ms()
         if due is not None and not worked:
             wait_ms = min(wait_ms, max(0, due - now_ms))
         wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
-        self._inbox.wait(wait_ms / 1000)
+        # Requests wait for the end of a trial, except for one to cancel.
+        (self._inbox.pause if runner.trial.going_on else self._inbox.wait)(wait_ms / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         """A batch of DataFrame sources, on the streams' own thread."""
         with self._lock:
             runner = self._runner
-            if self._closing or runner is None or self._state != "running":
+            if self._closing or runner is None or self._state != "running" or runner.reached:
                 raise JobFailed(f"job {self.job!r} is ending; this batch is read again by the next run")
             runner.step(frame=frame, frames=positions)
         self._inbox.wake()
@@ -316,6 +346,8 @@ class JobDriver:
 
     def _answer(self, runner: EpochRunner) -> Result | None:
         """Answer what was asked; a result if the job is to end."""
+        if runner.trial.going_on:
+            return self._cancelled(runner.manifest.epoch) if self._inbox.cancelled else None
         while (request := self._inbox.take()) is not None:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)
@@ -341,6 +373,15 @@ class JobDriver:
             request.done.set_result(path)
             return Result(self.run_id, "stopped", runner.manifest.epoch, path)
         return None
+
+    def _stopped_by_itself(self, runner: EpochRunner) -> Result:
+        """The run has come to where it was to stop: it ends with a savepoint, as if it had been asked for one."""
+        assert self._until is not None
+        request = SavepointRequest(None, None, f"replayed until {self._until.name}", stop=True, drain=False)
+        path = self._savepoints.make(request, runner.manifest)
+        self._closing = True
+        clean_sinks(self.graph, self.job, None)  # of epochs that went too far
+        return Result(self.run_id, "stopped", runner.manifest.epoch, path)
 
     def _cancelled(self, epoch: int) -> Result:
         while (request := self._inbox.take()) is not None:

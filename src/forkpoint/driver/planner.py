@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from forkpoint.connectors import SplitEnumerator, SplitRange
@@ -14,28 +15,63 @@ Assignment = tuple[int, SplitRange]  # operator id, range
 
 
 class SourcePlanner:
-    """The enumerators of a job's native sources. Positions advance with planning; the manifest decides whether they count."""
+    """The enumerators of a job's native sources. Positions advance with planning; the manifest decides whether they count.
 
-    def __init__(self, graph: JobGraph, positions: Mapping[str, Any], parallelism: int, max_rows: int | None) -> None:
+    ``stops``: positions beyond which sources must not read, by uid. ``planned``: what the last plan reads, by uid.
+    """
+
+    def __init__(
+        self, graph: JobGraph, positions: Mapping[str, Any], parallelism: int, max_rows: int | None,
+        stops: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self._graph = graph
         self._parallelism = parallelism
-        self._max_rows = max_rows
+        self._stops = stops
+        self.limits = source_limits(graph, max_rows)
+        self.planned: dict[str, list[SplitRange]] = {}
         self._operators: list[tuple[Operator, SplitEnumerator]] = []
-        for operator in graph.native_sources:
+        self._open(positions)
+
+    def _open(self, positions: Mapping[str, Any]) -> None:
+        for operator in self._graph.native_sources:
             assert isinstance(operator.spec, SourceSpec)
             enumerator = operator.spec.source.create_enumerator(positions.get(operator.uid))
             self._operators.append((operator, enumerator))
+            if operator.uid in self._stops:
+                enumerator.stop_at(self._stops[operator.uid])
 
-    def plan(self) -> list[bytes]:
-        """One blob for each task of stage 0; none if there is nothing to read now."""
+    def plan(self, limits: Mapping[str, int | None] | None = None) -> list[bytes]:
+        """One blob for each task of stage 0; none if there is nothing to read now. With ``limits``, only these sources
+        are read, with limits of their own where there are any."""
         assignments: list[Assignment] = []
+        self.planned = {}
         for operator, enumerator in self._operators:
-            assert isinstance(operator.spec, SourceSpec)
-            limit = self._max_rows or operator.spec.source.default_limit
-            assignments.extend((operator.id, r) for r in enumerator.plan(limit, self._parallelism))
-        return [pickle.dumps(task, protocol=5) for task in spread(assignments, self._parallelism)]
+            if limits is None or operator.uid in limits:
+                limit = (limits or {}).get(operator.uid) or self.limits[operator.uid]
+                ranges = self.planned[operator.uid] = enumerator.plan(limit, self._parallelism)
+                assignments.extend((operator.id, r) for r in ranges)
+        tasks = spread(assignments, self._parallelism, self._graph.generating)
+        return [pickle.dumps(task, protocol=5) for task in tasks]
+
+    def pause(self, uid: str, splits: Collection[str]) -> bool:
+        """Leave splits of a source out of the next plan; whether it can."""
+        return any(enumerator.pause_splits(splits) for operator, enumerator in self._operators if operator.uid == uid)
+
+    def rewind(self, positions: Mapping[str, Any]) -> None:
+        """Plan again from these positions: what was planned since is not committed."""
+        self.close()
+        self._operators.clear()
+        self._open(positions)
+
+    def at_stop(self) -> set[str]:
+        """The sources of which everything up to their stops has been planned."""
+        return {o.uid for o, enumerator in self._operators if o.uid in self._stops and enumerator.at_stop}
 
     def positions(self) -> dict[str, Any]:
         return {operator.uid: enumerator.position for operator, enumerator in self._operators}
+
+    def finished_splits(self) -> dict[str, Collection[str]]:
+        return {operator.uid: enumerator.finished_splits for operator, enumerator in self._operators}
 
     def finished(self) -> set[str]:
         return {operator.uid for operator, enumerator in self._operators if enumerator.finished}
@@ -45,13 +81,28 @@ class SourcePlanner:
             enumerator.close()
 
 
-def spread(assignments: Sequence[Assignment], tasks: int) -> list[list[Assignment]]:
-    """Cut a list of ranges into runs of about as many rows each, in order, so that a task has neighbouring pieces."""
-    weights = [r.rows if r.rows is not None else 1 for _, r in assignments]
+def source_limits(graph: JobGraph, max_rows: int | None) -> dict[str, int]:
+    """How many elements an epoch takes from each native source at most."""
+    return {
+        o.uid: max_rows or o.spec.source.default_limit for o in graph.native_sources if isinstance(o.spec, SourceSpec)
+    }
+
+
+def spread(
+    assignments: Sequence[Assignment], tasks: int, whole: Collection[int] = frozenset()
+) -> list[list[Assignment]]:
+    """Cut a list of ranges into runs of about as many rows each, in order, so that a task has neighbouring pieces.
+
+    All pieces of a split of a ``whole`` source go to one task, in the split's order.
+    """
+    units: dict[Any, list[Assignment]] = {}
+    for i, (operator, range_) in enumerate(assignments):
+        units.setdefault((operator, range_.split) if operator in whole else i, []).append((operator, range_))
+    weights = [sum(r.rows if r.rows is not None else 1 for _, r in unit) for unit in units.values()]
     total = sum(weights) or 1
-    cut: list[list[Assignment]] = [[] for _ in range(min(tasks, len(assignments)))]
+    cut: list[list[Assignment]] = [[] for _ in range(min(tasks, len(units)))]
     done = 0
-    for assignment, weight in zip(assignments, weights, strict=True):
-        cut[min(len(cut) - 1, (done + weight // 2) * len(cut) // total)].append(assignment)
+    for unit, weight in zip(units.values(), weights, strict=True):
+        cut[min(len(cut) - 1, (done + weight // 2) * len(cut) // total)].extend(sorted(unit, key=lambda a: a[1].piece))
         done += weight
     return [task for task in cut if task]

@@ -41,6 +41,7 @@ class StateDescriptor:
         self.name = name
         self.value_type: TypeInformation = type_of(value_type)
         self.ttl: StateTtlConfig | None = None
+        self.fingerprint: str | None = None  # what saved values mean, for states of the engine's own functions
 
     def enable_time_to_live(self: Self, ttl_config: StateTtlConfig | timedelta) -> Self:
         """Let entries expire. A timedelta alone means: since the last write, by processing time.

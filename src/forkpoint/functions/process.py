@@ -34,7 +34,7 @@ class TimerService(ABC):
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Fire when the watermark reaches the time; at once after this element if it has passed it already."""
+        """Fire when the watermark reaches the time; when it next moves on if it has passed it already."""
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:

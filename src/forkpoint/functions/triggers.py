@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
@@ -73,8 +73,16 @@ class OnMergeContext(TriggerContext):
         """Merge the state of the windows that went into this one: a list, reducing or aggregating state."""
 
 
+_TriggerContext: TypeAlias = TriggerContext
+_OnMergeContext: TypeAlias = OnMergeContext
+
+
 class Trigger(ABC):
     """Decides for each window. Keeps nothing on itself: what has to be kept goes into partitioned state."""
+
+    # Where PyFlink has the two.
+    TriggerContext: TypeAlias = _TriggerContext
+    OnMergeContext: TypeAlias = _OnMergeContext
 
     @abstractmethod
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:

@@ -68,6 +68,8 @@ class WindowFunction(Function):
 class ProcessAllWindowFunction(Function):
     """As ProcessWindowFunction, for windows of a stream without keys."""
 
+    Context = ProcessWindowFunction.Context
+
     @abstractmethod
     def process(self, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
         """The results, usually by being a generator. Called each time the window fires."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from forkpoint.errors import ConfigError, UserFunctionError
 from forkpoint.functions.context import RuntimeContext
@@ -48,6 +48,11 @@ class TimeWindow(NamedTuple):
         """The smallest window that contains both."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
+    @staticmethod
+    def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
+        """The start of the window of this size that the timestamp is in; all in int milliseconds."""
+        return timestamp - (timestamp - offset) % window_size
+
 
 class CountWindow(NamedTuple):
     """A window of a number of elements: the key's ``id``-th, counted from 0."""
@@ -62,9 +67,43 @@ class CountWindow(NamedTuple):
 class GlobalWindow(NamedTuple):
     """The one window of a key that everything is in."""
 
+    @staticmethod
+    def get() -> GlobalWindow:
+        """The window."""
+        return GlobalWindow()
+
     def max_timestamp(self) -> int:
         """The end of time."""
         return MAX_WATERMARK
+
+
+class WindowSerializer(ABC):
+    """PyFlink's way for an assigner to say what its windows are; how they are stored follows from their type."""
+
+    @abstractmethod
+    def window_type(self) -> TypeInformation | None:
+        """The type of the windows, None for GlobalWindow."""
+
+
+class TimeWindowSerializer(WindowSerializer):
+    """For assigners of TimeWindows."""
+
+    def window_type(self) -> TypeInformation | None:
+        return type_of(TimeWindow)
+
+
+class CountWindowSerializer(WindowSerializer):
+    """For assigners of CountWindows."""
+
+    def window_type(self) -> TypeInformation | None:
+        return type_of(CountWindow)
+
+
+class GlobalWindowSerializer(WindowSerializer):
+    """For assigners of GlobalWindows."""
+
+    def window_type(self) -> TypeInformation | None:
+        return None
 
 
 class WindowAssignerContext(ABC):
@@ -79,8 +118,13 @@ class WindowAssignerContext(ABC):
         """State of the assigner's own, by key."""
 
 
+_Context: TypeAlias = WindowAssignerContext
+
+
 class WindowAssigner(ABC):
     """Puts each element into windows."""
+
+    WindowAssignerContext: TypeAlias = _Context  # where PyFlink has it
 
     @abstractmethod
     def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[Any]:
@@ -94,9 +138,13 @@ class WindowAssigner(ABC):
     def is_event_time(self) -> bool:
         """Whether the windows end by event time."""
 
+    def get_window_serializer(self) -> WindowSerializer:
+        """What the windows are, as PyFlink has it; ``window_type`` says it for windows of a type of your own."""
+        return TimeWindowSerializer()
+
     def window_type(self) -> TypeInformation | None:
-        """How windows are stored: the type of the windows, TimeWindow's unless overridden; None for GlobalWindow."""
-        return type_of(TimeWindow)
+        """How windows are stored: the type of the windows, ``get_window_serializer``'s unless overridden."""
+        return self.get_window_serializer().window_type()
 
     def describe(self) -> str:
         """What the assigner does, as text. State that was saved with another description is not restored."""
@@ -110,8 +158,13 @@ class MergeCallback(Protocol):
         """These windows become this one."""
 
 
+_Callback: TypeAlias = MergeCallback
+
+
 class MergingWindowAssigner(WindowAssigner):
     """An assigner whose windows grow together, as sessions do."""
+
+    MergeCallback: TypeAlias = _Callback  # where PyFlink has it
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[Any], callback: MergeCallback) -> None:
@@ -341,8 +394,8 @@ class GlobalWindows(WindowAssigner):
     def is_event_time(self) -> bool:
         return False
 
-    def window_type(self) -> TypeInformation | None:
-        return None
+    def get_window_serializer(self) -> WindowSerializer:
+        return GlobalWindowSerializer()
 
 
 class _Counting(WindowAssigner):
@@ -368,8 +421,8 @@ class _Counting(WindowAssigner):
     def is_event_time(self) -> bool:
         return False
 
-    def window_type(self) -> TypeInformation | None:
-        return type_of(CountWindow)
+    def get_window_serializer(self) -> WindowSerializer:
+        return CountWindowSerializer()
 
 
 class CountTumblingWindowAssigner(_Counting):

@@ -8,15 +8,25 @@ from dataclasses import dataclass
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import CheckpointedFunction
-from forkpoint.graph.job import InEdge, JobGraph, Operator
+from forkpoint.graph.job import InEdge, JobGraph, Operator, makes_watermarks
+from forkpoint.graph.loops import closed_loops
 from forkpoint.graph.transformations import (
+    AsyncSpec,
+    BroadcastProcessSpec,
+    CoProcessSpec,
     DataFrameSpec,
     Edge,
     EpochSinkSpec,
+    EventTimeSortSpec,
+    FeedbackSpec,
     FilterSpec,
     FlatMapSpec,
     Forward,
+    IterationSpec,
     KeyBy,
+    KeyedBatchSpec,
+    KeyedBroadcastProcessSpec,
+    KeyedCoProcessSpec,
     KeyedProcessSpec,
     MapSpec,
     MapWithStateSpec,
@@ -25,15 +35,19 @@ from forkpoint.graph.transformations import (
     Rebalance,
     ReduceSpec,
     RollingSpec,
+    RunningAggregatesSpec,
     SinkSpec,
     SourceSpec,
     TimestampsSpec,
     Transformation,
     WindowSpec,
 )
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, same_keys
 
-KEYED_SPECS = (KeyedProcessSpec, ReduceSpec, RollingSpec, MapWithStateSpec, WindowSpec)
+KEYED_SPECS = (
+    KeyedProcessSpec, KeyedCoProcessSpec, KeyedBroadcastProcessSpec, ReduceSpec, RollingSpec, RunningAggregatesSpec,
+    KeyedBatchSpec, MapWithStateSpec, WindowSpec, EventTimeSortSpec,
+)  # fmt: skip
 _KINDS: dict[type, str] = {
     SourceSpec: "source",
     DataFrameSpec: "source",
@@ -41,12 +55,22 @@ _KINDS: dict[type, str] = {
     FlatMapSpec: "flat_map",
     FilterSpec: "filter",
     ProcessSpec: "process",
+    AsyncSpec: "async_wait",
     TimestampsSpec: "timestamps",
     KeyedProcessSpec: "keyed_process",
+    CoProcessSpec: "co_process",
+    KeyedCoProcessSpec: "keyed_co_process",
+    BroadcastProcessSpec: "broadcast_process",
+    KeyedBroadcastProcessSpec: "keyed_broadcast_process",
     ReduceSpec: "reduce",
     RollingSpec: "rolling",
+    RunningAggregatesSpec: "aggregate",
+    KeyedBatchSpec: "process_batch",
     MapWithStateSpec: "map_with_state",
     WindowSpec: "window",
+    EventTimeSortSpec: "event_time_sort",
+    IterationSpec: "iteration",
+    FeedbackSpec: "feedback",
     SinkSpec: "sink",
     EpochSinkSpec: "epoch_sink",
 }
@@ -69,6 +93,7 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
         raise GraphError("the job has no operators; add a source and a sink before execute()")
     ids = {t: i for i, t in enumerate(order)}
     uids = _uids(order, require_uids=require_uids)
+    loop_ends = closed_loops(order, uids)
     stages: dict[Transformation, int] = {}
     origins: dict[Transformation, frozenset[int]] = {}
     operators: list[Operator] = []
@@ -83,6 +108,7 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
                 "order is lost there. Assign them before the exchange"
             )
         _check_strategy(t, uids[t])
+        _check_keys(uids[t], edges)
         origins[t] = (
             frozenset({ids[t]}) if isinstance(t.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
             else frozenset().union(*(origins[e.upstream] for e in edges))
@@ -98,7 +124,7 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
             edge_id += 1
         operators.append(
             Operator(
-                ids[t], uids[t], t.uid is None, t.name, _KINDS[type(t.spec)], t.spec, stage, tuple(inputs),
+                ids[t], uids[t], t.uid is None, t.name, _KINDS[type(t.spec)], loop_ends.get(t, t.spec), stage, tuple(inputs),
                 t.output_type, is_stateful(t.spec), origins[t],
                 getattr(t.spec, "timestamp_column", None), t.migrations,
             )
@@ -115,31 +141,63 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
 
 def is_stateful(spec: OperatorSpec) -> bool:
     """Whether the operator has managed state."""
-    return isinstance(spec, KEYED_SPECS) or isinstance(getattr(spec, "fn", None), CheckpointedFunction)
+    return isinstance(spec, (*KEYED_SPECS, BroadcastProcessSpec, IterationSpec, FeedbackSpec)) or isinstance(
+        getattr(spec, "fn", None), CheckpointedFunction
+    )
 
 
 def needs_uid(spec: OperatorSpec) -> bool:
+    if isinstance(spec, FeedbackSpec):  # what it keeps is its iteration's
+        return False
     return is_stateful(spec) or isinstance(spec, SourceSpec | DataFrameSpec | SinkSpec | EpochSinkSpec)
 
 
 def _check_strategy(t: Transformation, uid: str) -> None:
-    strategy = getattr(t.spec, "strategy", None)
-    if strategy is not None and (strategy.generator_factory is not None or strategy.alignment is not None):
+    strategy = t.spec.strategy if makes_watermarks(t.spec) else None
+    if strategy is None or strategy.alignment is None:
+        return
+    group = strategy.alignment.group
+    if not isinstance(t.spec, SourceSpec):
+        what = "reads a Spark DataFrame" if isinstance(t.spec, DataFrameSpec) else "assigns timestamps behind a source"
         raise GraphError(
-            f"operator {uid!r}: custom watermark generators and watermark alignment are not available yet; use "
-            "for_monotonous_timestamps() or for_bounded_out_of_orderness()"
+            f"operator {uid!r} {what}, so it cannot be paused for the watermark alignment of group {group!r}; give the strategy "
+            "to from_source(), or leave with_watermark_alignment() out and limit what an epoch reads (max_rows)"
+        )
+    if strategy.out_of_orderness_ms is None and strategy.generator_factory is None:
+        raise GraphError(
+            f"source {uid!r} has no watermarks, so the others of watermark alignment group {group!r} would wait for it for ever; "
+            "use for_monotonous_timestamps(), for_bounded_out_of_orderness() or for_generator()"
         )
 
 
 def _effective(t: Transformation, edge: Edge) -> Edge:
-    """The edge as it will run: an operator with state of its own needs a lasting subtask, so its input is exchanged."""
+    """The edge as it will run: an operator with state of its own needs a lasting subtask, and one with two inputs all that
+    an epoch has for it, so that it can be put in order; their input is exchanged."""
+    if isinstance(t.spec, KeyedBroadcastProcessSpec) and edge.ordinal == 1:
+        return edge
     if isinstance(t.spec, KEYED_SPECS) and not isinstance(edge.partitioning, KeyBy):
         raise GraphError(
             f"operator {t.uid or t.name!r} keeps state by key, but its input has no key; call key_by() first"
         )
-    if isinstance(edge.partitioning, Forward) and is_stateful(t.spec):
+    if isinstance(t.spec, FeedbackSpec):  # behind its iteration, so it is on a lasting subtask already
+        return edge
+    if isinstance(edge.partitioning, Forward) and (is_stateful(t.spec) or isinstance(t.spec, CoProcessSpec)):
         return Edge(edge.upstream, edge.tag, Rebalance("split"), edge.ordinal)
     return edge
+
+
+def _check_keys(uid: str, edges: Iterable[Edge]) -> None:
+    """Keys of two inputs meet in one state, so they have to be hashed and stored alike."""
+    types = [e.partitioning.key_type for e in edges if isinstance(e.partitioning, KeyBy)]
+    for type in types[1:]:
+        first = types[0]
+        assert first is not None
+        assert type is not None
+        if not same_keys(type.describe(), first.describe()):
+            raise GraphError(
+                f"operator {uid!r}: the keys of its two inputs are of the types {first} and {type}; give both the same "
+                "key_type, as in key_by(selector1, selector2, key_type)"
+            )
 
 
 def _edge_type(edge: Edge) -> TypeInformation | None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeGuard
 
 from forkpoint.graph.transformations import (
     DataFrameSpec,
     EpochSinkSpec,
+    IterationSpec,
     KeyBy,
     Migrations,
     OperatorSpec,
     Partitioning,
     SinkSpec,
     SourceSpec,
+    TimestampsSpec,
 )
 from forkpoint.types import TypeInformation
 
@@ -53,8 +56,16 @@ class Operator:
     @property
     def key(self) -> KeyBy | None:
         """How this operator's first input is keyed, if it is."""
-        partitioning = self.inputs[0].partitioning if self.inputs else None
+        return self.key_of(0)
+
+    def key_of(self, ordinal: int) -> KeyBy | None:
+        """How an input is keyed, if it is."""
+        partitioning = next((e.partitioning for e in self.inputs if e.ordinal == ordinal), None)
         return partitioning if isinstance(partitioning, KeyBy) else None
+
+
+def makes_watermarks(spec: OperatorSpec) -> TypeGuard[SourceSpec | DataFrameSpec | TimestampsSpec]:
+    return isinstance(spec, SourceSpec | DataFrameSpec | TimestampsSpec)
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,37 @@ class JobGraph:
     @property
     def sinks(self) -> tuple[Operator, ...]:
         return tuple(o for o in self.operators if isinstance(o.spec, SinkSpec | EpochSinkSpec))
+
+    @property
+    def loops(self) -> bool:
+        """Whether there are iterations."""
+        return any(isinstance(o.spec, IterationSpec) for o in self.operators)
+
+    @cached_property
+    def generating(self) -> frozenset[int]:
+        """The sources whose splits pass a watermark generator: it sees elements in their order, so a task reads a whole
+        split."""
+        found: set[int] = set()
+        waiting = [o for o in self.operators if makes_watermarks(o.spec) and o.spec.strategy.generator_factory is not None]
+        while waiting:
+            operator = waiting.pop()
+            if not operator.inputs:
+                found.add(operator.id)
+            waiting.extend(self.by_id[e.upstream] for e in operator.inputs)
+        return frozenset(found)
+
+    def origins_before(self, operator: Operator) -> frozenset[int]:
+        """The watermark origins of what an operator takes in."""
+        return frozenset().union(*(self.by_id[e.upstream].origins for e in operator.inputs))
+
+    def split_name(self, operator: Operator, origin: int, split: str) -> str:
+        """What a split of ``origin`` is called at an operator that assigns timestamps: splits of several sources may have
+        the same name."""
+        return split if len(self.origins_before(operator)) < 2 else f"{self.by_id[origin].uid}/{split}"
+
+    def with_specs(self, change: Callable[[Operator], OperatorSpec]) -> JobGraph:
+        """The same graph with operators that do something else in their places."""
+        return replace(self, operators=tuple(replace(o, spec=change(o)) for o in self.operators))
 
     def shipped(self, stage_epoch_sink: Callable[[EpochSinkSpec], SinkSpec]) -> JobGraph:
         """The graph as workers get it: without DataFrames, and with epoch sinks as sinks that stage for the driver."""

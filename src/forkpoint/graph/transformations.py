@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from forkpoint.functions import (
     AggregateFunction,
+    Aggregates,
+    AsyncRetryStrategy,
     Evictor,
+    MapStateDescriptor,
     OutputTag,
     ProcessWindowFunction,
     ReduceFunction,
+    RowShape,
     Trigger,
     WatermarkStrategy,
     WindowAssigner,
@@ -54,7 +58,18 @@ class Rebalance:
     by: Literal["element", "split"] = "element"
 
 
-Partitioning = Forward | KeyBy | Rebalance
+@dataclass(frozen=True)
+class Broadcast:
+    """Every subtask gets every element.
+
+    ``settled``: an element's place is where the watermark behind it begins, as far as the source knows that, instead of the
+    watermark ahead of it; so a rule whose stream had been silent takes effect at its own time.
+    """
+
+    settled: bool = False
+
+
+Partitioning = Forward | KeyBy | Rebalance | Broadcast
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,16 @@ class ProcessSpec:
 
 
 @dataclass(frozen=True)
+class AsyncSpec:
+    """An AsyncFunction, or a plain ``async def``; ``timeout_ms`` is that of one element over all attempts."""
+
+    fn: Any
+    timeout_ms: int
+    capacity: int
+    retry: AsyncRetryStrategy | None
+
+
+@dataclass(frozen=True)
 class TimestampsSpec:
     strategy: WatermarkStrategy
     timestamp_column: str | None = None
@@ -108,6 +133,36 @@ class TimestampsSpec:
 @dataclass(frozen=True)
 class KeyedProcessSpec:
     fn: Any
+
+
+@dataclass(frozen=True)
+class CoProcessSpec:
+    """A CoProcessFunction on two streams without keys."""
+
+    fn: Any
+
+
+@dataclass(frozen=True)
+class KeyedCoProcessSpec:
+    """A KeyedCoProcessFunction on two keyed streams."""
+
+    fn: Any
+
+
+@dataclass(frozen=True)
+class BroadcastProcessSpec:
+    """A BroadcastProcessFunction on a stream without keys and a broadcast one. ``descriptors``: of the broadcast states."""
+
+    fn: Any
+    descriptors: tuple[MapStateDescriptor[Any, Any], ...]
+
+
+@dataclass(frozen=True)
+class KeyedBroadcastProcessSpec:
+    """A KeyedBroadcastProcessFunction on a keyed stream and a broadcast one."""
+
+    fn: Any
+    descriptors: tuple[MapStateDescriptor[Any, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -135,12 +190,29 @@ class MapWithStateSpec:
 
 
 @dataclass(frozen=True)
+class RunningAggregatesSpec:
+    """``agg`` on a keyed stream: every element comes out as a row of its key's aggregates so far."""
+
+    aggregates: Aggregates
+    shape: RowShape
+    accumulator_type: TypeInformation
+
+
+@dataclass(frozen=True)
+class KeyedBatchSpec:
+    """A KeyedBatchFunction: all of an epoch's elements of a subtask at once, as columns."""
+
+    fn: Any
+
+
+@dataclass(frozen=True)
 class WindowSpec:
     """Windows of a keyed stream.
 
     ``contents``: what the state of a window is, its elements (``list``; with an evictor pairs with their timestamps), or
     what ``reduce`` or ``aggregate`` made of them: ``combine`` is the function, ``contents_type`` the type of one element,
     of the reduced element or of the accumulator. ``fn``: the window function, None where ``combine``'s result comes out.
+    ``tagged``: the elements are those of two streams, each a TaggedUnion.
     """
 
     assigner: WindowAssigner
@@ -152,6 +224,7 @@ class WindowSpec:
     contents_type: TypeInformation
     combine: ReduceFunction | AggregateFunction | RollingSpec | Callable[[Any, Any], Any] | None
     fn: ProcessWindowFunction | WindowFunction | None
+    tagged: bool = False
 
     @property
     def window_type(self) -> TypeInformation | None:
@@ -162,8 +235,35 @@ class WindowSpec:
         """What saved contents mean; those of another meaning are not restored."""
         combine = self.combine
         made = f"{combine.kind}({combine.field})" if isinstance(combine, RollingSpec) else self.contents
+        made = f"{made} of two streams" if self.tagged else made
         parts = [self.assigner.describe(), self.trigger.describe(), made]
         return ", ".join(parts if self.evictor is None else [*parts, self.evictor.describe()])
+
+
+@dataclass(frozen=True)
+class EventTimeSortSpec:
+    """Elements in the order of their timestamps; ``element_type`` is that of those that wait. Late ones go to ``late_tag``,
+    nowhere if it is None."""
+
+    element_type: TypeInformation
+    late_tag: OutputTag | None
+
+
+@dataclass(frozen=True)
+class IterationSpec:
+    """The start of a loop; the FeedbackSpec with the same ``loop`` is its end. Elements are saved by ``element_type``."""
+
+    loop: int
+    element_type: TypeInformation
+
+
+@dataclass(frozen=True)
+class FeedbackSpec:
+    """The end of a loop. ``iteration``: the uid of its start, known once the graph is compiled."""
+
+    loop: int
+    element_type: TypeInformation
+    iteration: str = ""
 
 
 @dataclass(frozen=True)
@@ -180,8 +280,10 @@ class EpochSinkSpec:
 
 
 OperatorSpec = (
-    SourceSpec | DataFrameSpec | MapSpec | FlatMapSpec | FilterSpec | ProcessSpec | TimestampsSpec
-    | KeyedProcessSpec | ReduceSpec | RollingSpec | MapWithStateSpec | WindowSpec | SinkSpec | EpochSinkSpec
+    SourceSpec | DataFrameSpec | MapSpec | FlatMapSpec | FilterSpec | ProcessSpec | AsyncSpec | TimestampsSpec |
+    KeyedProcessSpec | CoProcessSpec | KeyedCoProcessSpec | BroadcastProcessSpec | KeyedBroadcastProcessSpec |
+    ReduceSpec | RollingSpec | RunningAggregatesSpec | KeyedBatchSpec | MapWithStateSpec | WindowSpec |
+    EventTimeSortSpec | IterationSpec | FeedbackSpec | SinkSpec | EpochSinkSpec
 )  # fmt: skip
 
 

@@ -180,7 +180,8 @@ class MapHandle(MapState[Any, Any]):
         self._maps: dict[int, dict[Any, Any]] = {}
         self._stamps: dict[int, dict[Any, int]] = {}
         self._dirty: dict[int, dict[Any, None]] = {}
-        self._loaded: set[int] = set()
+        self._loaded: dict[int, set[Any]] = {}  # for keys whose entries were all read: which there were
+        self._absent: set[tuple[int, Any]] = set()  # entries that were looked up and not there
         self._index = 0
         self._current: dict[Any, Any] = {}
         if (expiry := self._expiry) is not None and descriptor.ttl is not None:
@@ -188,7 +189,7 @@ class MapHandle(MapState[Any, Any]):
 
     def begin(self) -> None:
         self._prefixes = self._backend.prefixes(self.sid)
-        self._maps, self._stamps, self._dirty, self._loaded = {}, {}, {}, set()
+        self._maps, self._stamps, self._dirty, self._loaded, self._absent = {}, {}, {}, {}, set()
 
     def enter(self, index: int) -> None:
         self._index = index
@@ -212,7 +213,10 @@ class MapHandle(MapState[Any, Any]):
             if self._index in self._loaded:
                 return _GONE
             entry = self._prefixes[self._index] + self._key_type.encode(key)
-            value = self._current[key] = self._decode(key, self._backend.store.get_many([entry])[0])
+            raw = self._backend.store.get_many([entry])[0]
+            if raw is None:
+                self._absent.add((self._index, key))
+            value = self._current[key] = self._decode(key, raw)
         return self._unexpired(key, value)
 
     def _unexpired(self, key: Any, value: Any) -> Any:
@@ -234,11 +238,16 @@ class MapHandle(MapState[Any, Any]):
     def _load_all(self) -> dict[Any, Any]:
         if self._index not in self._loaded:
             prefix = self._prefixes[self._index]
+            stored = self._loaded[self._index] = set()
             for entry, raw in self._backend.scan(prefix):
                 key = self._key_type.decode(entry[len(prefix) :])
+                stored.add(key)
                 if key not in self._current:
                     self._current[key] = self._decode(key, raw)
-            self._loaded.add(self._index)
+            for key in [k for k, v in self._current.items() if v is _GONE]:
+                del self._current[key]  # what is not here is not there either
+        if self._expiry is None:
+            return self._current
         return {k: v for k, v in list(self._current.items()) if self._unexpired(k, v) is not _GONE}
 
     def get(self, key: Any) -> Any:
@@ -256,7 +265,10 @@ class MapHandle(MapState[Any, Any]):
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._current[key] = _GONE
+        if self._index in self._loaded:
+            self._current.pop(key, None)
+        else:
+            self._current[key] = _GONE
         self._mark(key)
 
     def contains(self, key: Any) -> bool:
@@ -275,7 +287,7 @@ class MapHandle(MapState[Any, Any]):
         return not self._load_all()
 
     def clear(self) -> None:
-        for key in self._load_all():
+        for key in list(self._load_all()):
             self.remove(key)
 
     def __getitem__(self, key: Any) -> Any:
@@ -293,6 +305,11 @@ class MapHandle(MapState[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.keys())
 
+    def _never_stored(self, index: int, key: Any) -> bool:
+        """Whether an entry is known to have come and gone within the epoch."""
+        stored = self._loaded.get(index)
+        return (index, key) in self._absent if stored is None else key not in stored
+
     def collect(self, log: ChangeLog) -> None:
         for index, keys in self._dirty.items():
             prefix, entries = self._prefixes[index], self._maps[index]
@@ -300,10 +317,12 @@ class MapHandle(MapState[Any, Any]):
             for key in keys:
                 value = entries.get(key, _GONE)
                 gone = value is _GONE or (self._expiry is not None and self._expiry.expired(stamps[key]))
-                log.keys.append(prefix + self._key_type.encode(key))
                 if gone:
-                    log.values.append(None)
+                    if not self._never_stored(index, key):
+                        log.keys.append(prefix + self._key_type.encode(key))
+                        log.values.append(None)
                 else:
+                    log.keys.append(prefix + self._key_type.encode(key))
                     raw = checked(self._backend, self._name, self._value_type, value)
                     log.values.append(raw if self._expiry is None else pack_stamp(stamps[key]) + raw)
-        self._maps, self._stamps, self._dirty, self._loaded = {}, {}, {}, set()
+        self._maps, self._stamps, self._dirty, self._loaded, self._absent = {}, {}, {}, {}, set()

@@ -42,13 +42,19 @@ class JobSpec:
     parameters: dict[str, str]
     known_states: Mapping[int, KnownState]
     inline_changes_bytes: int = 20_000
+    periodic_watermarks: bool = True
 
 
 class SplitStart(msgspec.Struct, frozen=True):
-    """A split at the start of an epoch: its watermark so far, and whether the driver counts it as idle."""
+    """A split at the start of an epoch: its watermark so far, and whether it is idle unless it gets elements.
+
+    Of one with a watermark generator: whether that has marked it idle, and what the generator keeps.
+    """
 
     watermark_ms: int
     idle: bool = False
+    marked_idle: bool = False
+    generator: bytes | None = None
 
 
 class EpochContext(msgspec.Struct, frozen=True):
@@ -57,8 +63,9 @@ class EpochContext(msgspec.Struct, frozen=True):
     ``committed`` is the epoch that the state starts from. ``previous`` names, by ``"stage-subtask"``, the attempt that
     the committed manifest accepted, so that a worker that still holds its changes need not read them back.
     ``splits`` is keyed by watermark origin (operator id as text), then split. ``watermarks`` holds each operator's
-    watermark by uid. ``released`` are watermark origins that hold nothing back: ended, or silent for too long. ``drain``
-    ends the epoch with the final watermark.
+    watermark by uid. ``released`` are watermark origins that hold nothing back: ended with this epoch or before, or silent
+    for too long. ``finished`` has by origin the splits that end with this epoch or before; operators behind nothing but
+    ``ended`` origins end the epoch with the final watermark, and all do with ``drain``.
     """
 
     generation: int
@@ -71,12 +78,15 @@ class EpochContext(msgspec.Struct, frozen=True):
     watermarks: dict[str, int]
     snapshot_subtasks: list[int]
     released: list[int] = []
+    finished: dict[str, list[str]] = {}
+    ended: list[int] = []
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
     """What one piece of a split brought: sent to every subtask and to the driver.
 
-    ``origin`` is the operator that made the watermark; pieces of a split are in the split's order.
+    ``origin`` is the operator that made the watermark; pieces of a split are in the split's order. ``generator`` is what a
+    watermark generator keeps (for the driver alone), ``marked_idle`` whether it has marked the split idle.
     """
 
     origin: int
@@ -84,6 +94,8 @@ class SplitProgress(msgspec.Struct, frozen=True):
     piece: int
     watermark_ms: int
     count: int
+    marked_idle: bool = False
+    generator: bytes | None = None
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -128,6 +140,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     records_in: dict[str, int] = {}
     records_out: dict[str, int] = {}
     next_processing_timer_ms: int | None = None
+    in_flight: int = 0  # elements that iterations feed back
     failure: Failure | None = None
 
 

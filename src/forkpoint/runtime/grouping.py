@@ -14,6 +14,7 @@ from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.batch import Batch, stable_order
 from forkpoint.runtime.operators.base import shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
+from forkpoint.types import TypeInformation
 
 Ints = npt.NDArray[np.int64]
 
@@ -121,7 +122,8 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
                 code = index[identity] = len(first)
                 first.append(k)
             codes[i] = code
-        return _by_code(codes, first)
+        assert key.key_type is not None
+        return _by_code(*_stored_alike(codes, first, key.key_type))
     if pa.types.is_integer(column.type):
         numbers = column.to_numpy(zero_copy_only=False)
         order, ordered = stable_order(numbers)
@@ -132,6 +134,17 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
     encoded = column.dictionary_encode()
     assert key.key_type is not None
     return _by_code(encoded.indices.to_numpy(), key.key_type.from_arrow(encoded.dictionary))
+
+
+def _stored_alike(codes: Ints, keys: list[Any], type: TypeInformation) -> tuple[Ints, list[Any]]:
+    """Keys of several classes that are stored alike, as a tuple and a NamedTuple may be, are one key."""
+    if len({k.__class__ for k in keys}) < 2:
+        return codes, keys
+    encoded = list(map(type.encode_key, keys))
+    found = {raw: code for code, raw in enumerate(dict.fromkeys(encoded))}
+    if len(found) == len(keys):
+        return codes, keys
+    return np.array([found[raw] for raw in encoded])[codes], list(map(type.decode, found))
 
 
 def _by_code(codes: npt.NDArray[Any], keys: list[Any]) -> Groups:

@@ -205,7 +205,8 @@ def make_handle(backend: KeyedBackend, descriptor: StateDescriptor) -> Handle:
     ttl = descriptor.ttl
     kind = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
     namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
-    backend.record(kind, descriptor.name, descriptor.value_type, namespace, None if ttl is None else ttl.ttl_ms)
+    ttl_ms = None if ttl is None else ttl.ttl_ms
+    backend.record(kind, descriptor.name, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint)
     match descriptor:
         case ListStateDescriptor():
             return ListHandle(backend, descriptor)

@@ -15,8 +15,10 @@ from forkpoint.functions import (
     FunctionSnapshotContext,
     ListState,
     ListStateDescriptor,
+    MapStateDescriptor,
     OperatorStateStore,
 )
+from forkpoint.runtime.broadcast_state import BroadcastMap
 from forkpoint.runtime.keyed_state import ChangeLog, StateRecord, state_id
 from forkpoint.state import Store, operator_key, operator_range
 
@@ -69,6 +71,7 @@ class OperatorState(OperatorStateStore, FunctionInitializationContext):
         self._subtask = subtask
         self._restored = restored
         self._lists: dict[str, OperatorList] = {}
+        self._maps: list[BroadcastMap] = []
         self.records: list[StateRecord] = []
 
     def is_restored(self) -> bool:
@@ -96,10 +99,19 @@ class OperatorState(OperatorStateStore, FunctionInitializationContext):
             )
         return found
 
+    def broadcast(self, descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
+        """A map that is the same on every subtask."""
+        state = BroadcastMap(self._store, self._uid, self._subtask, descriptor)
+        self._maps.append(state)
+        self.records.append(state.record)
+        return state
+
     def collect(self) -> ChangeLog:
         log = ChangeLog()
-        for state in self._lists.values():
-            state.collect(log)
+        for elements in self._lists.values():
+            elements.collect(log)
+        for entries in self._maps:
+            entries.collect(log)
         return log
 
 

@@ -8,21 +8,30 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from forkpoint.connectors import SplitRange
 from forkpoint.errors import ForkpointError
-from forkpoint.graph.job import InEdge, Operator
-from forkpoint.graph.transformations import DataFrameSpec, KeyBy, Rebalance, SinkSpec, SourceSpec, TimestampsSpec
+from forkpoint.graph.job import InEdge, Operator, makes_watermarks
+from forkpoint.graph.transformations import (
+    Broadcast,
+    DataFrameSpec,
+    KeyBy,
+    Rebalance,
+    SinkSpec,
+    SourceSpec,
+    TimestampsSpec,
+)
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
-from forkpoint.runtime.epoch import EpochContext, JobSpec, SplitProgress
+from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.runtime.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, TaskInfo, user_error
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
-from forkpoint.runtime.timestamps import PieceClock
+from forkpoint.runtime.timestamps import PieceClock, open_clock
 from forkpoint.runtime.wire import COMMIT, ChunkRow, Piece, encode_chunk, progress_rows
 from forkpoint.runtime.worker import worker_for
 
@@ -55,22 +64,29 @@ class SourceTask:
             size, 0, 0, np.arange(start, start + size),
             table=elements if columns else None, values=None if columns else elements, type=operator.output_type,
         )  # fmt: skip
-        self._emit(operator, self._stamped(operator, batch, split, piece), Piece(operator.id, split, piece))
+        self._stamp(operator, batch, split, piece)
 
-    def _stamped(self, operator: Operator, batch: Batch, split: str, piece: int) -> Batch:
-        return self.clock(operator, split, piece).stamp(batch)
+    def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> None:
+        """Give elements their times and pass them on."""
+        place = self.place(operator, split, piece)
+        self.clocks[place.origin, split, place.piece].stamp(batch)
+        self._emit(operator, batch, place)
 
-    def clock(self, operator: Operator, split: str, piece: int) -> PieceClock:
-        place = (operator.id, split, piece)
-        clock = self.clocks.get(place)
-        if clock is None:
-            assert isinstance(operator.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
-            clock = PieceClock(operator.uid, operator.spec.strategy, operator.timestamp_column)
+    def place(self, operator: Operator, split: str, piece: int) -> Piece:
+        """Where elements come from, as their watermark counts it; there is a clock for it from here on.
+
+        A watermark generator goes along all pieces of a split that were read in this epoch, so they are one.
+        """
+        assert makes_watermarks(operator.spec)
+        strategy = operator.spec.strategy
+        place = Piece(operator.id, split, piece if strategy.generator_factory is None else 0)
+        key = (place.origin, split, place.piece)
+        if key not in self.clocks:
             start = self.context.splits.get(str(operator.id), {}).get(split)
-            if start is not None:  # for functions of stage 0; further on, the receiver completes the watermark in any case
-                clock.watermark_ms = start.watermark_ms
-            self.clocks[place] = clock
-        return clock
+            self.clocks[key] = open_clock(
+                operator.uid, strategy, operator.timestamp_column, start, periodic=self.spec.periodic_watermarks
+            )
+        return place
 
     def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
         for consumer_id, edge in self.spec.graph.consumers.get(operator.id, ()):
@@ -90,8 +106,10 @@ class SourceTask:
             sink.write(batch)
             return
         if isinstance(operator.spec, TimestampsSpec):
-            stamped = self._stamped(operator, batch, piece.split, piece.piece)
-            self._emit(operator, stamped, Piece(operator.id, piece.split, piece.piece))
+            graph = self.spec.graph
+            if any(len(graph.consumers[e.upstream]) > 1 for e in operator.inputs):
+                batch = batch.slice(0, batch.size)  # others see the times that came from upstream
+            self._stamp(operator, batch, graph.split_name(operator, piece.origin, piece.split), piece.piece)
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms)
@@ -108,6 +126,12 @@ class SourceTask:
                 parts = route(batch, subtasks(groups, parallelism, self.spec.max_parallelism), parallelism)
             case Rebalance(by="element"):
                 parts = route(batch, batch.sequence % parallelism, parallelism)
+            case Broadcast(settled=settled):
+                clock = self.clocks[piece.origin, piece.split, piece.piece]
+                blob = encode_chunk(clock.settled(batch) if settled else batch, piece)
+                for target in range(parallelism):
+                    self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), blob))
+                return
             case _:
                 parts = [(crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism, batch)]
         for target, part in parts:
@@ -117,8 +141,7 @@ class SourceTask:
     def finish(self) -> list[ChunkRow]:
         """The chunk rows, the progress of the splits, and the commit row."""
         progress = [
-            SplitProgress(origin, split, piece, clock.watermark_ms, clock.count)
-            for (origin, split, piece), clock in self.clocks.items()
+            clock.progress(origin, split, piece) for (origin, split, piece), clock in self.clocks.items()
         ]
         committables = {
             self.spec.graph.by_id[i].uid: done for i, sink in self.sinks.items() if (done := sink.prepare_commit())
@@ -127,7 +150,8 @@ class SourceTask:
             0, self.task, self.attempt, progress=progress, committables=committables, records_in=self.records
         )
         targets = range(self.spec.parallelism) if self.spec.graph.stages else ()
-        return [*self.rows, *progress_rows(progress, targets), (self.task % self.spec.parallelism, COMMIT, 0, commit)]
+        shared = [msgspec.structs.replace(p, generator=None) for p in progress]
+        return [*self.rows, *progress_rows(shared, targets), (self.task % self.spec.parallelism, COMMIT, 0, commit)]
 
     def abort(self) -> None:
         for sink in self.sinks.values():
@@ -145,7 +169,7 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
             reader = readers.get(operator_id)
             if reader is None:
                 reader = readers[operator_id] = operator.spec.source.create_reader()
-            task.clock(operator, range_.split, range_.piece)  # an empty piece makes progress too
+            task.place(operator, range_.split, range_.piece)  # an empty piece makes progress too
             elements = reader.read(range_)
             while True:
                 try:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from forkpoint.graph.job import InEdge, Operator
-from forkpoint.graph.transformations import KeyBy, Rebalance, SinkSpec
+from forkpoint.graph.transformations import Broadcast, FeedbackSpec, Forward, KeyBy, Rebalance, SinkSpec
 from forkpoint.runtime.batch import Batch, concat, empty_batch, spread
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import Changes as ChangesPart
@@ -18,7 +18,7 @@ from forkpoint.runtime.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.subtask_state import SubtaskState
-from forkpoint.runtime.time import MIN_MS, Splits, operator_window, origin_splits
+from forkpoint.runtime.time import Splits, origin_splits, window_of
 from forkpoint.runtime.wire import COMMIT, ChunkRow, Inbox, Piece, encode_chunk, unpack
 from forkpoint.runtime.worker import Worker, worker_for
 from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
@@ -51,19 +51,18 @@ class StageTask:
         origins = self._origins(inbox)
         waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
         self._deliver(inbox, operators, origins, waiting)
-        self._parts: dict[str, Any] = {"states": [], "records_in": {}, "records_out": {}, "committables": {}}
+        self._parts: dict[str, Any] = {"states": [], "records_in": {}, "records_out": {}, "committables": {}, "in_flight": 0}
         log = Changes([], [])
         timer: int | None = None
         for operator in operators:
             inputs = self._inputs(operator, waiting.pop(operator.id))
             self._parts["records_in"][operator.uid] = sum(b.size for b in inputs)
+            if isinstance(operator.spec, FeedbackSpec):
+                self._parts["in_flight"] += inputs[0].size
             if isinstance(operator.spec, SinkSpec):
                 self._sink(operator, inputs[0])
                 continue
-            window = operator_window(
-                [origins[o] for o in operator.origins if o in origins],
-                self.context.watermarks.get(operator.uid, MIN_MS), self.context.drain,
-            )  # fmt: skip
+            window = window_of(self.context, operator.uid, operator.origins, origins)
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
             outputs = instance.run(inputs, Epoch(self.context.epoch, window, self.context.processing_time_ms))
             self._parts["records_out"][operator.uid] = outputs.main.size
@@ -147,8 +146,16 @@ class StageTask:
                 targets = subtasks(groups, parallelism, self.spec.max_parallelism)
             case Rebalance(by="element"):
                 targets = batch.sequence % parallelism
-            case _:
-                targets = spread(batch.splits, batch.size) % parallelism
+            case Broadcast():
+                for block in batch.blocks(_CHUNK_ROWS):
+                    blob = encode_chunk(block, None)
+                    for target in range(parallelism):
+                        self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), blob))
+                return
+            case Forward():  # past a stage that other inputs of the consumer go through; each key keeps its order
+                targets = np.full(batch.size, self.subtask)
+            case _:  # what timers emitted has no split, but a rank below all; one split's job has it with the elements
+                targets = np.maximum(spread(batch.splits, batch.size), 0) % parallelism
         for target, part in route(batch, targets, parallelism):
             for block in part.blocks(_CHUNK_ROWS):
                 self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), encode_chunk(block, None)))

@@ -15,7 +15,7 @@ Watermarks and timestamps are int ms. They are kept within ±2**61 so that posit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +62,9 @@ class Splits:
     """All splits of one watermark origin over one epoch.
 
     ``pieces`` maps (split, piece) to the split's watermark just before that piece: tasks know only their own piece,
-    so whoever receives their elements completes the running maximum with it.
+    so whoever receives their elements completes the running maximum with it. ``active`` splits take part in the epoch;
+    ``waiting`` ones are waited for at its end: neither finished nor marked idle by then. ``unheard``: there are none yet,
+    and that holds the watermark back.
     """
 
     order: Mapping[str, int]
@@ -70,32 +72,42 @@ class Splits:
     starts: Mapping[str, int]
     ends: Mapping[str, int]
     active: frozenset[str]
+    waiting: frozenset[str]
+    unheard: bool
 
 
 def join_pieces(
-    start: Mapping[str, SplitStart], progress: Iterable[SplitProgress], *, released: bool = False
+    start: Mapping[str, SplitStart],
+    progress: Iterable[SplitProgress],
+    *,
+    released: bool = False,
+    finished: Collection[str] = (),
 ) -> Splits:
     """Complete each split's running watermark over the pieces that were read in this epoch.
 
     An origin of which nothing was heard yet holds the watermark back, unless it is ``released``: it has ended, or has
-    been silent for longer than its idleness allows. Then its splits don't count.
+    been silent for longer than its idleness allows. Then its splits don't count. ``finished`` splits count no longer than
+    their last elements.
     """
     starts = {split: s.watermark_ms for split, s in start.items()}
     ends = dict(starts)
     pieces: dict[tuple[str, int], int] = {}
     fed: set[str] = set()
+    marked = {split for split, s in start.items() if s.marked_idle}
+    asleep = set(marked)
     for p in sorted(set(progress), key=lambda p: (p.split, p.piece)):
         starts.setdefault(p.split, MIN_MS)
         before = ends.get(p.split, MIN_MS)
         pieces[p.split, p.piece] = before
         ends[p.split] = max(before, p.watermark_ms)
+        (asleep.add if p.marked_idle else asleep.discard)(p.split)
         if p.count:
             fed.add(p.split)
-    idle = {split for split, s in start.items() if s.idle and split not in fed}
-    active = frozenset() if released and not fed else frozenset(set(ends) - idle)
-    if not ends and not released:
-        starts, ends, active = {"": MIN_MS}, {"": MIN_MS}, frozenset({""})
-    return Splits({s: i for i, s in enumerate(sorted(ends))}, pieces, starts, ends, active)
+    idle = {split for split in ends if split not in fed and (split in finished or (split in start and start[split].idle))}
+    active = frozenset() if released and not fed else frozenset(set(ends) - idle - (marked & asleep))
+    waiting = active - asleep - set(finished)
+    order = {s: i for i, s in enumerate(sorted(ends))}
+    return Splits(order, pieces, starts, ends, active, waiting, unheard=not ends and not released)
 
 
 def origin_splits(
@@ -106,14 +118,31 @@ def origin_splits(
     for p in progress:
         heard.setdefault(p.origin, []).append(p)
     return {
-        o: join_pieces(context.splits.get(str(o), {}), heard.get(o, ()), released=o in context.released) for o in origins
-    }
+        o: join_pieces(
+            context.splits.get(str(o), {}), heard.get(o, ()),
+            released=o in context.released, finished=context.finished.get(str(o), ()),
+        )
+        for o in origins
+    }  # fmt: skip
 
 
-def operator_window(splits: Iterable[Splits], current_ms: int, drain: bool) -> Window:
-    """The watermark of an operator that has these origins upstream; it never goes back behind ``current_ms``."""
+def window_of(
+    context: EpochContext, uid: str, origins: Collection[int], splits: Mapping[int, Splits]
+) -> Window:
+    """The watermark of the operator ``uid``, which has these origins upstream."""
+    drain = context.drain or (bool(origins) and set(origins) <= set(context.ended))
+    return operator_window([splits[o] for o in origins if o in splits], context.watermarks.get(uid, MIN_MS), drain)
+
+
+def operator_window(splits: Collection[Splits], current_ms: int, drain: bool) -> Window:
+    """The watermark of an operator behind these splits; it never goes back behind ``current_ms``.
+
+    If no split is waited for any more, it ends where the last one left it.
+    """
+    unheard = [MIN_MS for s in splits if s.unheard]
     starts = [s.starts[name] for s in splits for name in s.active]
-    ends = [s.ends[name] for s in splits for name in s.active]
-    start = max(current_ms, min(starts, default=current_ms))
-    end = MAX_MS if drain else max(start, min(ends, default=start))
+    ends = [s.ends[name] for s in splits for name in s.waiting]
+    left = max((s.ends[name] for s in splits for name in s.active), default=MIN_MS)
+    start = max(current_ms, min(unheard + starts, default=current_ms))
+    end = MAX_MS if drain else max(start, min(unheard + ends, default=left))
     return Window(current_ms, start, end)

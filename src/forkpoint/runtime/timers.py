@@ -32,6 +32,7 @@ class TimerQueue:
         self.sid = backend.sid(name)
         backend.record(kind, name, None, space)
         self.horizon = MIN_MS
+        self.only: frozenset[bytes] | None = None  # of these keys alone timers are found
         self._due: dict[bytes, list[Timer]] = {}
         self._found: dict[int, frozenset[Timer]] = {}  # by key: those that are in the store for sure
         self._changes: dict[tuple[int, Timer], bool] = {}
@@ -48,7 +49,8 @@ class TimerQueue:
                 start, stop = timer_range(group, self.sid, horizon_ms)
                 for entry, _ in self._backend.store.scan(start, stop):
                     _, _, time_ms, key, namespace = decode_timer_key(entry)
-                    self._due.setdefault(key, []).append((time_ms, namespace))
+                    if self.only is None or key in self.only:
+                        self._due.setdefault(key, []).append((time_ms, namespace))
         self.engaged = bool(self._due or self.heap or self._live)
         return list(self._due)
 
@@ -85,6 +87,20 @@ class TimerQueue:
                 self._changes[self._key(), timer] = False
                 return timer
         return None
+
+    def pending(self) -> dict[bytes, int]:
+        """The keys (encoded) that have timers up to the horizon and have not been entered, with the time of the first."""
+        return {key: min(timers)[0] for key, timers in self._due.items()}
+
+    def put_back(self) -> int | None:
+        """Keep the current key's timers for when it is entered again in this epoch; the time of the first."""
+        if not self.engaged:
+            return None
+        live, self.heap, self._live = self._live, [], set()
+        if live:
+            self._due[self._backend.key_bytes[self._key()]] = list(live)
+        self.engaged = bool(self._due)
+        return min(live)[0] if live else None
 
     def _key(self) -> int:
         assert self._backend.current is not None

@@ -25,7 +25,10 @@ class Dependents:
 
     def __str__(self) -> str:
         runs = [f"run {run.run!r} of job {run.job!r}, which has not ended" for run in self.runs]
-        savepoints = [f"savepoint {savepoint.id!r}, whose run started from it" for savepoint in self.savepoints]
+        savepoints = [
+            f"savepoint {savepoint.id!r}, {'made' if savepoint.edited else 'whose run started'} from it"
+            for savepoint in self.savepoints
+        ]
         return "; ".join([*runs, *savepoints])
 
 

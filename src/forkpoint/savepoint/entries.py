@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
+from forkpoint.runtime.broadcast_state import pack_entry, unpack_entry
+from forkpoint.runtime.columnar.leaves import Codec as BulkCodec
 from forkpoint.runtime.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
 from forkpoint.savepoint.layout import Layout, Part, StateSpec, layout_of
 from forkpoint.state import (
@@ -74,6 +77,8 @@ class Codec(Protocol):
 
 def codec_of(spec: StateSpec) -> Codec:
     layout = layout_of(spec)
+    if spec.kind == "broadcast":
+        return BroadcastCodec(layout)
     if spec.is_operator_state:
         return OperatorCodec(layout)
     if spec.is_timers:
@@ -136,11 +141,20 @@ class _Columns:
     def _encode(self, role: Any, values: list[Any]) -> list[bytes]:
         return list(map(self._type(role).encode, values))
 
+    def _encode_columns(self, role: Any, table: pa.Table) -> list[bytes]:
+        """A part of each row as it is stored, for all rows at once where the type allows."""
+        return _bulk(self._type(role)).encode_columns([c.combine_chunks() for c in self._columns(table, role)])
+
 
 def _decoded(part: Part, raw: list[bytes]) -> list[pa.Array]:
     if part.raw:
         return [pa.array(raw, pa.binary())]
-    return part.type.to_columns(list(map(part.type.decode, raw)))
+    return _bulk(part.type).columns(raw)
+
+
+@lru_cache(maxsize=256)
+def _bulk(type: TypeInformation) -> BulkCodec:
+    return BulkCodec(type)
 
 
 def _longs(numbers: Any) -> list[pa.Array]:
@@ -186,7 +200,7 @@ class ValueCodec(_Columns):
             else:
                 spaces = self._encode(self._space, self._values(table, self._space))
                 keys = [state_key(g, sid, key, space) for g, key, space in zip(groups, raw, spaces, strict=True)]
-            values = self._encode("value", self._values(table, "value"))
+            values = self._encode_columns("value", table)
             if moved.ttl:
                 stamps = self._numbers(table, "ttl_stamp").tolist() if self._ttl else [moved.stamp_ms] * len(values)
                 values = [pack_stamp(stamp) + value for stamp, value in zip(stamps, values, strict=True)]
@@ -375,11 +389,34 @@ class OperatorCodec(_Columns):
         return [], []
 
 
+class BroadcastCodec(_Columns):
+    """Broadcast state: an entry of the map an entry, in one subtask's copy."""
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        with _explained(self.layout, "stored entries"):
+            pairs = list(map(unpack_entry, values))
+            parts: dict[str, Sequence[pa.Array]] = {
+                "index": _longs([decode_operator_key(key).element for key in keys]),
+                "map_key": _decoded(self.layout.part("map_key"), [key for key, _ in pairs]),
+                "value": _decoded(self.layout.part("value"), [value for _, value in pairs]),
+            }
+        return self._table(parts)
+
+    def to_entries(self, table: pa.Table, moved: Moved) -> Entries:
+        with _explained(self.layout, "saved entries"):
+            encoded = (self._encode(role, self._values(table, role)) for role in ("map_key", "value"))
+            keys = [operator_key(moved.sid, 0, index) for index in self._numbers(table, "index").tolist()]
+            return keys, list(map(pack_entry, *encoded))
+
+    def finish(self, moved: Moved) -> Entries:
+        return [], []
+
+
 def dealt(kind: str, keys: list[bytes], values: list[bytes], subtask: int, saved: int, parallelism: int) -> Entries:
     """The entries of one subtask of operator state, from those of all subtasks of the savepoint. Pure.
 
     A list is dealt out in order and evenly, and stays as it is where the parallelism does; of a union every subtask
-    gets all elements; of broadcast state, which all subtasks have alike, those of the first.
+    gets all elements, and of broadcast state the one copy that was saved.
     """
     parsed = sorted((decode_operator_key(key), value) for key, value in zip(keys, values, strict=True))
     if not parsed:

@@ -89,7 +89,7 @@ def export_savepoint(
         label=label,
         note=note,
         drained=manifest.drained,
-        versions=Versions(forkpoint=_version(), python=platform.python_version(), spark=spark_version),
+        versions=Versions(forkpoint=forkpoint_version(), python=platform.python_version(), spark=spark_version),
         code_version=code_version,
         max_parallelism=manifest.max_parallelism,
         parallelism=manifest.parallelism,
@@ -205,7 +205,8 @@ def _state(state: StateInfo, files: list[SavepointFile]) -> SavepointState:
     )  # fmt: skip
 
 
-def _version() -> str:
+def forkpoint_version() -> str:
+    """The version of forkpoint that writes."""
     try:
         return version("forkpoint")
     except PackageNotFoundError:  # run from a source tree that is not installed

@@ -5,7 +5,7 @@
     list                           key_group | key | [namespace] | index | value | [ttl_stamp]      a row an element
     timers                         key_group | key | domain | namespace | timestamp
     operator-list, -union          subtask | index | value                                          a row an element
-    broadcast                      subtask | index | value
+    broadcast                      index | map_key | value                                            a row an entry, one copy
 
 Rows are in the order of key group and key, a list's elements in the list's order. ``ttl_stamp`` (when the entry's time
 to live began) and ``timestamp`` are int64 milliseconds since 1970 UTC; ``domain`` is "event" or "processing".
@@ -127,7 +127,10 @@ def layout_of(spec: StateSpec) -> Layout:
     def add(role: Role, type: TypeInformation, *, raw: bool = False) -> None:
         parts.append(Part(role, type, names.take(role, type), raw))
 
-    if spec.is_operator_state:
+    if spec.kind == "broadcast":
+        add("index", Types.LONG())
+        add("map_key", typed(spec.namespace_type, spec, "map key"))
+    elif spec.is_operator_state:
         add("subtask", Types.INT())
         add("index", Types.LONG())
     else:

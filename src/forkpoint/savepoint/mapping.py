@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-import pyarrow as pa
-
 from forkpoint.errors import RestoreRefused, TypeNotSupported
 from forkpoint.graph.transformations import Migrations
 from forkpoint.runtime.keyed_state import state_id
@@ -19,7 +17,7 @@ from forkpoint.savepoint.evolution import Migration
 from forkpoint.savepoint.layout import OPERATOR_KINDS, TIMER_KINDS
 from forkpoint.snapshot.manifest import Manifest, SourcePosition, StateInfo
 from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes
+from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
 from forkpoint.types.evolution import SAME, Same
 
 Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
@@ -207,10 +205,11 @@ def plan_restore(
 def compare_state(saved: SavedState, wanted: WantedState, program: ProgramOperator | None = None) -> Verdict:
     """Whether a saved state can become the declared one: as it is, converted, or migrated. ``program``: whose it is."""
     migrations = Migrations() if program is None else program.migrations
-    keys = chain(migrations.keys, saved.key_version, "keys")
+    # What does not belong to keys has nothing to migrate with them.
+    keys = () if wanted.key_type is None else chain(migrations.keys, saved.key_version, "keys")
     if isinstance(keys, str):
         return Verdict(False, keys)
-    if not keys and not _same_keys(saved.key_type, wanted.key_type):
+    if not keys and not same_keys(saved.key_type, wanted.key_type):
         return _type_changed("key", saved.key_type, wanted.key_type, f"migrate_key({saved.key_version}, …)")
     values = chain(migrations.states.get(saved.name, {}), saved.version, "values")
     if isinstance(values, str):
@@ -263,7 +262,7 @@ def _evolution(
             f"was {saved.kind} state and is declared as {wanted.kind} state; give it a new name, or register {remedy}",
         )
     if not same_bytes(saved.namespace_type, wanted.namespace_type):
-        what = "map key" if saved.kind == "map" else "namespace"
+        what = "map key" if saved.kind in ("map", "broadcast") else "namespace"
         return _type_changed(what, saved.namespace_type, wanted.namespace_type, remedy if saved.kind == "map" else "")
     if saved.fingerprint != wanted.fingerprint:
         return Verdict(False, f"it means something else now: was {saved.fingerprint}, is {wanted.fingerprint}")
@@ -276,15 +275,6 @@ def _evolution(
     if isinstance(found, Misfit):
         return _type_changed("value", saved.value_type, wanted.value_type, remedy, found.why)
     return found.step, found.changes
-
-
-def _same_keys(old: Any, new: Any) -> bool:
-    """Whether keys are stored and hashed alike."""
-    return old == new or (same_bytes(old, new) and _hashed_as_int(old) == _hashed_as_int(new))
-
-
-def _hashed_as_int(description: Any) -> bool:
-    return bool(pa.types.is_integer(from_description(description).arrow_type))
 
 
 def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = "") -> Verdict:

@@ -1,7 +1,7 @@
 """The history of jobs as a tree of runs and savepoints, and its rows as a version-control graph. Pure.
 
 A run's parent is the savepoint or the run (through one of its checkpoints) that it went on from; a savepoint's parent
-is the run that took it. For drawing, the savepoints of one run are put on the run's line in order of epochs, and a run
+is the run that took it, or, if it was edited, the savepoint that it was made from. For drawing, the savepoints of one run are put on the run's line in order of epochs, and a run
 that went on from a checkpoint branches off where that checkpoint is on the line:
 
     ○      r3, from checkpoint 25 of r1
@@ -154,6 +154,10 @@ def build_lineage(runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Linea
     origins: dict[NodeKey, Parent] = {}
     for savepoint in savepoints:
         key, taken_by = savepoint_key(savepoint.id), run_key(savepoint.job, savepoint.run)
+        if savepoint.edited:
+            made_from = parent_key(savepoint.parent)
+            nodes.setdefault(key, Node(key, made_from, None, savepoint.epoch, savepoint.created_ms, savepoint))
+            continue
         nodes.setdefault(key, Node(key, taken_by, None, savepoint.epoch, savepoint.created_ms, savepoint))
         origins.setdefault(taken_by, savepoint.parent)
     for key, origin in origins.items():  # the savepoint still knows where a run came from whose own record is gone

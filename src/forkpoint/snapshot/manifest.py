@@ -50,11 +50,14 @@ StateKind = Literal[
 
 
 class SplitState(Record):
-    """How far one split of a source is in event time."""
+    """How far one split of a source is in event time. Where a watermark generator tells that: whether it has marked the
+    split idle, and base64 of what it keeps, encoded as `Types.ANY()`."""
 
     watermark_ms: int
     last_active_ms: int
     count: Count
+    marked_idle: bool = False
+    generator: str | None = None
 
 
 class SourcePosition(Record):
@@ -167,7 +170,10 @@ class Parent(Record):
 
 class Manifest(Record):
     """Everything that epoch `epoch` made durable. `changes` and `sinks` are this epoch's only; `snapshots`, positions,
-    watermarks and states are the whole as of this epoch. Times are in milliseconds since 1970 UTC."""
+    watermarks and states are the whole as of this epoch. Times are in milliseconds since 1970 UTC.
+
+    `withheld`: the run is on trial, and its output is not to be seen yet; `sinks` then gathers, up to the manifest that
+    ends the trial, whose commit makes all of it visible."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -188,6 +194,7 @@ class Manifest(Record):
     sinks: dict[str, list[JsonValue]] = Field(default_factory=dict)
     parent: Parent = Parent()
     drained: bool = False
+    withheld: bool = False
     label: str | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 

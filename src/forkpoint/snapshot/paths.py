@@ -3,11 +3,14 @@
     jobs/<job>/job.json
     jobs/<job>/runs/<run>/run.json
     jobs/<job>/runs/<run>/endpoint.json               while it runs: where it can be asked
+    jobs/<job>/runs/<run>/program.json                what `forkpoint run` was given
+    jobs/<job>/runs/<run>/program.zip                 the program's own files as they were
     jobs/<job>/runs/<run>/spark/
     jobs/<job>/checkpoints/<epoch>.json
     jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
     jobs/<job>/staging/<epoch>/<uid>/<name>
+    sinks/<digest>.json                               which job writes to a place
     logs/<name>.log                                   of detached drivers
     savepoints/<job>/<id>/                            or any other directory, which has inside it
         savepoint.json
@@ -22,6 +25,7 @@ leading "." or "_" (readers of data directories skip those). "%" and "=" would b
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -31,6 +35,7 @@ from forkpoint.errors import ConfigError
 JOBS = "jobs"
 SAVEPOINTS = "savepoints"
 LOGS = "logs"
+SINKS = "sinks"
 SAVEPOINT_FILE = "savepoint.json"
 MAX_EPOCH = 10**12 - 1
 _MAX_SEGMENT = 200  # file systems take 255 bytes; the rest is for suffixes
@@ -134,6 +139,12 @@ class JobPaths:
         """Where a run can be asked; there only while its driver runs, or if that was killed."""
         return f"{self.runs}/{escape(run)}/endpoint.json"
 
+    def program_file(self, run: str) -> str:
+        return f"{self.runs}/{escape(run)}/program.json"
+
+    def program_archive(self, run: str) -> str:
+        return f"{self.runs}/{escape(run)}/program.zip"
+
     def spark_directory(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/spark"
 
@@ -184,6 +195,11 @@ def parse_run_file(path: str) -> RunFile | None:
 def log_file(name: str) -> str:
     """The output of a detached driver."""
     return f"{LOGS}/{escape(name)}.log"
+
+
+def sink_file(place: str) -> str:
+    """The record of the job that writes to a place."""
+    return f"{SINKS}/{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
 
 
 def source_file(uid: str, name: str) -> str:

@@ -79,7 +79,8 @@ class SavepointOperator(Record):
 
 
 class Savepoint(Record):
-    """savepoint.json. `parent` is what the run that took it came from. Times are milliseconds since 1970 UTC."""
+    """savepoint.json. `parent` is what the run that took it came from; of one that is `edited`, which no run took, it is
+    the savepoint that it was made from. Times are milliseconds since 1970 UTC."""
 
     format_version: Literal[1] = 1
     id: Name
@@ -91,6 +92,7 @@ class Savepoint(Record):
     label: str | None = None
     note: str | None = None
     drained: bool = False
+    edited: bool = False
     versions: Versions
     code_version: str | None = None
     max_parallelism: Parallelism

@@ -149,7 +149,9 @@ class SparkExecutor(Executor):
             if operator.output_type is not None:
                 columns = (spec.timestamp_column, spec.split_column)
                 check_columns(spec.frame.schema, operator.output_type, operator.uid, *columns)
-            sources.append(StreamSource(operator.uid, operator.id, spec.frame))
+            # A watermark generator sees elements in their order, which is that of the partitions: one task reads all.
+            frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
+            sources.append(StreamSource(operator.uid, operator.id, frame))
         streams = StreamingSources(self.session, self.frame_stage, sources, positions, on_batch, self._interval)
         streams.start()
         return streams

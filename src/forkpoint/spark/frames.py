@@ -45,7 +45,12 @@ def type_from_frame(schema: spark.StructType) -> TypeInformation:
 
 def struct_of(type: TypeInformation) -> spark.StructType:
     """The Spark schema of the columns that `type.to_columns` makes. Raises TypeNotSupported naming the column."""
-    return spark.StructType([_struct_field(field) for field in type.arrow_schema])
+    return struct_of_schema(type.arrow_schema)
+
+
+def struct_of_schema(schema: pa.Schema) -> spark.StructType:
+    """The Spark schema of Arrow columns. Raises TypeNotSupported naming the column."""
+    return spark.StructType([_struct_field(field) for field in schema])
 
 
 def to_declared(batches: Iterator[pa.RecordBatch], declared: TypeInformation, uid: str) -> Iterator[pa.RecordBatch]:

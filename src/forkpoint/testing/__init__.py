@@ -9,6 +9,14 @@ from forkpoint.testing.local import LocalRun, run_local
 from forkpoint.testing.script import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause
 from forkpoint.testing.sink import Record, TestSink
 from forkpoint.testing.source import TestSource
+from forkpoint.testing.two_input_harness import (
+    BroadcastProcessHarness,
+    CoProcessHarness,
+    KeyedBroadcastProcessHarness,
+    KeyedCoProcessHarness,
+    TwoInputHarness,
+)
+from forkpoint.testing.window_harness import WindowHarness
 
 __all__ = [
     "ABORT",
@@ -16,7 +24,11 @@ __all__ = [
     "PAUSE",
     "Abort",
     "Advance",
+    "BroadcastProcessHarness",
+    "CoProcessHarness",
     "Eof",
+    "KeyedBroadcastProcessHarness",
+    "KeyedCoProcessHarness",
     "KeyedProcessHarness",
     "LocalRun",
     "ManualClock",
@@ -26,5 +38,7 @@ __all__ = [
     "Record",
     "TestSink",
     "TestSource",
+    "TwoInputHarness",
+    "WindowHarness",
     "run_local",
 ]

@@ -5,7 +5,7 @@ The operator runs as it does in a job, on stores in memory. Each push is an epoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -28,16 +28,17 @@ from forkpoint.functions import (
 )
 from forkpoint.functions.watermarks import epoch_ms
 from forkpoint.graph.compile import compile_graph
-from forkpoint.graph.job import Operator
+from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.options import DEFAULT_MAX_PARALLELISM, JobOptions
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch
+from forkpoint.graph.transformations import Broadcast, KeyBy
+from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, empty_batch
 from forkpoint.runtime.grouping import key_groups, route, subtasks
 from forkpoint.runtime.instances import Checkpointed, make_instance
-from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.keyed_state import KeyedBackend, state_id
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
 from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, to_flink_ms
-from forkpoint.savepoint.entries import dealt
+from forkpoint.savepoint.layout import OPERATOR_KINDS
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
@@ -48,27 +49,18 @@ from forkpoint.state import (
     key_group,
     key_group_range,
     range_for,
-    read_snapshot,
-    sid_of,
     sid_range,
     subtask_of,
     write_snapshot,
 )
 from forkpoint.state.dict_store import DictStore
 from forkpoint.testing.clock import ManualClock
+from forkpoint.testing.harness_snapshot import HarnessSnapshot
 from forkpoint.testing.sink import Record
 from forkpoint.testing.source import TestSource
 from forkpoint.types import TypeInformation
 
-H = TypeVar("H", bound="OperatorHarness")
-
-
-class _Snapshot(msgspec.Struct, frozen=True):
-    watermark_ms: int
-    processing_time_ms: int
-    max_parallelism: int
-    operator_kinds: dict[int, str]
-    files: list[bytes]
+H = TypeVar("H", bound="Harness")
 
 
 @dataclass
@@ -90,32 +82,32 @@ class _Collected:
     taken: int = 0
 
 
-class OperatorHarness:
-    """One operator: ``OperatorHarness(lambda stream: stream.key_by("user").sum("amount"))``.
+class Harness:
+    """What all harnesses have: an operator's subtasks, its output, time, state and timers.
 
-    ``build`` takes the stream of inputs and adds exactly one operator to it; else GraphError. ``input_type``: the
-    elements' type. ``parallelism``: the operator runs as so many subtasks, each element on the one that owns its key.
-    ``restore``: what ``snapshot()`` of such a harness returned, at this or another parallelism.
+    ``build`` takes a stream for each of the ``input_types`` and adds exactly one operator; else GraphError.
+    ``parallelism``: the operator runs as so many subtasks, each element on the one that owns its key. ``restore``: what
+    ``snapshot()`` of such a harness returned, at this or another parallelism.
 
     A failing function raises UserFunctionError, with its own exception as ``__cause__``; the harness is of no use then.
     """
 
     def __init__(
         self,
-        build: Callable[[DataStream], DataStream],
+        build: Callable[..., DataStream],
+        input_types: Sequence[Any],
         *,
-        input_type: Any = None,
         parallelism: int = 1,
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         parameters: dict[str, str] | None = None,
         clock: ManualClock | None = None,
         restore: bytes | None = None,
     ) -> None:
-        saved = None if restore is None else msgspec.msgpack.decode(restore, type=_Snapshot)
-        self._operator = _single_operator(build, input_type, parallelism, max_parallelism)
+        saved = None if restore is None else msgspec.msgpack.decode(restore, type=HarnessSnapshot)
+        self._operator = _single_operator(build, input_types, parallelism, max_parallelism)
         self._max_parallelism = max_parallelism
         self._clock = clock or ManualClock(0)
-        self._watermark_ms = MIN_MS
+        self._watermarks_ms = [MIN_MS] * len(input_types)
         self._epoch = 0
         self._sequence = 0
         self._main = _Collected()
@@ -126,71 +118,80 @@ class OperatorHarness:
                     f"the snapshot is of max_parallelism {saved.max_parallelism}, the harness has {max_parallelism}; "
                     "give the harness the same"
                 )
-            self._watermark_ms = saved.watermark_ms
+            self._watermarks_ms = list(saved.watermarks_ms)
             self._clock.set(saved.processing_time_ms)
         self._subtasks = [
             self._subtask(index, parallelism, parameters or {}, saved) for index in range(parallelism)
         ]  # fmt: skip
 
-    def _subtask(self, index: int, parallelism: int, parameters: dict[str, str], saved: _Snapshot | None) -> _Subtask:
+    def _subtask(
+        self, index: int, parallelism: int, parameters: dict[str, str], saved: HarnessSnapshot | None
+    ) -> _Subtask:
         start, stop = key_group_range(index, parallelism, self._max_parallelism)
         store = DictStore()
         if saved is not None:
-            store.load([*_keyed(saved, start, stop), _operator_state(saved, index, parallelism)], 1)
+            store.load([*saved.keyed(start, stop), saved.operator_state(index, parallelism)], 1)
         info = TaskInfo(self._operator, index, parallelism, self._max_parallelism, parameters)
         instance, _ = make_instance(info, store if self._operator.stateful else None, restored=saved is not None)
         return _Subtask(store, instance, start, stop)
 
     # -- in
 
-    def process_element(self, value: Any, timestamp: int | datetime | None = None) -> None:
-        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
-        self.process_elements([(value, timestamp)])
-
-    def process_elements(self, elements: Iterable[tuple[Any, int | datetime | None]]) -> None:
-        """Push pairs of element and timestamp as one epoch."""
+    def _process(self, ordinal: int, elements: Iterable[tuple[Any, int | datetime | None]]) -> None:
+        """Push pairs of element and timestamp to an input as one epoch."""
         pairs = list(elements)
+        operator, parallelism, now = self._operator, len(self._subtasks), self._watermark_ms
         stamps = [NO_TIMESTAMP_MS if t is None else epoch_ms(t) for _, t in pairs]
         batch = Batch(
-            len(pairs), 2 * self._watermark_ms + 1, 0, np.arange(self._sequence, self._sequence + len(pairs)),
-            values=[v for v, _ in pairs], type=self._operator.inputs[0].type,
+            len(pairs), 2 * now + 1, 0, np.arange(self._sequence, self._sequence + len(pairs)),
+            values=[v for v, _ in pairs], type=self._input(ordinal).type,
             timestamps=None if all(s == NO_TIMESTAMP_MS for s in stamps) else np.array(stamps, dtype=np.int64),
         )  # fmt: skip
         self._sequence += len(pairs)
-        key, parallelism = self._operator.key, len(self._subtasks)
-        if key is None:
-            targets = batch.sequence % parallelism
-        else:
-            groups = key_groups(batch, key, self._max_parallelism, self._operator.uid)
-            targets = subtasks(groups, parallelism, self._max_parallelism)
-        window = Window(self._watermark_ms, self._watermark_ms, self._watermark_ms)
-        self._run(dict(route(batch, targets, parallelism)), window)
+        match self._input(ordinal).partitioning:
+            case KeyBy() as key:
+                groups = key_groups(batch, key, self._max_parallelism, operator.uid)
+                parts = dict(route(batch, subtasks(groups, parallelism, self._max_parallelism), parallelism))
+            case Broadcast():
+                parts = dict.fromkeys(range(parallelism), batch)
+            case _:
+                parts = dict(route(batch, batch.sequence % parallelism, parallelism))
+        self._run(ordinal, parts, Window(now, now, now))
+
+    def _input(self, ordinal: int) -> InEdge:
+        return next(edge for edge in self._operator.inputs if edge.ordinal == ordinal)
+
+    @property
+    def _watermark_ms(self) -> int:
+        return min(self._watermarks_ms)
+
+    def _process_watermark(self, watermark: int | datetime, *ordinals: int) -> None:
+        before, end = self._watermark_ms, max(MIN_MS, min(MAX_MS, epoch_ms(watermark)))
+        for ordinal in ordinals:
+            self._watermarks_ms[ordinal] = max(self._watermarks_ms[ordinal], end)
+        if self._watermark_ms > before:
+            self._run(0, {}, Window(before, before, self._watermark_ms))
 
     def process_watermark(self, watermark: int | datetime) -> None:
         """Move event time on: due timers fire. A watermark that is not ahead of the last one does nothing."""
-        end = max(MIN_MS, min(MAX_MS, epoch_ms(watermark)))
-        if end > self._watermark_ms:
-            self._run({}, Window(self._watermark_ms, self._watermark_ms, end))
-            self._watermark_ms = end
+        self._process_watermark(watermark, *range(len(self._watermarks_ms)))
 
     def set_processing_time(self, time: datetime | int) -> None:
         """Move processing time on to an aware datetime or int ms: due timers fire."""
         self._clock.set(time)
-        self._run({}, Window(self._watermark_ms, self._watermark_ms, self._watermark_ms))
+        self._run(0, {}, Window(self._watermark_ms, self._watermark_ms, self._watermark_ms))
 
     def advance_processing_time(self, by: timedelta | int) -> None:
         """Move processing time on by a timedelta or int ms: due timers fire."""
         self.set_processing_time(self._clock() + (by if isinstance(by, int) else by // timedelta(milliseconds=1)))
 
-    def _run(self, batches: dict[int, Batch], window: Window) -> None:
+    def _run(self, ordinal: int, batches: dict[int, Batch], window: Window) -> None:
         self._epoch += 1
         epoch = Epoch(self._epoch, window, self._clock())
         for index, subtask in enumerate(self._subtasks):
-            batch = batches.get(index)
-            if batch is None:
-                nothing: Any = np.empty(0, dtype=np.int64)
-                batch = Batch(0, 0, 0, nothing, values=[], type=self._operator.inputs[0].type)
-            outputs = subtask.instance.run([batch], epoch)
+            inputs = [empty_batch(self._input(i).type) for i in range(len(self._watermarks_ms))]
+            inputs[ordinal] = batches.get(index, inputs[ordinal])
+            outputs = subtask.instance.run(inputs, epoch)
             _collect(self._main, outputs.main.in_order(), self._epoch, index)
             for tag, side in outputs.sides.items():
                 _collect(self._sides.setdefault(tag, _Collected()), side.in_order(), self._epoch, index)
@@ -283,10 +284,10 @@ class OperatorHarness:
         if key_type is None:
             return []
         found: list[tuple[int, bytes]] = []
+        sid = state_id(self._operator.uid, name)
         for subtask in self._subtasks:
-            backend: KeyedBackend = subtask.inner._backend
             for group in range(subtask.kg_start, subtask.kg_stop):
-                for entry, _ in subtask.store.scan(*sid_range(group, backend.sid(name))):
+                for entry, _ in subtask.store.scan(*sid_range(group, sid)):
                     timer = decode_timer_key(entry)
                     found.append((to_flink_ms(timer.ts_ms), timer.key))
         wanted = None if key is None else key_type.encode(key)
@@ -306,11 +307,11 @@ class OperatorHarness:
         kinds = {
             record.sid: record.kind
             for subtask in self._subtasks if self._operator.stateful
-            for record in subtask.instance.states() if record.kind.startswith("operator-")
+            for record in subtask.instance.states() if record.kind in OPERATOR_KINDS
         }  # fmt: skip
         files = [write_snapshot(subtask.store.scan(*range_for(0, OPERATOR_KG + 1))) for subtask in self._subtasks]
         return msgspec.msgpack.encode(
-            _Snapshot(self._watermark_ms, self._clock(), self._max_parallelism, kinds, files)
+            HarnessSnapshot(self._watermarks_ms, self._clock(), self._max_parallelism, kinds, files)
         )
 
     def close(self) -> None:
@@ -326,6 +327,25 @@ class OperatorHarness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class OperatorHarness(Harness):
+    """One operator with one input: ``OperatorHarness(lambda stream: stream.key_by("user").sum("amount"))``.
+
+    ``build`` takes the stream of inputs and adds exactly one operator to it; else GraphError. ``input_type``: the
+    elements' type. The other arguments are those of Harness.
+    """
+
+    def __init__(self, build: Callable[[DataStream], DataStream], *, input_type: Any = None, **more: Any) -> None:
+        super().__init__(build, (input_type,), **more)
+
+    def process_element(self, value: Any, timestamp: int | datetime | None = None) -> None:
+        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
+        self._process(0, [(value, timestamp)])
+
+    def process_elements(self, elements: Iterable[tuple[Any, int | datetime | None]]) -> None:
+        """Push pairs of element and timestamp as one epoch."""
+        self._process(0, elements)
 
 
 class KeyedProcessHarness(OperatorHarness):
@@ -380,11 +400,11 @@ class ProcessHarness(OperatorHarness):
 
 
 def _single_operator(
-    build: Callable[[DataStream], DataStream], input_type: Any, parallelism: int, max_parallelism: int
+    build: Callable[..., DataStream], input_types: Sequence[Any], parallelism: int, max_parallelism: int
 ) -> Operator:
     env = StreamExecutionEnvironment(JobOptions(parallelism=parallelism, max_parallelism=max_parallelism))
-    source = TestSource(type=input_type)
-    build(env.from_source(source, WatermarkStrategy.no_watermarks(), "input"))
+    no_watermarks = WatermarkStrategy.no_watermarks()
+    build(*(env.from_source(TestSource(type=type), no_watermarks, f"input-{i}") for i, type in enumerate(input_types, 1)))
     ends = env.transformations
     graph = compile_graph(ends, max_parallelism=max_parallelism, require_uids=False).graph if ends else None
     operators = [o for o in graph.operators if o.inputs] if graph is not None else []
@@ -392,28 +412,6 @@ def _single_operator(
         names = ", ".join(o.name for o in operators) or "none"
         raise GraphError(f"a harness is for one operator, and the function added {len(operators)}: {names}")
     return operators[0]
-
-
-def _keyed(saved: _Snapshot, start: int, stop: int) -> list[Changes]:
-    return [chunk for file in saved.files for chunk in read_snapshot(file, start, stop)]
-
-
-def _operator_state(saved: _Snapshot, subtask: int, parallelism: int) -> Changes:
-    """This subtask's part of the operator state of all subtasks."""
-    entries: dict[int, list[tuple[bytes, bytes]]] = {}
-    for file in saved.files:
-        for chunk in read_snapshot(file, OPERATOR_KG, OPERATOR_KG + 1):
-            for key, value in zip(chunk.keys, chunk.values, strict=True):
-                entries.setdefault(sid_of(key), []).append((key, value or b""))
-    keys: list[bytes] = []
-    values: list[bytes | None] = []
-    for sid, found in sorted(entries.items()):
-        mine = dealt(
-            saved.operator_kinds[sid], [k for k, _ in found], [v for _, v in found], subtask, len(saved.files), parallelism
-        )
-        keys += mine[0]
-        values += mine[1]
-    return Changes(keys, values)
 
 
 def _collect(into: _Collected, batch: Batch, epoch: int, subtask: int) -> None:

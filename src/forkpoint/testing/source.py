@@ -146,6 +146,15 @@ class _Enumerator(SplitEnumerator):
     def finished(self) -> bool:
         return self._section >= self._count
 
+    @property
+    def finished_splits(self) -> list[str]:
+        """Those whose script is at its end; one that ends in PAUSE goes on without elements for a section."""
+        ends = zip(self._next, self._scripts, strict=True)
+        return [
+            str(split) for split, (n, script) in enumerate(ends)
+            if n == len(script.elements) and self._section >= len(script.sections) - (script.sections[-1].start < n)
+        ]  # fmt: skip
+
 
 class _Reader(SourceReader):
     def __init__(self, scripts: list[Script], columns: TypeInformation | None, batch_rows: int | None) -> None:

@@ -11,7 +11,7 @@ Nothing here pickles what is kept.
 
 from forkpoint.types.annotations import Instant, type_of
 from forkpoint.types.description import from_description
-from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_bytes
+from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_bytes, same_keys
 from forkpoint.types.factory import Types
 from forkpoint.types.infer import infer_type
 from forkpoint.types.information import REQUIRED, Field, RenamedFrom, TypeInformation
@@ -34,5 +34,6 @@ __all__ = [
     "from_description",
     "infer_type",
     "same_bytes",
+    "same_keys",
     "type_of",
 ]

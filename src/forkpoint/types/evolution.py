@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
@@ -266,3 +267,12 @@ def same_bytes(old: Any, new: Any) -> bool:
     except TypeNotSupported:
         return False
     return isinstance(found, Evolution) and found.identical
+
+
+def same_keys(old: Any, new: Any) -> bool:
+    """Whether keys of two types are stored and hashed alike."""
+    return old == new or (same_bytes(old, new) and _hashed_as_int(old) == _hashed_as_int(new))
+
+
+def _hashed_as_int(description: Any) -> bool:
+    return bool(pa.types.is_integer(from_description(description).arrow_type))

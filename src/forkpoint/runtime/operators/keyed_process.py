@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from forkpoint.functions import KeyedProcessFunction, TimeDomain, declared_states
+from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomain, declared_states
 from forkpoint.runtime.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
 from forkpoint.runtime.batch import repeat as repeat_each
 from forkpoint.runtime.grouping import Groups, group_by_key
@@ -169,8 +169,8 @@ class KeyedProcess:
         self._backend = backend
         self._timers = Timers(backend, info.subtask, info.parallelism, namespace)
         self._fn = fn
-        self._process: Callable[[Any, Any], Iterable[Any] | None] = getattr(fn, "process_element", None)
-        for attribute, descriptor in declared_states(fn).items():
+        self._process: Any = getattr(fn, "process_element", None)
+        for attribute, descriptor in self._declared(fn).items():
             fn.__dict__[attribute] = backend.get(descriptor)
         fn.open(Context(info, backend))
         self._element_context = ElementContext(backend, self._timers)
@@ -191,8 +191,7 @@ class KeyedProcess:
         timers.watermark = moment.watermark
         backend.begin(keys, epoch.processing_time_ms, moment.watermark)
         backend.element_time = moment.element_time
-        self._run_keys(batch, groups, window, emission)
-        self._run_timers_only(range(len(groups.keys), len(keys)), window, emission)
+        self._run_epoch(batch, groups, window, emission)
         self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)
         moment.close()
         return split_sides(self._stamped(emission.batch(batch, groups.order, self._type)))
@@ -204,6 +203,14 @@ class KeyedProcess:
     def _element(self, batch: Batch, at: Longs) -> Any:
         """The element at this place, for messages; None where there is none."""
         return next(iter(batch.objects(at)), None)
+
+    def _declared(self, fn: Any) -> Mapping[str, StateDescriptor]:
+        """The function's states of the key, by attribute."""
+        return declared_states(fn)
+
+    def _run_epoch(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
+        self._run_keys(batch, groups, window, emission)
+        self._run_timers_only(range(len(groups.keys), len(self._backend.keys)), window, emission)
 
     def _stamped(self, batch: Batch) -> Batch:
         """The outputs; an operator whose outputs have timestamps of their own puts them on here."""

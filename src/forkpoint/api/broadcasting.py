@@ -1,0 +1,74 @@
+"""Broadcast streams: what every subtask gets, and the state that it feeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.two_inputs import both_types, is_keyed, two_inputs
+from forkpoint.errors import GraphError
+from forkpoint.functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    MapStateDescriptor,
+    keyed_states,
+)
+from forkpoint.graph.transformations import BroadcastProcessSpec, KeyedBroadcastProcessSpec, OperatorSpec
+
+if TYPE_CHECKING:
+    from forkpoint.api.streams import DataStream
+
+
+class BroadcastStream:
+    """A stream whose elements every subtask gets, with the broadcast states that they feed. Made by ``broadcast``."""
+
+    def __init__(self, stream: DataStream, descriptors: tuple[MapStateDescriptor[Any, Any], ...]) -> None:
+        names: set[str] = set()
+        for descriptor in descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise GraphError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
+            if descriptor.ttl is not None:
+                raise GraphError(
+                    f"broadcast({descriptor!r}): broadcast state has no time to live, because its copies would expire apart; "
+                    "remove entries by broadcast elements"
+                )
+            if descriptor.name in names:
+                raise GraphError(f"broadcast(): there are two states named {descriptor.name!r}; give each its own name")
+            names.add(descriptor.name)
+        self.stream = stream
+        self.descriptors = descriptors
+
+
+class BroadcastConnectedStream:
+    """A stream, keyed or not, and a broadcast one.
+
+    An element sees the broadcast elements that are ahead of it in event time: by the watermark of their own splits just
+    ahead of each. Where there are no watermarks, broadcast elements come last within an epoch.
+    """
+
+    def __init__(self, stream: StreamBase, broadcast: BroadcastStream) -> None:
+        self._stream, self._broadcast = stream, broadcast
+
+    def process(
+        self, func: BroadcastProcessFunction | KeyedBroadcastProcessFunction, output_type: Any = None
+    ) -> DataStream:
+        """Any number of elements out, to the main output and to side outputs.
+
+        A keyed stream takes a KeyedBroadcastProcessFunction, which has state and timers; another a BroadcastProcessFunction.
+        """
+        keyed = is_keyed(self._stream)
+        wanted = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
+        if not isinstance(func, wanted):
+            what = "keyed" if keyed else "not keyed"
+            raise GraphError(f"process() takes a {wanted.__name__}, as the stream is {what}, not {func!r}")
+        descriptors = self._broadcast.descriptors
+        states = keyed_states(func, descriptors)
+        if states and not keyed:
+            names = ", ".join(repr(d.name) for d in states.values())
+            raise GraphError(
+                f"process({type(func).__name__}): state {names} belongs to keys, and the stream has none; call key_by() "
+                "first, or give its descriptor to broadcast()"
+            )
+        found = both_types(output_type, func, ("process_element", "process_broadcast_element"), many=True)
+        spec: OperatorSpec = (KeyedBroadcastProcessSpec if keyed else BroadcastProcessSpec)(func, descriptors)
+        return two_inputs(self._stream, self._broadcast.stream, spec, operator_name("broadcast_process", func), found)

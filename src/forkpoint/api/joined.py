@@ -1,0 +1,316 @@
+"""Two streams in one: joins and co-groups over windows, interval joins, temporal joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.keys import key_by
+from forkpoint.api.partitioning import Selector
+from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.two_inputs import check_environments, is_keyed, two_inputs
+from forkpoint.api.windowed import WindowSettings
+from forkpoint.errors import GraphError
+from forkpoint.functions import (
+    MIN_WATERMARK,
+    CheckpointedFunction,
+    CoGroupFunction,
+    FlatJoinFunction,
+    Function,
+    JoinFunction,
+    OutputTag,
+    ProcessJoinFunction,
+    WindowAssigner,
+    joins,
+    to_ms,
+)
+from forkpoint.functions.join_functions import (
+    CoGroupedWindow,
+    JoinedWindow,
+    TaggedKey,
+    is_flat,
+    tag_left,
+    tag_right,
+    tagged_type,
+)
+from forkpoint.functions.joins import Interval
+from forkpoint.graph.transformations import KeyBy, KeyedCoProcessSpec, MapSpec
+from forkpoint.types import TypeInformation, Types, same_keys
+
+if TYPE_CHECKING:
+    from forkpoint.api.streams import DataStream, KeyedStream
+
+JoinCallable = JoinFunction | FlatJoinFunction | Callable[[Any, Any], Any]
+ProcessJoinCallable = ProcessJoinFunction | Callable[[Any, Any, ProcessJoinFunction.Context], Iterable[Any] | None]
+CoGroupCallable = CoGroupFunction | Callable[[list[Any], list[Any]], Iterable[Any] | None]
+
+
+class JoinMixin(StreamBase):
+    """Joins of any two streams, by key and window."""
+
+    def join(self, other_stream: DataStream) -> JoinedStreams[JoinedWindows]:
+        """Pairs of elements of two streams that have the same key and window.
+
+        ``first.join(second).where(key).equal_to(key).window(assigner).apply(function)``
+        """
+        return JoinedStreams(self, other_stream, "join", JoinedWindows)
+
+    def co_group(self, other_stream: DataStream) -> JoinedStreams[CoGroupedWindows]:
+        """All elements of two streams that have the same key and window, also where one has none.
+
+        ``first.co_group(second).where(key).equal_to(key).window(assigner).apply(function)``
+        """
+        return JoinedStreams(self, other_stream, "co_group", CoGroupedWindows)
+
+
+class KeyedJoinMixin(StreamBase):
+    """Joins of two keyed streams, by time."""
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Pairs of elements of one key whose timestamps are near each other.
+
+        ``left.interval_join(right).between(lower, upper).process(function)``
+        """
+        check_both_keyed("interval_join", self, other_stream)
+        return IntervalJoin(self, other_stream)
+
+    def temporal_join(self, versions: KeyedStream) -> TemporalJoin:
+        """Each element with the version of its key that was valid at its time: Flink SQL's ``FOR SYSTEM_TIME AS OF``.
+
+        An element of ``versions`` is valid from its timestamp until that of the key's next.
+        ``orders.temporal_join(rates).apply(function)``
+        """
+        check_both_keyed("temporal_join", self, versions)
+        return TemporalJoin(self, versions)
+
+
+class _OverTwoStreams(WindowSettings):
+    """Windows over two streams. The assigner, trigger and evictor get their elements as TaggedUnion."""
+
+    _tagged = True
+
+    def _apply(self, name: str, fn: Any, found: TypeInformation | None) -> DataStream:
+        return self._add(name, "list", self._value_type, None, fn, found)
+
+
+class JoinedWindows(_OverTwoStreams):
+    """Windows over two streams, of which all pairs come out. A late element makes a window's pairs come out once more."""
+
+    def apply(self, function: JoinCallable, output_type: Any = None) -> DataStream:
+        """``function(first, second)`` of each pair of a window: every element of one stream with every one of the other.
+
+        A FlatJoinFunction, or a callable that is a generator function, gives any number of results; a JoinFunction, or
+        any other callable, one. Results have the timestamp ``window.max_timestamp()``.
+        """
+        found = check_join("join", function, output_type)
+        return self._apply(operator_name("join", function), JoinedWindow(function), found)
+
+
+class CoGroupedWindows(_OverTwoStreams):
+    """Windows over two streams, each with a list of the elements of either."""
+
+    def apply(self, function: CoGroupCallable, output_type: Any = None) -> DataStream:
+        """``function(first, second)`` of each window, with the lists of its elements: any number of results, or None.
+
+        Results have the timestamp ``window.max_timestamp()``.
+        """
+        check_pair_function("co_group", function, CoGroupFunction)
+        found = type_of_output(output_type, function, "co_group", many=True)
+        return self._apply(operator_name("co_group", function), CoGroupedWindow(function), found)
+
+
+W = TypeVar("W", bound=_OverTwoStreams)
+
+
+@dataclass(frozen=True)
+class _Side:
+    stream: StreamBase
+    key: KeyBy
+
+
+class JoinedStreams(Generic[W]):
+    """Two streams to be joined; ``where`` says the first one's key."""
+
+    def __init__(self, first: StreamBase, second: StreamBase, operator: str, windows: type[W]) -> None:
+        check_environments(first, second, operator)
+        self._first, self._second, self._operator, self._windows = first, second, operator, windows
+
+    def where(self, key_selector: Selector, key_type: Any = None) -> Where[W]:
+        """The key of the first stream's elements; selector and type as in ``key_by``."""
+        return Where(self, _Side(self._first, key_by(key_selector, key_type, self._first.get_type())))
+
+
+class Where(Generic[W]):
+    """Two streams, the first with its key; ``equal_to`` says the second one's."""
+
+    def __init__(self, streams: JoinedStreams[W], first: _Side) -> None:
+        self._streams, self._first = streams, first
+
+    def equal_to(self, key_selector: Selector, key_type: Any = None) -> EqualTo[W]:
+        """The key of the second stream's elements. GraphError if it is of another type than the first one's."""
+        streams = self._streams
+        second = _Side(streams._second, key_by(key_selector, key_type, streams._second.get_type()))
+        check_keys(streams._operator, self._first.key, second.key)
+        return EqualTo(streams, self._first, second)
+
+
+class EqualTo(Generic[W]):
+    """Two streams with their keys; ``window`` says which elements of a key belong together."""
+
+    def __init__(self, streams: JoinedStreams[W], first: _Side, second: _Side) -> None:
+        self._streams, self._first, self._second = streams, first, second
+
+    def window(self, window_assigner: WindowAssigner) -> W:
+        """Cut both streams into the same windows. A WindowAssigner of your own gets elements as TaggedUnion."""
+        return self._streams._windows(_tagged(self._first, self._second), window_assigner)
+
+
+def _tagged(first: _Side, second: _Side) -> KeyedStream:
+    """Both streams as one, of tagged elements."""
+    from forkpoint.api.streams import DataStream, KeyedStream
+
+    type = tagged_type(_element_type(first.stream), _element_type(second.stream))
+    env = first.stream.get_execution_environment()
+    left, right = (
+        DataStream(env, side.stream.edges, side.stream.get_type()).forward()._operator(MapSpec(tag), name, type)
+        for side, tag, name in ((first, tag_left, "first"), (second, tag_right, "second"))
+    )
+    key = KeyBy(TaggedKey(first.key.selector, second.key.selector), first.key.key_type)
+    return KeyedStream(env, left.union(right)._partitioned(key), type)
+
+
+class IntervalJoin:
+    """Two keyed streams; ``between`` says how far apart the elements of a pair may be."""
+
+    def __init__(self, left: StreamBase, right: StreamBase) -> None:
+        self._left, self._right = left, right
+
+    def between(self, lower_bound: timedelta | int, upper_bound: timedelta | int) -> IntervalJoined:
+        """Pairs with ``left + lower_bound <= right <= left + upper_bound``, by timestamps; bounds may be negative.
+
+        Timedeltas, or int ms. ConfigError if ``lower_bound`` is greater than ``upper_bound``.
+        """
+        lower_ms = to_ms(lower_bound, "the lower bound", MIN_WATERMARK)
+        upper_ms = to_ms(upper_bound, "the upper bound", lower_ms)
+        return IntervalJoined(self._left, self._right, Interval(lower_ms, upper_ms))
+
+
+class IntervalJoined:
+    """An interval join. The settings change the object and return it, for chaining; ``process`` ends it."""
+
+    def __init__(self, left: StreamBase, right: StreamBase, interval: Interval) -> None:
+        self._left, self._right, self._interval = left, right, interval
+        self._left_late: OutputTag | None = None
+        self._right_late: OutputTag | None = None
+        self._lower_exclusive = self._upper_exclusive = 0
+
+    def lower_bound_exclusive(self) -> IntervalJoined:
+        """Leave out pairs that are exactly ``lower_bound`` apart."""
+        self._lower_exclusive = 1
+        return self
+
+    def upper_bound_exclusive(self) -> IntervalJoined:
+        """Leave out pairs that are exactly ``upper_bound`` apart."""
+        self._upper_exclusive = 1
+        return self
+
+    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+        """Where elements of the left go that come behind the watermark; without this they are dropped."""
+        self._left_late = _checked_tag("side_output_left_late_data", output_tag)
+        return self
+
+    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+        """Where elements of the right go that come behind the watermark; without this they are dropped."""
+        self._right_late = _checked_tag("side_output_right_late_data", output_tag)
+        return self
+
+    def process(self, process_join_function: ProcessJoinCallable, output_type: Any = None) -> DataStream:
+        """``function(left, right, ctx)`` of each pair: any number of results, or None.
+
+        Results come as soon as both elements are there, with the later one's timestamp.
+        """
+        fn = process_join_function
+        check_pair_function("interval_join", fn, ProcessJoinFunction)
+        found = type_of_output(output_type, fn, "process_element", many=True)
+        exact = Interval(
+            self._interval.lower_ms + self._lower_exclusive, self._interval.upper_ms - self._upper_exclusive
+        )
+        types = (_element_type(self._left), _element_type(self._right))
+        spec = KeyedCoProcessSpec(joins.IntervalJoin(fn, exact, *types, self._left_late, self._right_late))
+        return two_inputs(self._left, self._right, spec, operator_name("interval_join", fn), found)
+
+
+class TemporalJoin:
+    """A temporal join. Elements that have no version yet at their time are left out, unless it is ``left_outer``."""
+
+    def __init__(self, left: StreamBase, versions: StreamBase) -> None:
+        self._left, self._versions, self._outer = left, versions, False
+
+    def left_outer(self) -> TemporalJoin:
+        """Elements without a version come out too, with None for it. Changes the object and returns it, for chaining."""
+        self._outer = True
+        return self
+
+    def apply(self, function: JoinCallable, output_type: Any = None) -> DataStream:
+        """``function(element, version)`` of each element, once the watermark has reached its timestamp, which is that of
+        the results too.
+
+        A FlatJoinFunction, or a callable that is a generator function, gives any number of results; a JoinFunction, or
+        any other callable, one.
+        """
+        found = check_join("temporal_join", function, output_type)
+        types = (_element_type(self._left), _element_type(self._versions))
+        spec = KeyedCoProcessSpec(joins.TemporalJoin(function, *types, outer=self._outer))
+        return two_inputs(self._left, self._versions, spec, operator_name("temporal_join", function), found)
+
+
+def _element_type(stream: StreamBase) -> TypeInformation:
+    return stream.get_type() or Types.ANY()
+
+
+def _checked_tag(asked: str, output_tag: Any) -> OutputTag:
+    if not isinstance(output_tag, OutputTag):
+        raise GraphError(f"{asked}() takes an OutputTag, not {output_tag!r}")
+    return output_tag
+
+
+def check_both_keyed(operator: str, first: StreamBase, second: StreamBase) -> None:
+    """GraphError unless both are keyed streams of one environment, by keys of one type."""
+    check_environments(first, second, operator)
+    if not is_keyed(second):
+        raise GraphError(f"{operator}() takes a keyed stream; call key_by() on the other one too")
+    keys = [edge.partitioning for stream in (first, second) for edge in stream.edges]
+    check_keys(operator, *(key for key in (keys[0], keys[-1]) if isinstance(key, KeyBy)))
+
+
+def check_keys(operator: str, first: KeyBy, second: KeyBy) -> None:
+    """GraphError unless both keys are of one type: they are compared by their encoding."""
+    assert first.key_type is not None
+    assert second.key_type is not None
+    if not same_keys(second.key_type.describe(), first.key_type.describe()):
+        raise GraphError(
+            f"{operator}(): the keys of the two streams are of different types, {first.key_type!r} and {second.key_type!r}; "
+            "give both the same with key_type="
+        )
+
+
+def check_pair_function(operator: str, function: Any, *kinds: type[Function]) -> None:
+    """GraphError for what is neither one of these functions nor a plain callable."""
+    if not isinstance(function, kinds) and (isinstance(function, Function) or not callable(function)):
+        names = ", a ".join(kind.__name__ for kind in kinds)
+        raise GraphError(f"{operator}(): the function is a {names} or a callable, not {function!r}")
+    if isinstance(function, CheckpointedFunction):
+        raise GraphError(
+            f"{operator}({type(function).__name__}): operator state (CheckpointedFunction) is not available in joins; "
+            "declare state of the key on the function, or keep it in a function behind the join"
+        )
+
+
+def check_join(operator: str, function: Any, output_type: Any) -> TypeInformation | None:
+    """The output type of a function for pairs; GraphError if it is none."""
+    check_pair_function(operator, function, JoinFunction, FlatJoinFunction)
+    found: TypeInformation | None = type_of_output(output_type, function, "join", many=is_flat(function))
+    return found

@@ -1,0 +1,27 @@
+"""Streams in the order of their elements' timestamps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import GraphError
+from forkpoint.functions import OutputTag
+from forkpoint.graph.transformations import EventTimeSortSpec
+from forkpoint.types import Types
+
+if TYPE_CHECKING:
+    from forkpoint.api.streams import DataStream, KeyedStream
+
+
+def sorted_by_event_time(stream: KeyedStream, late_data_tag: OutputTag | None) -> DataStream:
+    if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
+        raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
+    type = stream.get_type()
+    return stream._operator(EventTimeSortSpec(type or Types.ANY(), late_data_tag), "sort_by_event_time", type)
+
+
+def one_key(element: Any) -> int:
+    return 0
+
+
+__all__ = ["one_key", "sorted_by_event_time"]

@@ -1,0 +1,101 @@
+"""Programs on record: noting what a run was started with, and starting that again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forkpoint.cli.program import Source
+from forkpoint.cli.settings import Settings
+from forkpoint.control.programs import Program, find_program, load_files, pack, save_program
+from forkpoint.driver.job_driver import JobDriver
+from forkpoint.snapshot.format import checksum
+
+PREFIX = "run:"
+ENGINE = "FORKPOINT_ENGINE"
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What ``run`` is to run: a program, its arguments, and what the command line lays over its own options and name."""
+
+    source: Source
+    arguments: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    name: str | None = None
+
+    def record(self, driver: JobDriver) -> None:
+        """Note it with the driver's run, which is about to begin."""
+        archive = pack(_files(self.source))
+        program = Program(
+            app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name, options=self.options,
+            engine=os.environ.get(ENGINE), bytes=len(archive), checksum=checksum(archive),
+        )  # fmt: skip
+        save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
+
+
+def invocation(
+    settings: Settings, app: str, args: Sequence[str], options: dict[str, Any], name: str | None
+) -> Invocation:
+    """What was asked for on the command line. ``run:RUN`` is what that run was started with, where nothing else is said;
+    this process then works in the directory where it was started."""
+    if not app.startswith(PREFIX):
+        return Invocation(Source.read(app), tuple(args), options, name)
+    run = app.removeprefix(PREFIX)
+    job, program = find_program(settings.storage, run)
+    files = load_files(settings.storage, job, run, program)
+    source = _restored(program, files, Path(settings.log_root) / "programs" / run)
+    if os.path.isdir(program.directory):
+        os.chdir(program.directory)
+    if program.engine is not None:
+        os.environ[ENGINE] = program.engine
+    return Invocation(
+        source, tuple(args) or tuple(program.arguments), {**program.options, **options}, name or program.name
+    )
+
+
+def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:
+    """The program as it was: from its own directory if nothing has changed there, else from a copy, ahead of that."""
+    home = Path(os.path.realpath(program.app)).parent
+    text = files[Path(program.app).name]
+    modules = {name: content for name, content in files.items() if name != Path(program.app).name}
+    if all(_content(home / name) == content for name, content in modules.items()):
+        return Source(program.app, text, (str(home),))
+    for name, content in modules.items():
+        place = copy / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    return Source(program.app, text, (str(copy), str(home)))
+
+
+def _content(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
+
+
+def _files(source: Source) -> dict[str, bytes]:
+    """The program and its modules from its own directories that are loaded now, by relative path."""
+    found: dict[str, bytes] = {}
+    for module in list(sys.modules.values()):
+        place = getattr(module, "__file__", None)
+        if isinstance(place, str) and place.endswith(".py") and place != source.place:
+            name = _within(os.path.realpath(place), source.directories)
+            if name is not None and (content := _content(Path(place))) is not None:
+                found.setdefault(name, content)
+    return {**found, os.path.basename(source.path): source.text}
+
+
+def _within(place: str, directories: Sequence[str]) -> str | None:
+    for directory in directories:
+        path = Path(place)
+        if path.is_relative_to(directory):
+            parts = path.relative_to(directory).parts
+            if "site-packages" not in parts and "forkpoint" not in parts[:-1]:
+                return "/".join(parts)
+    return None

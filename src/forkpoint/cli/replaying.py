@@ -1,0 +1,56 @@
+"""Bounded replay as it is asked for on the command line, and its results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from forkpoint.cli.finding import named_savepoint
+from forkpoint.connectors import FileSink, Sink
+from forkpoint.driver.replay import Until, UntilPositions, UntilTime
+from forkpoint.functions.watermarks import epoch_ms
+from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.snapshot.paths import escape
+from forkpoint.snapshot.storage import Storage
+
+POSITIONS = "positions:"  # ahead of a file's path: where `ab` says how far to read
+_SOURCES = TypeAdapter(dict[str, SourcePosition])
+
+
+def until_from(storage: Storage, given: str) -> Until:
+    """What ``--until`` says: a time if it reads as one, else a savepoint (path, URL, id or label)."""
+    if given.startswith(POSITIONS):
+        found = json.loads(Path(given.removeprefix(POSITIONS)).read_text())
+        return UntilPositions(_SOURCES.validate_json(json.dumps(found["sources"])), found["name"])
+    time_ms = _time_ms(given)
+    if time_ms is not None:
+        return UntilTime(time_ms, given)
+    savepoint = named_savepoint(storage, given).savepoint
+    return UntilPositions(savepoint.sources, f"savepoint {savepoint.id}")
+
+
+def write_positions(path: Path, sources: dict[str, SourcePosition], name: str) -> str:
+    """Put positions into a file; the answer is what ``--until`` takes."""
+    path.write_text(
+        json.dumps({"name": name, "sources": {uid: p.model_dump(mode="json") for uid, p in sources.items()}})
+    )
+    return f"{POSITIONS}{path}"
+
+
+def _time_ms(given: str) -> int | None:
+    if given.lstrip("-").isdigit():
+        return int(given)
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        return None
+    return epoch_ms(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+
+
+def capturing(directory: str) -> Callable[[str], Sink]:
+    """For each sink's uid, a sink that keeps the elements as lines of JSON below the directory."""
+    return lambda uid: FileSink.json(Path(directory) / escape(uid))

@@ -1,0 +1,86 @@
+"""program.json and program.zip: what a run was started with, so that it can be started again when the files have changed.
+
+The archive has the program's file and those of its modules beside it that were loaded when the job began. What it loads
+later, and files that are not Python, are not in it.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from forkpoint.errors import ForkpointError, JobNotFound, NotFound
+from forkpoint.snapshot.format import Format, Record, checksum, verify
+from forkpoint.snapshot.manifest import Count, Name, Sha256
+from forkpoint.snapshot.paths import JOBS, JobPaths, escape, job_of
+from forkpoint.snapshot.storage import Storage
+
+
+class Program(Record):
+    """``app``: the file's absolute path; ``directory``: where it was started; ``name``, ``options``: what the command line
+    laid over the program's own; ``engine``: the environment's."""
+
+    format_version: Literal[1] = 1
+    app: Name
+    arguments: list[str]
+    directory: str
+    name: str | None = None
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    engine: str | None = None
+    bytes: Count
+    checksum: Sha256
+
+
+PROGRAM = Format("program.json", Program, 1)
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """An archive of the files; the same files give the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def save_program(storage: Storage, job: str, run: str, program: Program, archive: bytes) -> None:
+    paths = JobPaths(job)
+    storage.put(paths.program_archive(run), archive)
+    complete = program.model_copy(update={"bytes": len(archive), "checksum": checksum(archive)})
+    storage.put(paths.program_file(run), PROGRAM.dump(complete))
+
+
+def load_program(storage: Storage, job: str, run: str) -> Program | None:
+    """What the run was started with; None if it wasn't noted."""
+    try:
+        return PROGRAM.load(storage, JobPaths(job).program_file(run))
+    except NotFound:
+        return None
+
+
+def load_files(storage: Storage, job: str, run: str, program: Program) -> dict[str, bytes]:
+    """The program's files by their paths relative to its directory. Raises NotFound and SavepointCorrupt."""
+    path = JobPaths(job).program_archive(run)
+    data = verify(storage.read(path), program.checksum, program.bytes, f"{storage.url}/{path}")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def find_program(storage: Storage, run: str) -> tuple[str, Program]:
+    """The job and the program of a run, by the run's id alone. Raises JobNotFound, and ForkpointError if nothing was noted."""
+    jobs = [job_of(path) for path in storage.list(JOBS) if f"/runs/{escape(run)}/" in path]
+    if not jobs or jobs[0] is None:
+        raise JobNotFound(
+            f"there is no run {run!r} under {storage.url}; `forkpoint list -a` and `forkpoint tree` name them"
+        )
+    program = load_program(storage, jobs[0], run)
+    if program is None:
+        raise ForkpointError(
+            f"run {run!r} of job {jobs[0]!r} has no program on record: it was not started with `forkpoint run`, or by an older "
+            "release; name the program's file instead"
+        )
+    return jobs[0], program

@@ -1,0 +1,99 @@
+"""Watermark alignment: what sources of a group may read while others are behind.
+
+Before each epoch, splits whose watermark is more than the group's drift ahead of its slowest are paused; so a source is
+never further ahead than the drift and what it reads in an epoch. That is kept to about a drift's worth of elements, going
+by how far the last epochs went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from forkpoint.functions import WatermarkAlignment
+from forkpoint.graph.job import JobGraph, Operator
+from forkpoint.graph.transformations import SourceSpec
+from forkpoint.runtime.epoch import SplitStart
+from forkpoint.runtime.time import MAX_MS, MIN_MS
+from forkpoint.snapshot.manifest import Manifest
+
+FEWEST_ROWS = 1000
+"""What an epoch may read of an aligned source in any case; it begins with that."""
+
+Starts = Mapping[str, Mapping[str, SplitStart]]
+Limits = Mapping[str, int | None] | None
+Pause = Callable[[str, Collection[str]], bool]
+
+
+class Alignment:
+    """The aligned sources of one run. ``paused``: splits that the epoch at hand leaves out for it, by source uid.
+
+    ``awake``: those, and the ones before them. They are not idle, as they were not asked.
+    """
+
+    def __init__(self, graph: JobGraph) -> None:
+        self._members: dict[str, tuple[Operator, WatermarkAlignment]] = {}
+        for operator in graph.native_sources:
+            assert isinstance(operator.spec, SourceSpec)
+            alignment = operator.spec.strategy.alignment
+            if alignment is not None:
+                self._members[operator.uid] = operator, alignment
+        self._rows = dict.fromkeys(self._members, FEWEST_ROWS)
+        self.paused: dict[str, frozenset[str]] = {}
+        self.awake: dict[str, frozenset[str]] = {}
+
+    def restrict(
+        self, limits: Limits, usual: Mapping[str, int], starts: Starts, finished: Mapping[str, Collection[str]],
+        still: Collection[str], pause: Pause,
+    ) -> Limits:  # fmt: skip
+        """What the next epoch may read, out of ``limits`` (None: all sources; None for one: its ``usual`` limit).
+
+        ``finished`` splits, and ``still`` sources (ended, or silent for longer than their idleness allows), are not waited
+        for; nor are sources that aren't to be read, which might be waited for in vain. ``pause`` tells a source to leave
+        splits out, and answers whether it can.
+        """
+        if not self._members:
+            return limits
+        given: dict[str, int | None] = dict.fromkeys(usual) if limits is None else dict(limits)
+        splits = {
+            uid: {s: start for s, start in starts.get(str(operator.id), {}).items() if s not in finished.get(uid, ())}
+            for uid, (operator, _) in self._members.items()
+            if uid in given
+        }
+        marks = {uid: [] if uid in still else _marks(found, bool(finished.get(uid))) for uid, found in splits.items()}
+        before, self.paused = self.paused, {}
+        for uid, found in splits.items():
+            alignment = self._members[uid][1]
+            group = [m for other, ms in marks.items() if self._members[other][1].group == alignment.group for m in ms]
+            furthest = min(group, default=MAX_MS) + alignment.max_drift_ms
+            ahead = frozenset(split for split, start in found.items() if start.watermark_ms > furthest)
+            if pause(uid, ahead):
+                self.paused[uid] = ahead
+            elif found and len(ahead) == len(found):
+                self.paused[uid] = ahead
+                del given[uid]
+                continue
+            given[uid] = min(given[uid] or usual[uid], self._rows[uid])
+        self.awake = {uid: self.paused.get(uid, frozenset()) | before.get(uid, frozenset()) for uid in self._members}
+        return given
+
+    def committed(self, before: Manifest, after: Manifest) -> None:
+        """Learn from an epoch how many elements are a drift's worth."""
+        for uid, (_, alignment) in self._members.items():
+            was, now = before.sources.get(uid), after.sources[uid]
+            old = {} if was is None else was.splits
+            rows = sum(s.count - (old[split].count if split in old else 0) for split, s in now.splits.items())
+            advance = max(
+                (s.watermark_ms - old[split].watermark_ms for split, s in now.splits.items()
+                 if split in old and old[split].watermark_ms > MIN_MS),
+                default=0,
+            )  # fmt: skip
+            if rows:
+                worth = rows * alignment.max_drift_ms // advance if advance else 2 * self._rows[uid]
+                self._rows[uid] = max(FEWEST_ROWS, min(worth, 2 * self._rows[uid]))
+
+
+def _marks(splits: Mapping[str, SplitStart], begun: bool) -> list[int]:
+    """The watermarks of a source's unfinished splits that are waited for; one that was not heard of is at the beginning."""
+    if not splits and not begun:
+        return [MIN_MS]
+    return [s.watermark_ms for s in splits.values() if not (s.idle or s.marked_idle)]

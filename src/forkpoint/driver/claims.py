@@ -1,0 +1,54 @@
+"""Whose output goes where: two jobs under one state root don't write to one place by mistake."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from forkpoint.errors import AlreadyExists, ConfigError
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.transformations import SinkSpec
+from forkpoint.snapshot.format import Format, Record
+from forkpoint.snapshot.manifest import Name
+from forkpoint.snapshot.paths import JobPaths, sink_file
+from forkpoint.snapshot.storage import Storage
+
+
+class Claim(Record):
+    """A job that writes, or wrote, to a place. It ends when the record or the whole job is deleted."""
+
+    format_version: Literal[1] = 1
+    place: Name
+    job: Name
+    uid: Name
+    claimed_ms: int
+
+
+CLAIM = Format("sink claim", Claim, 1)
+
+
+def claim_places(graph: JobGraph, storage: Storage, job: str, now_ms: int) -> None:
+    """Take the places that the job's sinks write to. ConfigError if one is another job's: most likely this one is a fork
+    of it that was not told to write elsewhere."""
+    for operator in graph.sinks:
+        place = operator.spec.sink.place if isinstance(operator.spec, SinkSpec) else None
+        if place is not None:
+            _claim(storage, Claim(place=place, job=job, uid=operator.uid, claimed_ms=now_ms))
+
+
+def _claim(storage: Storage, claim: Claim) -> None:
+    path = sink_file(claim.place)
+    try:
+        storage.create(path, CLAIM.dump(claim))
+        return
+    except AlreadyExists:
+        owner = CLAIM.load(storage, path).job
+    if owner == claim.job:
+        return
+    if not storage.list(JobPaths(owner).directory):  # the job has been deleted
+        storage.put(path, CLAIM.dump(claim))
+        return
+    raise ConfigError(
+        f"sink {claim.uid!r}: {claim.place} is where job {owner!r} writes, and the results of job {claim.job!r} would mix with "
+        "its own. Give this job a place of its own (a directory with {job} in its path has the job's name), or for files a "
+        f"prefix= of its own; if {owner!r} will not write there again, delete {storage.url.rstrip('/')}/{path}"
+    )

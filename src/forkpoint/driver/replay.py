@@ -1,0 +1,182 @@
+"""Bounded replay: a run that stops by itself, when event time has come to a point or where a savepoint was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from forkpoint.connectors.base import JSON, SplitRange
+from forkpoint.errors import ConfigError
+from forkpoint.graph.job import JobGraph, Operator
+from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, TimestampsSpec
+from forkpoint.runtime.time import Splits
+from forkpoint.snapshot.manifest import Manifest, SourcePosition
+
+MAX_SINGLES = 64
+
+
+@dataclass(frozen=True)
+class UntilTime:
+    """Stop as soon as the watermark of every source is at ``time_ms`` or beyond; each source reads up to the element
+    that takes its watermark there, and no further. ``name``: as people call it."""
+
+    time_ms: int
+    name: str
+
+
+@dataclass(frozen=True)
+class UntilPositions:
+    """Stop exactly where each source stands in ``sources``, the positions of a savepoint or checkpoint by uid."""
+
+    sources: Mapping[str, SourcePosition]
+    name: str
+
+
+Until = UntilTime | UntilPositions
+
+
+class Bound(Protocol):
+    """How far a run reads."""
+
+    def stops(self) -> Mapping[str, JSON]:
+        """Positions beyond which sources must not plan, by uid."""
+
+    def limits(self) -> Mapping[str, int | None] | None:
+        """Which sources the next epoch reads, and how many elements of each at most (None: as usual). None: all."""
+
+    def judge(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+        """Whether an epoch that was computed may be committed; if not, it is planned again, in smaller steps."""
+
+    def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
+        """Whether the run has come to its bound. ``at_stop``: sources that are at their stops."""
+
+
+class NoBound:
+    def stops(self) -> Mapping[str, JSON]:
+        return {}
+
+    def limits(self) -> Mapping[str, int | None] | None:
+        return None
+
+    def judge(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+        return True
+
+    def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
+        return False
+
+
+class PositionBound(NoBound):
+    """Up to the positions of a savepoint. A source that had ended there is read to its end."""
+
+    def __init__(self, graph: JobGraph, until: UntilPositions) -> None:
+        if graph.frame_sources:
+            uids = ", ".join(repr(o.uid) for o in graph.frame_sources)
+            raise ConfigError(
+                f"--until {until.name}: sources {uids} read Spark DataFrames, which cannot be stopped at a position; give a "
+                "time instead"
+            )
+        self._stops = {uid: p.position for uid, p in until.sources.items() if p.kind == "native" and not p.finished}
+        for operator in graph.native_sources:
+            assert isinstance(operator.spec, SourceSpec)
+            if operator.uid not in self._stops and not operator.spec.source.bounded:
+                raise ConfigError(
+                    f"--until {until.name}: source {operator.uid!r} has no position there and no end of its own; give a time "
+                    "instead, or name a savepoint of a job that has this source"
+                )
+        self._needed = {o.uid for o in graph.native_sources}
+        self._stops = {uid: stop for uid, stop in self._stops.items() if uid in self._needed}
+
+    def stops(self) -> Mapping[str, JSON]:
+        return self._stops
+
+    def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
+        return self._needed <= {*at_stop, *finished} and bool(self._stops)
+
+
+class TimeBound(NoBound):
+    """Up to a point in event time.
+
+    An epoch that takes a source past it is not committed but planned again with half as many elements of that source
+    (and none of the others), until the step is a single element or a file that cannot be cut.
+    """
+
+    def __init__(self, graph: JobGraph, until: UntilTime, manifest: Manifest, limits: Mapping[str, int]) -> None:
+        self._time_ms = until.time_ms
+        self._origins = {o.uid: _origins(graph, o) for o in graph.sources}
+        self._native = dict(limits)
+        self._narrowed: dict[str, int] = {}
+        self._discarded: dict[str, list[SplitRange]] = {}
+        self._singles = 0
+        for operator in graph.sources:
+            _check_has_watermarks(operator, self._origins[operator.uid], until)
+        self._passed = {
+            uid for uid, origins in self._origins.items() if _saved_mark_ms(origins, manifest) >= self._time_ms
+        }
+
+    def limits(self) -> Mapping[str, int | None] | None:
+        return self._narrowed or {uid: None for uid in self._native if uid not in self._passed}
+
+    def judge(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+        past = {uid for uid, origins in self._origins.items() if _mark_ms(origins, joined) >= self._time_ms}
+        too_far = {uid for uid in past - self._passed if not self._finest(uid, planned.get(uid, []))}
+        for uid in too_far:
+            self._discarded[uid] = planned[uid]
+            self._narrowed[uid] = max(1, min(self._limit(uid), _rows(planned[uid])) // 2)
+        if too_far:
+            return False
+        self._passed |= past
+        # What is left to the point is less than the step before the last, so each step halves it, down to a few single
+        # elements. Where there are many of those, other files have come in between, and the search begins anew.
+        self._singles += 1 in self._narrowed.values()
+        if self._singles > MAX_SINGLES:
+            self._narrowed, self._singles = {}, 0
+        self._narrowed = {uid: max(1, n // 2) for uid, n in self._narrowed.items() if uid not in past}
+        return True
+
+    def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
+        return self._origins.keys() <= {*self._passed, *finished}
+
+    def _limit(self, uid: str) -> int:
+        return self._narrowed.get(uid, self._native[uid])
+
+    def _finest(self, uid: str, planned: list[SplitRange]) -> bool:
+        """Whether a step cannot be made smaller."""
+        return not planned or self._limit(uid) == 1 or _rows(planned) <= 1 or planned == self._discarded.get(uid)
+
+
+def _rows(planned: list[SplitRange]) -> int:
+    return sum(r.rows if r.rows is not None else 1 for r in planned)
+
+
+def _origins(graph: JobGraph, source: Operator) -> list[Operator]:
+    """Where the watermarks of what a source reads are made: at itself, or downstream where timestamps are assigned."""
+    return [o for o in graph.operators if isinstance(o.spec, TimestampsSpec) and _reads(graph, o, source)] or [source]
+
+
+def _reads(graph: JobGraph, operator: Operator, source: Operator) -> bool:
+    upstream = [graph.by_id[edge.upstream] for edge in operator.inputs]
+    return any(o is source or _reads(graph, o, source) for o in upstream)
+
+
+def _check_has_watermarks(source: Operator, origins: list[Operator], until: UntilTime) -> None:
+    bounded = isinstance(source.spec, SourceSpec) and source.spec.source.bounded
+    for origin in origins:
+        assert isinstance(origin.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
+        strategy = origin.spec.strategy
+        if strategy.out_of_orderness_ms is None and strategy.generator_factory is None and not bounded:
+            raise ConfigError(
+                f"--until {until.name}: source {source.uid!r} has no watermarks and no end, so it never comes to a time; "
+                "give its stream a WatermarkStrategy, or give a savepoint instead of a time"
+            )
+
+
+def _mark_ms(origins: list[Operator], joined: Mapping[int, Splits]) -> float:
+    marks = [joined[o.id].ends[split] for o in origins for split in joined[o.id].active]
+    return min(marks, default=float("-inf"))
+
+
+def _saved_mark_ms(origins: list[Operator], manifest: Manifest) -> float:
+    known = [manifest.sources.get(o.uid) for o in origins]
+    marks = [s.watermark_ms for position in known if position is not None for s in position.splits.values()]
+    return min(marks, default=float("-inf"))

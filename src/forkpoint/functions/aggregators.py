@@ -1,0 +1,434 @@
+"""Aggregates by description: ``fp.Sum("price")``, to be computed over columns or element by element, with one result.
+
+Each is an AggregateFunction, and says what its accumulator and its result are for elements of a given type. Values that
+are None are left out, as in SQL; where there is no value at all, the result is None (a count: 0).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from math import sqrt
+from typing import Any, Generic, TypeVar
+
+from forkpoint.errors import GraphError
+from forkpoint.functions.base import AggregateFunction
+from forkpoint.functions.fields import field_access
+from forkpoint.types import TypeInformation, Types
+from forkpoint.types.containers import OptionalType, SequenceType, optional
+
+Field = int | str
+ACC = TypeVar("ACC")
+
+_WIDER = {
+    "boolean": "LONG", "byte": "LONG", "short": "LONG", "int": "LONG", "long": "LONG", "float": "DOUBLE", "double": "DOUBLE",
+    "big_int": "BIG_INT", "big_dec": "BIG_DEC", "duration": "DURATION", "any": "ANY",
+}  # fmt: skip
+
+
+class Aggregator(AggregateFunction, Generic[ACC]):
+    """One aggregate of a field, by name or index; of the element itself where that has no fields and the index is 0."""
+
+    def __init__(self, field: Field | None) -> None:
+        if field is not None and (not isinstance(field, str | int) or isinstance(field, bool)):
+            raise GraphError(f"{type(self).__name__}({field!r}): a field is said by its name or its index")
+        self.field = field
+
+    def describe(self) -> str:
+        """What it is, as text."""
+        return f"{type(self).__name__}({', '.join(map(repr, self.arguments))})"
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What it was made with."""
+        return () if self.field is None else (self.field,)
+
+    @property
+    def state_name(self) -> str:
+        """What its accumulator is called in saved state: the same aggregate goes on, another begins anew."""
+        return "_".join([type(self).__name__.lower(), *(str(a).replace("-", "last") for a in self.arguments)])
+
+    @abstractmethod
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        """The accumulator's type for elements of a type. GraphError for a field that there isn't, or isn't of its kind."""
+
+    @abstractmethod
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        """The result's type."""
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        found = self._get(value)
+        return accumulator if found is None else self.take(found, accumulator)
+
+    @abstractmethod
+    def take(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with one value of the field, not None, added."""
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        if acc_a is None or acc_b is None:
+            return acc_b if acc_a is None else acc_a
+        return self.join(acc_a, acc_b)
+
+    @abstractmethod
+    def join(self, a: Any, b: Any) -> Any:
+        """One accumulator of two that have something."""
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    @cached_property
+    def _get(self) -> Callable[[Any], Any]:
+        return self._getter(self.field)
+
+    def _getter(self, field: Field | None) -> Callable[[Any], Any]:
+        if field is None:
+            return lambda value: value
+        get, _ = field_access(field, ())
+
+        def checked(value: Any) -> Any:
+            try:
+                return get(value)
+            except (AttributeError, LookupError, TypeError):
+                raise GraphError(
+                    f"{self.describe()} of {value!r}, which has no such field; name one that it has"
+                ) from None
+
+        return checked
+
+    def field_type(self, elements: TypeInformation | None) -> TypeInformation:
+        """The type of the field's values that are not None."""
+        return self._type_of(self.field, elements)
+
+    def _type_of(self, field: Field | None, elements: TypeInformation | None) -> TypeInformation:
+        if elements is None:
+            return Types.ANY()
+        found = elements if field is None else None
+        if found is None and elements.fields is not None:
+            names = [f.name for f in elements.fields]
+            if isinstance(field, str) and field in names:
+                found = elements.fields[names.index(field)].type
+            elif isinstance(field, int) and -len(names) <= field < len(names):
+                found = elements.fields[field].type
+            else:
+                raise GraphError(f"{self.describe()}: the elements have no such field; they have {', '.join(names)}")
+        elif found is None:
+            found = elements if field == 0 else Types.ANY()
+        return found.of if isinstance(found, OptionalType) else found
+
+    def _wider(self, elements: TypeInformation | None) -> TypeInformation:
+        of = self.field_type(elements)
+        name = _WIDER.get(of.kind)
+        if name is None:
+            raise GraphError(f"{self.describe()}: the field is of type {of}; it takes numbers and durations")
+        found: TypeInformation = getattr(Types, name)()
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.arguments == other.arguments
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.arguments))
+
+    def __repr__(self) -> str:
+        return f"fp.{self.describe()}"
+
+
+class Count(Aggregator[int]):
+    """How many elements there are; with a field, how many of them have a value in it. A LONG."""
+
+    def __init__(self, field: Field | None = None) -> None:
+        super().__init__(field)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        self.field_type(elements)
+        return Types.LONG()
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return Types.LONG()
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1 if self.field is None or self._get(value) is not None else accumulator
+
+    def take(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def join(self, a: int, b: int) -> int:
+        return a + b
+
+
+class _OfField(Aggregator[ACC]):
+    """Accumulator and result are one value of the field's type."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__(field)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(self.field_type(elements))
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return self.accumulator_type(elements)
+
+
+class Sum(_OfField[Any]):
+    """The sum of a field. Ints give a LONG, floats a DOUBLE; also of BIG_INT, BIG_DEC and DURATION."""
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(self._wider(elements))
+
+    def take(self, value: Any, accumulator: Any) -> Any:
+        # 0.0 + -0.0 is 0.0: a sum is never -0.0, whatever it is made of.
+        return accumulator + value if accumulator is not None else value + type(value)()
+
+    def join(self, a: Any, b: Any) -> Any:
+        return a + b
+
+
+class Min(_OfField[Any]):
+    """The least value of a field; of equals, the first."""
+
+    def take(self, value: Any, accumulator: Any) -> Any:
+        return value if accumulator is None or value < accumulator else accumulator
+
+    def join(self, a: Any, b: Any) -> Any:
+        return b if b < a else a
+
+
+class Max(_OfField[Any]):
+    """The greatest value of a field; of equals, the first."""
+
+    def take(self, value: Any, accumulator: Any) -> Any:
+        return value if accumulator is None or value > accumulator else accumulator
+
+    def join(self, a: Any, b: Any) -> Any:
+        return b if b > a else a
+
+
+class First(_OfField[Any]):
+    """The first value of a field, in the order in which the key's elements come."""
+
+    def take(self, value: Any, accumulator: Any) -> Any:
+        return value if accumulator is None else accumulator
+
+    def join(self, a: Any, b: Any) -> Any:
+        return a
+
+
+class Last(_OfField[Any]):
+    """The last value of a field, in the order in which the key's elements come."""
+
+    def take(self, value: Any, accumulator: Any) -> Any:
+        return value
+
+    def join(self, a: Any, b: Any) -> Any:
+        return b
+
+
+class Avg(Aggregator[tuple[Any, int]]):
+    """The mean of a field: a DOUBLE of ints and floats, else of the field's type."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__(field)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(Types.TUPLE([self._wider(elements), Types.LONG()]))
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        of = self._wider(elements)
+        return optional(Types.DOUBLE() if of.kind in ("long", "big_int") else of)
+
+    def take(self, value: Any, accumulator: tuple[Any, int] | None) -> tuple[Any, int]:
+        if accumulator is None:
+            return value + type(value)(), 1
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def join(self, a: tuple[Any, int], b: tuple[Any, int]) -> tuple[Any, int]:
+        return a[0] + b[0], a[1] + b[1]
+
+    def get_result(self, accumulator: tuple[Any, int] | None) -> Any:
+        return None if accumulator is None else accumulator[0] / accumulator[1]
+
+
+class StdDev(Aggregator[tuple[int, float, float]]):
+    """The standard deviation of a field over the whole population, a DOUBLE (SQL's STDDEV_POP, Welford's way)."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__(field)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        self._wider(elements)
+        return optional(Types.TUPLE([Types.LONG(), Types.DOUBLE(), Types.DOUBLE()]))
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(Types.DOUBLE())
+
+    def take(self, value: Any, accumulator: tuple[int, float, float] | None) -> tuple[int, float, float]:
+        count, mean, squares = accumulator or (0, 0.0, 0.0)
+        value = float(value)
+        count += 1
+        off = value - mean
+        mean += off / count
+        return count, mean, squares + off * (value - mean)
+
+    def join(self, a: tuple[int, float, float], b: tuple[int, float, float]) -> tuple[int, float, float]:
+        count, off = a[0] + b[0], b[1] - a[1]
+        return count, a[1] + off * b[0] / count, a[2] + b[2] + off * off * a[0] * b[0] / count
+
+    def get_result(self, accumulator: tuple[int, float, float] | None) -> float | None:
+        return None if accumulator is None else sqrt(accumulator[2] / accumulator[0])
+
+
+class MinBy(Aggregator[tuple[Any, Any]]):
+    """The element with the least value of a field; of equals, the first. ``value``: that field of it instead."""
+
+    def __init__(self, field: Field, value: Field | None = None) -> None:
+        super().__init__(field)
+        self.value = value
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return (self.field,) if self.value is None else (self.field, self.value)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        value = Types.ANY() if elements is None else self._type_of(self.value, elements)
+        return optional(Types.TUPLE([self.field_type(elements), optional(value)]))
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(self._type_of(self.value, elements))
+
+    @cached_property
+    def _value(self) -> Callable[[Any], Any]:
+        return self._getter(self.value)
+
+    def add(self, value: Any, accumulator: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+        found = self._get(value)
+        if found is None or (accumulator is not None and not self.better(found, accumulator[0])):
+            return accumulator
+        return found, self._value(value)
+
+    def take(self, value: Any, accumulator: Any) -> Any:
+        raise AssertionError("add has the whole element")
+
+    def better(self, value: Any, so_far: Any) -> bool:
+        """Whether a value takes the place of another."""
+        return bool(value < so_far)
+
+    def join(self, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
+        return b if self.better(b[0], a[0]) else a
+
+    def get_result(self, accumulator: tuple[Any, Any] | None) -> Any:
+        return None if accumulator is None else accumulator[1]
+
+
+class MaxBy(MinBy):
+    """The element with the greatest value of a field; of equals, the first. ``value``: that field of it instead."""
+
+    def better(self, value: Any, so_far: Any) -> bool:
+        return bool(value > so_far)
+
+
+class Collect(Aggregator[list[Any]]):
+    """The list of a field's values, or of the elements, in the order in which they come."""
+
+    def __init__(self, field: Field | None = None) -> None:
+        super().__init__(field)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(self.result_type(elements))
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return SequenceType("list", self.field_type(elements))
+
+    def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
+        if accumulator is None:
+            return [value]
+        accumulator.append(value)
+        return accumulator
+
+    def join(self, a: list[Any], b: list[Any]) -> list[Any]:
+        return a + b
+
+    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
+        return list(accumulator or ())
+
+
+class CountDistinct(Aggregator[set[Any]]):
+    """How many different values a field has. A LONG; all of them are kept."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__(field)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(SequenceType("set", self.field_type(elements)))
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return Types.LONG()
+
+    def take(self, value: Any, accumulator: set[Any] | None) -> set[Any]:
+        if accumulator is None:
+            return {value}
+        accumulator.add(value)
+        return accumulator
+
+    def join(self, a: set[Any], b: set[Any]) -> set[Any]:
+        return a | b
+
+    def get_result(self, accumulator: set[Any] | None) -> int:
+        return len(accumulator or ())
+
+
+class TopN(Aggregator[list[Any]]):
+    """The ``n`` greatest values of a field, the greatest first; a list of at most ``n``."""
+
+    def __init__(self, field: Field, n: int) -> None:
+        super().__init__(field)
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise GraphError(f"TopN({field!r}, {n!r}): the number of values is an int of at least 1")
+        self.n = n
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return (self.field, self.n)
+
+    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return optional(self.result_type(elements))
+
+    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
+        return SequenceType("list", self.field_type(elements))
+
+    def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
+        return self.join(accumulator or [], [value])
+
+    def join(self, a: list[Any], b: list[Any]) -> list[Any]:
+        return sorted(a + b, reverse=True)[: self.n]
+
+    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
+        return list(accumulator or ())
+
+
+class WindowBound:
+    """A window's bound as a column of ``agg``; what is computed is only which one."""
+
+    end = False
+
+    def __repr__(self) -> str:
+        return f"fp.{type(self).__name__}()"
+
+
+class WindowStart(WindowBound):
+    """The window's first moment, as a column of ``agg``: int ms. Flink SQL's ``window_start``."""
+
+
+class WindowEnd(WindowBound):
+    """The moment behind the window's last, as a column of ``agg``: int ms. Flink SQL's ``window_end``."""
+
+    end = True

@@ -1,0 +1,167 @@
+"""Functions that wait for answers from elsewhere, and when they ask again: PyFlink's AsyncFunction and retry strategies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from forkpoint.errors import ConfigError
+from forkpoint.functions.base import Function
+from forkpoint.functions.context import RuntimeContext
+from forkpoint.functions.durations import to_ms
+
+ResultPredicate = Callable[[list[Any]], bool]
+ExceptionPredicate = Callable[[Exception], bool]
+
+
+class AsyncFunction(Function):
+    """Asks something else for each element, many at a time: ``AsyncDataStream.unordered_wait`` and the like run it.
+
+    All its methods run on one event loop, which stays for as long as the subtask: a client made in ``open`` serves all
+    epochs. ``open`` and ``close`` may be ``async def`` as well.
+    """
+
+    def open(self, runtime_context: RuntimeContext) -> Awaitable[None] | None:  # type: ignore[override]
+        """Called once a subtask, before the first element, with the event loop running."""
+
+    @abstractmethod
+    async def async_invoke(self, value: Any) -> Iterable[Any] | None:
+        """The elements to emit, usually a list of one; None for none. ``(tag, x)`` goes to a side output.
+
+        A task that is repeated after a failure asks again, so what is asked for should do no harm twice.
+        """
+
+    def timeout(self, value: Any) -> Iterable[Any] | None:
+        """The elements to emit in place of an answer that did not come in time. Raises TimeoutError unless overridden."""
+        no_answer(value)
+
+    def close(self) -> Awaitable[None] | None:  # type: ignore[override]
+        """Called once a subtask at the end, also after a failure, with the event loop running."""
+
+
+def no_answer(value: Any) -> NoReturn:
+    """What happens to an element whose answer did not come in time, unless the function knows better."""
+    raise TimeoutError(
+        "no answer within the timeout; give it a longer one, or override AsyncFunction.timeout(value) to emit something else"
+    )
+
+
+class AsyncRetryPredicate(ABC):
+    """After which outcomes a request is made again. None for either: never."""
+
+    @abstractmethod
+    def result_predicate(self) -> ResultPredicate | None:
+        """Takes the list of results, and says whether to ask again."""
+
+    @abstractmethod
+    def exception_predicate(self) -> ExceptionPredicate | None:
+        """Takes the exception, and says whether to ask again."""
+
+
+class AsyncRetryStrategy(ABC):
+    """Whether and when a request is made again. The operator's timeout is over all attempts together, and their pauses.
+
+    Attempts count from 1. When no attempt is left, the last one's results are emitted, or its exception raised.
+    """
+
+    @abstractmethod
+    def can_retry(self, current_attempts: int) -> bool:
+        """Whether there may be another attempt after so many."""
+
+    @abstractmethod
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """The pause after so many attempts, in ms."""
+
+    @abstractmethod
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """After which outcomes another attempt is made."""
+
+
+@dataclass(frozen=True)
+class RetryPredicate(AsyncRetryPredicate):
+    """An AsyncRetryPredicate of two functions."""
+
+    on_result: ResultPredicate | None = None
+    on_exception: ExceptionPredicate | None = None
+
+    def result_predicate(self) -> ResultPredicate | None:
+        return self.on_result
+
+    def exception_predicate(self) -> ExceptionPredicate | None:
+        return self.on_exception
+
+
+class _AtMost(AsyncRetryStrategy):
+    """Up to ``max_attempts`` repetitions, so one request more than that in all, as in Flink."""
+
+    def __init__(
+        self, max_attempts: int, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
+    ) -> None:  # fmt: skip
+        if max_attempts < 1:
+            raise ConfigError(f"{type(self).__name__}(max_attempts={max_attempts}): it must be at least 1")
+        self._max_attempts = max_attempts
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
+
+    def can_retry(self, current_attempts: int) -> bool:
+        return current_attempts <= self._max_attempts
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return self._predicate
+
+
+class FixedDelayRetryStrategy(_AtMost):
+    """Asks again up to ``max_attempts`` times, each after the same pause (timedelta, or int ms).
+
+    ``result_predicate(results)`` and ``exception_predicate(error)`` say after which outcomes; at least one is needed to
+    have any effect. ConfigError for numbers below 1.
+    """
+
+    def __init__(
+        self, max_attempts: int, backoff_time_millis: timedelta | int,
+        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(max_attempts, result_predicate, exception_predicate)
+        self._backoff_ms = to_ms(backoff_time_millis, "the pause between attempts", minimum_ms=1)
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        return self._backoff_ms
+
+
+class ExponentialBackoffDelayRetryStrategy(_AtMost):
+    """Asks again up to ``max_attempts`` times, after pauses that grow by ``multiplier`` from ``initial_delay`` up to
+    ``max_retry_delay`` (timedelta, or int ms).
+
+    The predicates are those of FixedDelayRetryStrategy. ConfigError for numbers that make no growing pauses.
+    """
+
+    def __init__(
+        self, max_attempts: int, initial_delay: timedelta | int, max_retry_delay: timedelta | int, multiplier: float,
+        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(max_attempts, result_predicate, exception_predicate)
+        self._initial_ms = to_ms(initial_delay, "the first pause between attempts", minimum_ms=1)
+        self._max_ms = to_ms(max_retry_delay, "the longest pause between attempts", minimum_ms=self._initial_ms)
+        if multiplier < 1:
+            raise ConfigError(f"ExponentialBackoffDelayRetryStrategy(multiplier={multiplier}): it must be at least 1")
+        self._multiplier = multiplier
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        pause_ms = self._initial_ms
+        for _ in range(current_attempts - 1):
+            if pause_ms >= self._max_ms:
+                break
+            pause_ms = int(pause_ms * self._multiplier)
+        return min(pause_ms, self._max_ms)
+
+
+def empty_result_predicate(result: list[Any]) -> bool:
+    """A result predicate: asks again where nothing came back."""
+    return not result
+
+
+def has_exception_predicate(error: Exception) -> bool:
+    """An exception predicate: asks again after any exception."""
+    return error is not None

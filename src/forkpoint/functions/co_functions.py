@@ -1,0 +1,137 @@
+"""Functions of two connected streams: one method for the elements of each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from forkpoint.functions.adapters import StandIn
+from forkpoint.functions.base import Function
+from forkpoint.functions.checkpointed import (
+    CheckpointedFunction,
+    CheckpointListener,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction
+
+
+class CoMapFunction(Function):
+    """At most one element out for each element in; None emits nothing (so it is in PyFlink)."""
+
+    @abstractmethod
+    def map1(self, value: Any) -> Any:
+        """What to emit for an element of the first stream."""
+
+    @abstractmethod
+    def map2(self, value: Any) -> Any:
+        """What to emit for an element of the second stream."""
+
+
+class CoFlatMapFunction(Function):
+    """Any number of elements out for each element in."""
+
+    @abstractmethod
+    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+        """The elements to emit for one of the first stream: any iterable, usually by being a generator; None for none."""
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+        """The elements to emit for one of the second stream."""
+
+
+class CoProcessFunction(Function):
+    """Two streams without keys: side outputs and clocks, but neither state nor timers."""
+
+    Context: TypeAlias = ProcessFunction.Context
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """The elements to emit for one of the first stream: ``yield x`` or, to a side output, ``yield tag, x``."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """The elements to emit for one of the second stream."""
+
+
+class KeyedCoProcessFunction(Function):
+    """Two streams of one kind of key: state and timers are those of the key at hand, whichever stream an element is of.
+
+    State is declared and used as in a KeyedProcessFunction; the contexts are the same.
+    """
+
+    Context: TypeAlias = KeyedProcessFunction.Context
+    OnTimerContext: TypeAlias = KeyedProcessFunction.OnTimerContext
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        """The elements to emit for one of the first stream: ``yield x`` or, to a side output, ``yield tag, x``."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        """The elements to emit for one of the second stream."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        """Called when a timer of the key is due; emits like ``process_element1``. ``timestamp``: the timer's, in ms."""
+        return None
+
+
+class _CoAdapter(StandIn, CheckpointListener):
+    """A CoMapFunction or CoFlatMapFunction as a process function; all calls are passed on to it."""
+
+    function: CoMapFunction | CoFlatMapFunction
+
+    def process_element1(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        if isinstance(self.function, CoFlatMapFunction):
+            return self.function.flat_map1(value)
+        result = self.function.map1(value)
+        return None if result is None else (result,)
+
+    def process_element2(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        if isinstance(self.function, CoFlatMapFunction):
+            return self.function.flat_map2(value)
+        result = self.function.map2(value)
+        return None if result is None else (result,)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if isinstance(self.function, CheckpointListener):
+            self.function.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        if isinstance(self.function, CheckpointListener):
+            self.function.notify_checkpoint_aborted(checkpoint_id)
+
+
+class _Checkpointed(_CoAdapter, CheckpointedFunction):
+    """The same for a function that has operator state too."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        assert isinstance(self.function, CheckpointedFunction)
+        self.function.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        assert isinstance(self.function, CheckpointedFunction)
+        self.function.snapshot_state(context)
+
+
+class CoAdapter(_CoAdapter, CoProcessFunction): ...
+
+
+class CheckpointedCoAdapter(_Checkpointed, CoProcessFunction): ...
+
+
+class KeyedCoAdapter(_CoAdapter, KeyedCoProcessFunction): ...
+
+
+class CheckpointedKeyedCoAdapter(_Checkpointed, KeyedCoProcessFunction): ...
+
+
+def as_co_process(function: CoMapFunction | CoFlatMapFunction) -> CoProcessFunction:
+    """A CoProcessFunction that does what the function does."""
+    return (CheckpointedCoAdapter if isinstance(function, CheckpointedFunction) else CoAdapter)(function)
+
+
+def as_keyed_co_process(function: CoMapFunction | CoFlatMapFunction) -> KeyedCoProcessFunction:
+    """The same with state of the key."""
+    return (CheckpointedKeyedCoAdapter if isinstance(function, CheckpointedFunction) else KeyedCoAdapter)(function)

@@ -1,0 +1,249 @@
+"""Data from elsewhere as rows of a state: Arrow, pandas, Spark and whatever else speaks Arrow's C stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.errors import EditRefused, ForkpointError
+from forkpoint.savepoint.evolution import Rows
+from forkpoint.savepoint.layout import Layout, Part
+from forkpoint.types import TypeInformation
+
+RUN_ROWS = 250_000
+_OWN = ("key_group",)  # columns that may be there, and are computed anew
+
+
+def is_spark(data: Any) -> bool:
+    """Whether this is a Spark DataFrame."""
+    return type(data).__module__.startswith("pyspark.")
+
+
+def tables_of(data: Any) -> Iterator[pa.Table]:
+    """The data as tables of moderate size, one after the other. Raises EditRefused for what is no table."""
+    match data:
+        case pa.Table():
+            yield from _sized([data])
+        case pa.RecordBatch():
+            yield from _sized([pa.Table.from_batches([data])])
+        case _ if hasattr(data, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(data)
+            yield from _sized(pa.Table.from_batches([batch]) for batch in reader)
+        case Mapping():
+            yield from _sized([pa.table(dict(data))])
+        case str() | bytes():
+            raise _no_table(data)
+        case Iterable():
+            yield from _sized(_tables_of_items(data))
+        case _:
+            raise _no_table(data)
+
+
+def _tables_of_items(items: Iterable[Any]) -> Iterator[pa.Table]:
+    rows: list[Any] = []
+    for item in items:
+        if isinstance(item, pa.Table):
+            yield item
+        elif isinstance(item, pa.RecordBatch):
+            yield pa.Table.from_batches([item])
+        elif isinstance(item, Mapping):
+            rows.append(item)
+            if len(rows) >= RUN_ROWS:
+                yield pa.Table.from_pylist(rows)
+                rows = []
+        else:
+            raise _no_table(item)
+    if rows:
+        yield pa.Table.from_pylist(rows)
+
+
+def _no_table(data: Any) -> EditRefused:
+    return EditRefused(
+        f"{type(data).__name__} is no table; give a pyarrow Table, batches or reader, a pandas or Spark DataFrame, a dict of "
+        "columns, or dicts for rows"
+    )
+
+
+def _sized(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    waiting: list[pa.Table] = []
+    rows = 0
+    for number, table in enumerate(tables):
+        if not number and not table.num_rows:
+            yield table  # for its columns
+        for start in range(0, table.num_rows, RUN_ROWS):
+            waiting.append(table.slice(start, RUN_ROWS))
+            rows += waiting[-1].num_rows
+            if rows >= RUN_ROWS:
+                yield pa.concat_tables(waiting)
+                waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+@dataclass
+class Fitter:
+    """Makes rows of a state from tables, by the names of columns.
+
+    ``columns``: names of the state's columns and of those of the data that stand for them, where they differ.
+    ``now_ms``: the age of entries that the data gives none. ``first``: the index of the first row, for lists whose data
+    has no index: they take their elements in the order in which these come.
+    """
+
+    layout: Layout
+    columns: Mapping[str, str] = field(default_factory=dict)
+    now_ms: int = 0
+    first: int = 0
+
+    def check_names(self) -> None:
+        """Raises EditRefused if ``columns`` names something that the state does not have."""
+        known = {name for part in self.layout.parts for name in (part.role, *part.names)}
+        if strange := sorted(set(self.columns) - known):
+            raise EditRefused(
+                f"{self._where}: it has no column {strange[0]!r}; it has {', '.join(self.layout.schema.names)}"
+            )
+
+    @property
+    def _where(self) -> str:
+        return self.layout.spec.where
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """The rows, with key groups of 0. Raises EditRefused naming the column that is missing or does not fit."""
+        used: set[str] = set()
+        arrays = [array for part in self.layout.parts for array in self._part(part, table, used)]
+        if left := [name for name in table.column_names if name not in used and name not in _OWN]:
+            raise EditRefused(
+                f"{self._where}: the data has the column {left[0]!r}, for which the state has no place (it has "
+                f"{', '.join(self._asked())}); leave it out, or say in columns= which one it stands for"
+            )
+        self.first += table.num_rows
+        made = pa.Table.from_arrays(arrays, schema=self.layout.schema)
+        self._check_values(made)
+        return made
+
+    def _asked(self) -> list[str]:
+        own = ("key_group", "domain")
+        return [name for part in self.layout.parts if part.role not in own for name in part.names]
+
+    def _part(self, part: Part, table: pa.Table, used: set[str]) -> Sequence[Any]:
+        count = table.num_rows
+        match part.role:
+            case "key_group":
+                return [pa.array(np.zeros(count, np.int32))]
+            case "domain":
+                used.add("domain")
+                return [pa.repeat(pa.scalar(self.layout.spec.kind.removeprefix("timers-")), count)]
+        struct = self._struct(part, table)
+        if struct is not None:
+            used.add(self.columns.get(part.role, part.role))
+            inside = {f.name: struct.field(i) for i, f in enumerate(struct.type)}
+            found = {name: inside.get(own) for name, own in zip(part.names, part.type.column_names, strict=True)}
+        else:
+            found = {name: self._column(self._named(part, name), table, used) for name in part.names}
+        types = [each.type for each in part.type.fields] if part.type.fields else [part.type]
+        return [
+            self._default(part, name, of, table)
+            if found[name] is None
+            else self._fitted(part, name, f, of, found[name])
+            for name, f, of in zip(part.names, part.fields, types, strict=True)
+        ]
+
+    def _named(self, part: Part, name: str) -> str:
+        """The data's name of a column; of a part with one column, the part's name in ``columns`` will do."""
+        if name in self.columns:
+            return self.columns[name]
+        return self.columns.get(part.role, name) if len(part.names) == 1 else name
+
+    def _column(self, name: str, table: pa.Table, used: set[str]) -> pa.Array | None:
+        if name not in table.column_names:
+            return None
+        used.add(name)
+        column = table.column(name)
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+    def _struct(self, part: Part, table: pa.Table) -> Any:
+        """A record may come as one struct column of the part's name instead of a column for each field."""
+        name = self.columns.get(part.role, part.role)
+        flat = {self._named(part, each) for each in part.names}
+        if not part.type.fields or flat <= set(table.column_names) or name not in table.column_names:
+            return None
+        column = table.column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        return column if pa.types.is_struct(column.type) and not column.null_count else None
+
+    def _default(self, part: Part, name: str, of: TypeInformation, table: pa.Table) -> pa.Array:
+        """What a column holds that the data need not have."""
+        count = table.num_rows
+        if part.role == "index":
+            return pa.array(np.arange(self.first, self.first + count, dtype=np.int64))
+        if part.role == "ttl_stamp":
+            return pa.array(np.full(count, self.now_ms, np.int64))
+        if part.role == "subtask":
+            return pa.array(np.zeros(count, np.int32))
+        if part.raw:
+            return pa.repeat(pa.scalar(b"", pa.binary()), count)
+        raise EditRefused(
+            f"{self._where}: the data has no column {self._named(part, name)!r} of type {of!r}; it has "
+            f"{', '.join(table.column_names) or 'none'}. Rename it there, or say in columns={{{name!r}: …}} which one it is"
+        )
+
+    def _fitted(self, part: Part, name: str, field: pa.Field, of: TypeInformation, column: Any) -> pa.Array:
+        try:
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if part.role in ("timestamp", "ttl_stamp") and pa.types.is_timestamp(column.type):
+                column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
+            if column.type != field.type:
+                column = _cast(column, field.type, of)
+        except (pa.ArrowException, ForkpointError) as error:
+            raise EditRefused(
+                f"{self._where}: column {name!r} is {column.type} in the data and {of!r} in the state: {error}"
+            ) from error
+        if column.null_count and not field.nullable:
+            raise EditRefused(
+                f"{self._where}: column {name!r} holds {column.null_count} nulls, but {of!r} has no None; fill them in or "
+                "leave these rows out"
+            )
+        return column
+
+    def _check_values(self, table: pa.Table) -> None:
+        """What is written can be read."""
+        rows = Rows(self.layout, table)
+        for part in self.layout.parts:
+            if part.role in ("key", "map_key", "namespace", "value") and not part.raw:
+                try:
+                    rows.encoded(part.role)
+                except (ForkpointError, ValueError, TypeError, OverflowError) as error:
+                    raise EditRefused(
+                        f"{self._where}: column {', '.join(map(repr, part.names))} of the data does not fit: {error}"
+                    ) from error
+
+
+def _cast(column: Any, wanted: pa.DataType, of: TypeInformation) -> Any:
+    if _family(column.type) == _family(wanted) or pa.types.is_null(column.type):
+        return column.cast(wanted)
+    return of.to_arrow(column.to_pylist())  # as for types without an Arrow form of their own; it takes no other values
+
+
+def _family(of: pa.DataType) -> str:
+    """Within a family values may be cast, and the cast fails for those that do not fit exactly."""
+    types = pa.types
+    if types.is_integer(of) or types.is_floating(of) or types.is_decimal(of):
+        return "number"
+    if types.is_string(of) or types.is_large_string(of) or types.is_string_view(of):
+        return "text"
+    if types.is_binary(of) or types.is_large_binary(of) or types.is_fixed_size_binary(of) or types.is_binary_view(of):
+        return "bytes"
+    if types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of):
+        return "list"
+    if types.is_duration(of):
+        return "duration"
+    if types.is_time(of):
+        return "time"
+    if types.is_date(of) or types.is_timestamp(of):
+        return "moment"
+    return str(of).partition("<")[0]  # bool, struct, map

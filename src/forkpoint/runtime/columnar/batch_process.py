@@ -1,0 +1,219 @@
+"""KeyedBatchFunction: a subtask's elements of an epoch as one table, sorted by key."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.functions import (
+    BatchContext,
+    BatchState,
+    KeyedBatchFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    declared_states,
+)
+from forkpoint.runtime.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
+from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts
+from forkpoint.runtime.columnar.states import Collections, ValueColumns
+from forkpoint.runtime.grouping import group_by_key
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.timers import to_flink_ms
+from forkpoint.types import TypeInformation
+
+
+class OpenContext(Context):
+    """What ``open`` sees: all but states, which are those of an epoch's keys."""
+
+    def _state(self, descriptor: Any) -> NoReturn:
+        raise GraphError(
+            f"operator {self._info.operator.uid!r}: state {descriptor.name!r} is asked for in open(); declare its descriptor on "
+            "the function's class, and ask process_batch's context for it"
+        )
+
+
+class ColumnContext(BatchContext):
+    """What ``process_batch`` sees of one epoch."""
+
+    def __init__(
+        self, owner: BatchProcess, batch: Batch, order: Longs, starts: Longs, keys: KeySet, epoch: Epoch
+    ) -> None:
+        self._owner, self._batch, self._order, self._starts = owner, batch, order, starts
+        self._keys, self._epoch = keys, epoch
+        self.collected: list[tuple[pa.RecordBatch, Longs]] = []
+
+    @property
+    def keys(self) -> pa.Array:
+        return self._keys.column
+
+    @property
+    def key_index(self) -> Longs:
+        return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
+
+    @property
+    def offsets(self) -> Longs:
+        return self._starts
+
+    @property
+    def timestamps(self) -> Longs | None:
+        timestamps = self._batch.timestamps
+        return None if timestamps is None else timestamps[self._order]
+
+    @property
+    def watermarks(self) -> Longs:
+        return self._epoch.window.at(spread(self._batch.positions, self._batch.size)[self._order])
+
+    @property
+    def watermark(self) -> int:
+        return to_flink_ms(self._epoch.window.end)
+
+    @property
+    def processing_time(self) -> int:
+        return self._epoch.processing_time_ms
+
+    def get_state(self, descriptor: StateDescriptor) -> BatchState:
+        return self._owner.state(descriptor)
+
+    def collect(self, table: pa.Table | pa.RecordBatch, rows: Longs) -> None:
+        places = np.asarray(rows)
+        if places.shape != (table.num_rows,) or places.dtype.kind not in "iu":
+            raise UserFunctionError(
+                f"operator {self._owner.uid!r}: collect() got {table.num_rows} rows and an index of shape {places.shape} of "
+                f"{places.dtype}; give for each row the index of the row of the epoch's table that it belongs to"
+            )
+        self.collected.append((self._owner.typed(table), places))
+
+    def take(self, result: pa.Table | pa.RecordBatch) -> None:
+        """What ``process_batch`` returned."""
+        keys = len(self._starts) - 1
+        if result.num_rows == self._batch.size:
+            rows = np.arange(self._batch.size)
+        elif result.num_rows == keys:
+            rows = self._starts[1:] - 1
+        else:
+            raise UserFunctionError(
+                f"operator {self._owner.uid!r}: process_batch() returned {result.num_rows} rows for {self._batch.size} "
+                f"elements of {keys} keys; return a row for each element or for each key, or call ctx.collect(table, rows)"
+            )
+        self.collected.append((self._owner.typed(result), rows))
+
+
+class BatchProcess:
+    """Runs one KeyedBatchFunction."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedBatchFunction) -> None:
+        key = info.operator.key
+        assert key is not None
+        assert key.key_type is not None
+        assert info.operator.output_type is not None
+        assert info.operator.inputs[0].type is not None
+        self.uid = info.operator.uid
+        self._key, self._key_type, self._max_parallelism = key, key.key_type, info.max_parallelism
+        self._parts = key_parts(key)
+        self._in: TypeInformation = info.operator.inputs[0].type
+        self._out: TypeInformation = info.operator.output_type
+        self._backend, self._fn = backend, fn
+        self._values: dict[str, ValueColumns] = {}
+        self._collections: dict[str, Collections] = {}
+        for descriptor in declared_states(fn).values():
+            if isinstance(descriptor, ListStateDescriptor | MapStateDescriptor):
+                self._collections[descriptor.name] = Collections(backend, descriptor)
+            else:
+                self._values[descriptor.name] = ValueColumns(backend, descriptor)
+        fn.open(OpenContext(info, backend))
+
+    def state(self, descriptor: StateDescriptor) -> BatchState:
+        found = self._values.get(descriptor.name) or self._collections.get(descriptor.name)
+        if found is None:
+            raise UserFunctionError(
+                f"operator {self.uid!r}: state {descriptor.name!r} is not declared on {type(self._fn).__name__}; make its "
+                "descriptor a class attribute"
+            )
+        return found
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        if not batch.size:
+            return Outputs(empty_batch(self._out))
+        table = batch.table
+        if table is None:
+            table = pa.RecordBatch.from_arrays(self._in.to_columns(batch.values), schema=self._in.arrow_schema)
+        keys, order, starts = self._grouped(batch)
+        for state in self._values.values():
+            state.begin(keys)
+        if self._collections:
+            self._backend.begin(keys.type.from_arrow(keys.column), epoch.processing_time_ms, lambda: epoch.window.start)
+        context = ColumnContext(self, batch, order, starts, keys, epoch)
+        try:
+            result = self._fn.process_batch(pa.Table.from_batches([table.take(pa.array(order))]), context)
+            if result is not None:
+                context.take(result)
+        except Exception as error:
+            raise user_error(self.uid, error, f"a batch of {batch.size} elements") from error
+        return Outputs(self._output(batch, order, context.collected))
+
+    def _grouped(self, batch: Batch) -> tuple[KeySet, Longs, Longs]:
+        """The keys, each once; the elements by key; where each key's begin."""
+        columns = None if self._parts is None else key_columns(batch, self._key, self._parts)
+        if columns is None:
+            groups = group_by_key(batch, self._key)
+            found = self._key_type.to_arrow(groups.keys)
+            return KeySet(found, self._key_type, self._max_parallelism), groups.order, groups.starts
+        order, ordered = stable_order(codes_of(columns))
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        firsts = pa.array(order[starts])
+        found = column_of([column.take(firsts) for column in columns], self._key_type)
+        return KeySet(found, self._key_type, self._max_parallelism), order, np.append(starts, len(order))
+
+    def typed(self, result: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+        """Results as columns of the output type."""
+        schema = self._out.arrow_schema
+        lacking = [name for name in schema.names if name not in result.schema.names]
+        if lacking:
+            raise UserFunctionError(
+                f"operator {self.uid!r}: the results lack the columns {', '.join(lacking)} of the output type {self._out}; "
+                f"they have {', '.join(result.schema.names)}"
+            )
+        columns = []
+        for field in schema:
+            column = result.column(field.name)
+            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            if column.null_count and not field.nullable:
+                raise UserFunctionError(
+                    f"operator {self.uid!r}: column {field.name!r} of the results has nulls; make the field of the output type "
+                    "Optional, or fill them"
+                )
+            try:
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            except pa.ArrowException as error:
+                raise UserFunctionError(
+                    f"operator {self.uid!r}: column {field.name!r} of the results: {error}"
+                ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _output(self, batch: Batch, order: Longs, collected: list[tuple[pa.RecordBatch, Longs]]) -> Batch:
+        if not collected:
+            return empty_batch(self._out)
+        table = collected[0][0] if len(collected) == 1 else pa.concat_batches([part for part, _ in collected])
+        rows = np.concatenate([places for _, places in collected])
+        return DerivedBatch(table.num_rows, lambda: batch.places(order[rows]), table=table, type=self._out)
+
+    def changes(self) -> ChangeLog:
+        log = self._backend.collect() if self._collections else ChangeLog()
+        for state in self._values.values():
+            state.collect(log)
+        return log
+
+    def states(self) -> list[StateRecord]:
+        return self._backend.records
+
+    def next_processing_timer_ms(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._fn.close()

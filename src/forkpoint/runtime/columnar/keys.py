@@ -1,0 +1,192 @@
+"""Keys that are columns: grouping by them, and where their entries are in the store, for all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.runtime.batch import Batch, Longs
+from forkpoint.runtime.columnar.leaves import to_list
+from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
+from forkpoint.runtime.columnar.msgpack import encode_ints
+from forkpoint.runtime.operators.keyed_process import order_of
+from forkpoint.state import hash_column, key_group
+from forkpoint.types import TypeInformation
+from forkpoint.types.records import RecordType
+
+_FITS = 62  # bits of a number that is sorted together with its place
+
+
+def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
+    """The types of the columns that a key is made of; None where it isn't made of columns that can be grouped by."""
+    type = key.key_type
+    if key.columns is None or type is None:
+        return None
+    parts = (type,) if key.single else _fields(type)
+    if parts is None or len(parts) != len(key.columns):
+        return None
+    return parts if all(_groupable(part.arrow_type) and not part.nullable for part in parts) else None
+
+
+def _fields(type: TypeInformation) -> tuple[TypeInformation, ...] | None:
+    if not isinstance(type, RecordType) or type.flavor != "tuple":
+        return None
+    return tuple(member.type for member in type.members)
+
+
+def _groupable(type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(type) or pa.types.is_string(type) or pa.types.is_boolean(type) or pa.types.is_date(type)
+    )
+
+
+def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
+    """The key's columns of a batch; None where they are others than the types say."""
+    if batch.table is None or key.columns is None:
+        return None
+    schema = batch.table.schema
+    columns = [batch.table.column(schema.get_field_index(name)) for name in key.columns]
+    fits = all(c.type == part.arrow_type and not c.null_count for c, part in zip(columns, parts, strict=True))
+    return columns if fits else None
+
+
+def column_of(columns: Sequence[pa.Array], type: TypeInformation) -> pa.Array:
+    """The keys as one array of their type."""
+    if not isinstance(type, RecordType):
+        return columns[0]
+    fields = [pa.field(m.name, m.type.arrow_type) for m in type.members]
+    return pa.StructArray.from_arrays(list(columns), fields=fields)
+
+
+def parts_of(keys: pa.Array, key: KeyBy) -> list[pa.Array]:
+    """The inverse of ``column_of``."""
+    return [keys] if key.single else list(keys.flatten())
+
+
+def codes_of(columns: Sequence[pa.Array]) -> Longs:
+    """A number for each row, the same for the same key."""
+    codes = _codes(columns[0])
+    for column in columns[1:]:
+        more = _codes(column)
+        low, width = int(more.min(initial=0)), int(more.max(initial=0)) - int(more.min(initial=0)) + 1
+        if (_spread(codes) * width).bit_length() > _FITS:
+            codes, more, low = _dense(codes), _dense(more), 0
+            width = int(more.max(initial=0)) + 1
+        codes = (codes - int(codes.min(initial=0))) * width + (more - low)
+    return codes
+
+
+def _codes(column: pa.Array) -> Longs:
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+    if pa.types.is_boolean(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _spread(numbers: Longs) -> int:
+    return int(numbers.max(initial=0)) - int(numbers.min(initial=0)) + 1
+
+
+def _dense(codes: Longs) -> Longs:
+    return np.asarray(pa.array(codes).dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
+    """One number for each pair, ordered by code, then by ``minor``; with by what to divide it for the code."""
+    if not len(codes):
+        return codes, 1
+    low = int(minor.min())
+    width = int(minor.max()) - low + 1
+    bits = len(codes).bit_length()
+    if (_spread(codes) * width).bit_length() + bits > _FITS:
+        codes = _dense(codes)
+    return (codes - int(codes.min())) * width + (minor - low), width
+
+
+@dataclass
+class KeySet:
+    """Different keys, in some order, and their names in the store."""
+
+    column: pa.Array
+    type: TypeInformation
+    max_parallelism: int
+
+    @cached_property
+    def encoded(self) -> pa.BinaryArray:
+        if pa.types.is_integer(self.column.type):
+            return encode_ints(self.column.to_numpy(zero_copy_only=False))
+        return pa.array(list(map(self.type.encode, self.type.from_arrow(self.column))), pa.binary())
+
+    @cached_property
+    def groups(self) -> npt.NDArray[Any]:
+        return np.asarray(key_group(hash_column(self.column, self.type), self.max_parallelism))
+
+    @cached_property
+    def tie_breakers(self) -> Longs:
+        """What orders timers of different keys that fire at one time."""
+        return np.fromiter(map(order_of, to_list(self.encoded)), np.int64, len(self.column))
+
+    def names(self, sid: int, which: Longs | None = None, spaces: pa.BinaryArray | None = None) -> list[bytes]:
+        """The store keys of a state, of the keys at ``which``, with the namespaces."""
+        return self._joined(_heads(self.groups, sid, self.encoded, None, which), which, spaces)
+
+    def timers(self, sid: int, times_ms: Longs, which: Longs, spaces: pa.BinaryArray) -> list[bytes]:
+        """The store keys of timers."""
+        return self._joined(_heads(self.groups, sid, self.encoded, times_ms, which), which, spaces)
+
+    def _joined(self, heads: pa.BinaryArray, which: Longs | None, spaces: pa.BinaryArray | None) -> list[bytes]:
+        keys = self.encoded if which is None else self.encoded.take(pa.array(which))
+        parts = [heads, keys] if spaces is None else [heads, keys, spaces]
+        return to_list(pc.binary_join_element_wise(*parts, b"")) if len(keys) else []
+
+
+_STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])
+_TIMER = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("ts", ">u8"), ("len", ">u4")])
+
+
+def _heads(
+    groups: Any, sid: int, encoded: pa.BinaryArray, times_ms: Longs | None, which: Longs | None
+) -> pa.BinaryArray:
+    """What names begin with: see state/keys.py."""
+    lengths = pc.binary_length(encoded).to_numpy(zero_copy_only=False)
+    if which is not None:
+        groups, lengths = groups[which], lengths[which]
+    heads = np.empty(len(groups), _STATE if times_ms is None else _TIMER)
+    heads["kg"], heads["sid"], heads["len"] = groups, sid, lengths
+    if times_ms is not None:
+        heads["ts"] = times_ms.view(np.uint64) ^ np.uint64(1 << 63)  # + 2**63
+    return fixed_width(heads.view(np.uint8).reshape(len(heads), heads.dtype.itemsize))
+
+
+def fixed_width(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
+    """A binary array with an entry for each row of bytes."""
+    count, width = matrix.shape
+    offsets = np.arange(0, (count + 1) * width, width or 1, dtype=np.int32)[: count + 1]
+    data = np.ascontiguousarray(matrix)
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]]:
+    """Times, encoded keys and namespaces of timers' names."""
+    times = np.frombuffer(b"".join([name[6:14] for name in names]), ">u8").astype(np.uint64) ^ np.uint64(1 << 63)
+    ends = [18 + int.from_bytes(name[14:18], "big") for name in names]
+    keys = [name[18:end] for name, end in zip(names, ends, strict=True)]
+    return times.view(np.int64), keys, [name[end:] for name, end in zip(names, ends, strict=True)]
+
+
+def decode_keys(encoded: Sequence[bytes], type: TypeInformation) -> pa.Array:
+    """Encoded keys as one array of their type."""
+    if pa.types.is_integer(type.arrow_type) and encoded:
+        found = decode_numbers(("int",), encoded)
+        if found is not None:
+            return pa.array(found[0], type.arrow_type)
+    return type.to_arrow(list(map(type.decode, encoded)))

@@ -1,0 +1,171 @@
+"""Many msgpack values at once: numbers between literal bytes, written and read with numpy.
+
+A layout is the flat sequence of what an encoded value consists of: literal bytes (headers of arrays and maps, names of
+fields) and numbers. What is written is what msgspec writes, the shortest form of each int.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.types import TypeInformation
+from forkpoint.types.containers import OptionalType
+from forkpoint.types.records import ARRAY_FLAVORS, RecordType
+from forkpoint.types.wire import pack
+
+Kind = Literal["int", "float", "bool"]
+Layout = tuple["bytes | Kind", ...]
+Numbers = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+_KINDS: dict[str, Kind] = {
+    "byte": "int", "short": "int", "int": "int", "long": "int", "double": "float", "boolean": "bool",
+}  # fmt: skip
+_PAD = np.zeros(9, np.uint8)
+
+# What a first byte says: how many bytes follow, and whether they are a signed number. 255: no number.
+_SIZE = np.full(256, 255, np.uint8)
+_SIZE[0x00:0x80] = _SIZE[0xE0:0x100] = 0
+for _first in (0xCC, 0xD0):
+    _SIZE[_first : _first + 4] = (1, 2, 4, 8)
+_SIGNED = np.zeros(256, bool)
+_SIGNED[0xD0:0xD4] = True
+
+
+def layout_of(type: TypeInformation) -> Layout | None:
+    """The layout of a type's values, none of them or of their parts None; None where there is more than numbers in it."""
+    found: list[bytes | Kind] = []
+    return tuple(found) if _lay_out(type, found) else None
+
+
+def _lay_out(type: TypeInformation, found: list[bytes | Kind]) -> bool:
+    if isinstance(type, OptionalType):
+        return _lay_out(type.of, found)
+    if isinstance(type, RecordType):
+        count, array = len(type.members), type.flavor in ARRAY_FLAVORS
+        if not 0 < count < 16 or type.flavor == "struct" or (not array and not type.plain):
+            return False
+        header = bytes([(0x90 if array else 0x80) + count])
+        for member in type.members:
+            _literal(found, header if array else header + pack(member.name))
+            header = b""
+            if not _lay_out(member.type, found):
+                return False
+        return True
+    kind = _KINDS.get(type.kind)
+    if kind is None:
+        return False
+    found.append(kind)
+    return True
+
+
+def _literal(found: list[bytes | Kind], text: bytes) -> None:
+    if found and isinstance(found[-1], bytes):
+        found[-1] += text
+    elif text:
+        found.append(text)
+
+
+def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryArray:
+    """``count`` values, of which ``leaves`` are the numbers in the layout's order."""
+    remaining = iter(leaves)
+    blocks: list[Bytes] = []
+    used: list[npt.NDArray[np.bool_]] = []
+    for part in layout:
+        if isinstance(part, bytes):
+            block = np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
+            blocks.append(block)
+            used.append(np.broadcast_to(np.True_, block.shape))
+            continue
+        block, mask = _encode_numbers(part, next(remaining))
+        blocks.append(block)
+        used.append(mask)
+    matrix, mask = np.concatenate(blocks, axis=1), np.concatenate(used, axis=1)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(mask.sum(axis=1), out=offsets[1:])
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(matrix[mask])])
+
+
+def _encode_numbers(kind: Kind, numbers: Numbers) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+    """A row of bytes for each number, and which of them count."""
+    count = len(numbers)
+    if kind == "bool":
+        return np.where(numbers, 0xC3, 0xC2).astype(np.uint8).reshape(count, 1), np.ones((count, 1), bool)
+    block = np.empty((count, 9), np.uint8)
+    if kind == "float":
+        block[:, 0] = 0xCB
+        block[:, 1:] = numbers.astype(">f8").view(np.uint8).reshape(count, 8)
+        return block, np.ones((count, 9), bool)
+    n = numbers.astype(np.int64, copy=False)
+    block[:, 1:] = n.astype(">i8").view(np.uint8).reshape(count, 8)
+    negative = n < 0
+    # Two's complement bits beyond the sign tell how wide a negative number is.
+    size = np.where(
+        negative, np.searchsorted(_NEGATIVE, -(n + 1), side="left"), np.searchsorted(_POSITIVE, n, side="left")
+    )
+    head = np.where(negative, _NEGATIVE_HEAD[size], _POSITIVE_HEAD[size])
+    block[:, 0] = np.where(size == 0, block[:, 8], head)
+    mask = _WIDTHS[size][:, None] > np.arange(8, -1, -1)[None, :]
+    mask[:, 0] = True
+    return block, mask
+
+
+_POSITIVE = np.array([127, 255, 65535, 2**32 - 1], np.int64)
+_NEGATIVE = np.array([31, 127, 32767, 2**31 - 1], np.int64)
+_POSITIVE_HEAD = np.array([0, 0xCC, 0xCD, 0xCE, 0xCF], np.uint8)
+_NEGATIVE_HEAD = np.array([0, 0xD0, 0xD1, 0xD2, 0xD3], np.uint8)
+_WIDTHS = np.array([0, 1, 2, 4, 8], np.uint8)  # bytes behind the first
+
+
+def encode_ints(numbers: Numbers) -> pa.BinaryArray:
+    return encode(("int",), [numbers], len(numbers))
+
+
+def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
+    """The numbers in encoded values; None where one of the values isn't laid out so (something in it is None, say)."""
+    count = len(encoded)
+    lengths = np.fromiter(map(len, encoded), np.int64, count)
+    data = np.concatenate((np.frombuffer(b"".join(encoded), np.uint8), _PAD))
+    words: npt.NDArray[Any] = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
+    ends = np.cumsum(lengths)
+    at = ends - lengths
+    found: list[Numbers] = []
+    for part in layout:
+        if isinstance(part, bytes):
+            for place, byte in enumerate(part):
+                if not (data[at + place] == byte).all():
+                    return None
+            at = at + len(part)
+            continue
+        numbers, widths = _decode_numbers(part, data, words, at)
+        if numbers is None:
+            return None
+        found.append(numbers)
+        at = at + widths
+    return found if (at == ends).all() else None
+
+
+def _decode_numbers(kind: Kind, data: Bytes, words: Numbers, at: Numbers) -> tuple[Numbers | None, Any]:
+    first = data[at]
+    if kind == "bool":
+        return (first == 0xC3, 1) if bool(((first == 0xC3) | (first == 0xC2)).all()) else (None, 0)
+    if kind == "float":
+        if not (first == 0xCB).all():
+            return None, 0
+        return words[at + 1].astype(np.uint64).view(np.float64), 9
+    size = _SIZE[first]
+    if (size == 255).any():
+        return None, 0
+    word = words[at + 1].astype(np.uint64)
+    if ((first == 0xCF) & (word >> np.uint64(63) != 0)).any():
+        return None, 0
+    shift = (64 - 8 * size.astype(np.int64)) & 63  # a shift by 64, of nothing, is left out below
+    signed = word.view(np.int64) >> shift
+    unsigned = (word >> shift.astype(np.uint64)).view(np.int64)
+    numbers = np.where(_SIGNED[first], signed, unsigned)
+    return np.where(size == 0, first.view(np.int8).astype(np.int64), numbers), 1 + size.astype(np.int64)

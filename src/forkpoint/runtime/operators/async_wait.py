@@ -1,0 +1,165 @@
+"""AsyncFunction: many requests in flight within an epoch, none across its end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from forkpoint.errors import ForkpointError, GraphError
+from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
+from forkpoint.functions.async_io import no_answer
+from forkpoint.graph.transformations import AsyncSpec
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, shorten, split_sides, user_error
+
+T = TypeVar("T")
+Invoke = Callable[[Any], Awaitable[list[Any]]]
+
+
+class LoopThread:
+    """An event loop that goes on between epochs, so that a client keeps its connections and its background tasks."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result; cancelled if the caller is interrupted."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class AsyncWait:
+    """Results take the place of their elements, in whatever order they come back."""
+
+    def __init__(self, info: TaskInfo, spec: AsyncSpec) -> None:
+        self._uid = info.operator.uid
+        self._type = info.operator.output_type
+        self._timeout_seconds = spec.timeout_ms / 1000
+        self._capacity = spec.capacity
+        fn = spec.fn
+        self._owner = fn if isinstance(fn, AsyncFunction) else None
+        ask = _listed(self._uid, fn if self._owner is None else self._owner.async_invoke)
+        self._ask = ask if spec.retry is None else _retried(ask, spec.retry)
+        self._timed_out = no_answer if self._owner is None else self._owner.timeout
+        self._loop = LoopThread(f"forkpoint-async-{self._uid}-{info.subtask}")
+        if self._owner is not None:
+            try:
+                self._loop.run(_call(self._owner.open, Context(info, None)))
+            except BaseException:
+                self._loop.close()
+                raise
+
+    def close(self) -> None:
+        try:
+            if self._owner is not None:
+                self._loop.run(_call(self._owner.close))
+        finally:
+            self._loop.close()
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        if not batch.size:
+            return Outputs(batch.with_values([], self._type))
+        results = self._loop.run(self._ask_all(batch.values))
+        counts = np.fromiter(map(len, results), np.int64, batch.size)
+        return split_sides(batch.expand([r for each in results for r in each], counts, self._type))
+
+    async def _ask_all(self, values: list[Any]) -> list[list[Any]]:
+        results: list[list[Any]] = [[]] * len(values)
+        waiting = iter(enumerate(values))  # shared: whoever is free takes the next element
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._capacity, len(values))):
+                    group.create_task(self._work(waiting, results))
+        except BaseExceptionGroup as errors:  # the first failure; the others were cancelled for it
+            raise errors.exceptions[0] from errors.exceptions[0].__cause__
+        return results
+
+    async def _work(self, waiting: Iterator[tuple[int, Any]], results: list[list[Any]]) -> None:
+        for index, value in waiting:
+            try:
+                results[index] = await self._answer(value)
+            except Exception as error:
+                raise user_error(self._uid, error, value) from error
+
+    async def _answer(self, value: Any) -> list[Any]:
+        try:
+            async with asyncio.timeout(self._timeout_seconds) as limit:
+                return await self._ask(value)
+        except TimeoutError:
+            if not limit.expired():  # the function's own
+                raise
+        return _as_list(self._uid, self._timed_out(value))
+
+
+async def _call(method: Callable[..., Any], *args: Any) -> None:
+    done = method(*args)
+    if inspect.isawaitable(done):
+        await done
+
+
+def _listed(uid: str, invoke: Callable[[Any], Awaitable[Any]]) -> Invoke:
+    async def ask(value: Any) -> list[Any]:
+        return _as_list(uid, await invoke(value))
+
+    return ask
+
+
+def _as_list(uid: str, results: Any) -> list[Any]:
+    if results is None:
+        return []
+    if isinstance(results, tuple | str | bytes | Mapping) or not hasattr(results, "__iter__"):
+        raise GraphError(
+            f"operator {uid!r}: an async function returns a list of results, and this one returned {shorten(results)}; "
+            "put it into a list"
+        )
+    return list(results)
+
+
+def _retried(ask: Invoke, strategy: AsyncRetryStrategy) -> Invoke:
+    import tenacity  # only where somebody asks again
+
+    predicate = strategy.get_retry_predicate()
+    on_result, on_exception = predicate.result_predicate(), predicate.exception_predicate()
+
+    def again(state: tenacity.RetryCallState) -> bool:
+        assert state.outcome is not None
+        error = state.outcome.exception()
+        if error is None:
+            return on_result is not None and on_result(state.outcome.result())
+        return on_exception is not None and isinstance(error, Exception) and (
+            not isinstance(error, ForkpointError) and on_exception(error)
+        )  # fmt: skip
+
+    def last_outcome(state: tenacity.RetryCallState) -> list[Any]:
+        assert state.outcome is not None
+        results: list[Any] = state.outcome.result()
+        return results
+
+    retrying = tenacity.AsyncRetrying(
+        retry=again,
+        stop=lambda state: not strategy.can_retry(state.attempt_number),
+        wait=lambda state: strategy.get_backoff_time_millis(state.attempt_number) / 1000,
+        retry_error_callback=last_outcome,
+    )
+
+    async def ask_again(value: Any) -> list[Any]:
+        return await retrying.copy()(ask, value)
+
+    return ask_again

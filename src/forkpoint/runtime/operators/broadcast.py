@@ -1,0 +1,362 @@
+"""Functions with broadcast state.
+
+Keyed operators run key by key through an epoch, but every key has to see a broadcast element at its place. So an epoch
+with broadcast elements is cut there: key by key through the elements ahead of one, with the timers that fire before it,
+then the broadcast element, and so on. An epoch without runs as if there were no second input.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    MapStateDescriptor,
+    StateDescriptor,
+    keyed_states,
+)
+from forkpoint.runtime.batch import Batch, Longs, pick, spread
+from forkpoint.runtime.broadcast_state import BroadcastMap
+from forkpoint.runtime.grouping import Groups
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.operator_state import OperatorState
+from forkpoint.runtime.operators import stateless
+from forkpoint.runtime.operators.base import TaskInfo, user_error
+from forkpoint.runtime.operators.co_process import CoProcess
+from forkpoint.runtime.operators.every_key import EveryKey
+from forkpoint.runtime.operators.keyed_process import (
+    BLOCK_ROWS,
+    ElementContext,
+    Emission,
+    KeyedProcess,
+    Moment,
+    TimerContext,
+)
+from forkpoint.runtime.operators.merged import Merged
+from forkpoint.runtime.time import Window
+from forkpoint.runtime.timers import Timers, to_flink_ms
+
+
+class BroadcastStates:
+    """The broadcast states of one operator on one subtask, by descriptor."""
+
+    def __init__(self, uid: str, states: Mapping[str, BroadcastMap]) -> None:
+        self._uid = uid
+        self._states = states
+
+    def of(self, descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
+        found = self._states.get(getattr(descriptor, "name", ""))
+        if found is None:
+            raise GraphError(
+                f"operator {self._uid!r}: {descriptor!r} is none of its broadcast states ({', '.join(sorted(self._states))}); "
+                "give its descriptor to broadcast()"
+            )
+        return found
+
+
+def broadcast_states(
+    info: TaskInfo, state: OperatorState | None, descriptors: Sequence[MapStateDescriptor[Any, Any]]
+) -> BroadcastStates:
+    assert state is not None
+    return BroadcastStates(info.operator.uid, {d.name: state.broadcast(d) for d in descriptors})
+
+
+# -- without keys ------------------------------------------------------------------------------------------------------
+
+
+class ReadOnlyContext(stateless.ElementContext, BroadcastProcessFunction.ReadOnlyContext):
+    """What ``process_element`` sees of broadcast state."""
+
+    def __init__(self, states: BroadcastStates) -> None:
+        super().__init__()
+        self._states = states
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
+        return self._states.of(state_descriptor).read_only
+
+
+class WritingContext(BroadcastProcessFunction.Context):
+    """What ``process_broadcast_element`` sees: the same moment, and states that can be written."""
+
+    def __init__(self, states: BroadcastStates, element: stateless.ElementContext) -> None:
+        self._states = states
+        self._element = element
+
+    def timestamp(self) -> int | None:
+        return self._element.timestamp()
+
+    def current_processing_time(self) -> int:
+        return self._element.current_processing_time()
+
+    def current_watermark(self) -> int:
+        return self._element.current_watermark()
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
+        return self._states.of(state_descriptor)
+
+
+def broadcast_process(info: TaskInfo, fn: BroadcastProcessFunction, states: BroadcastStates) -> CoProcess:
+    context = ReadOnlyContext(states)
+    writing = WritingContext(states, context)
+    return CoProcess(
+        info, fn, (fn.process_element, lambda value, _: fn.process_broadcast_element(value, writing)), context
+    )
+
+
+# -- with keys ---------------------------------------------------------------------------------------------------------
+
+
+class _WithStates:
+    """The part that elements and timers have in common."""
+
+    _broadcast: BroadcastStates
+    _timers: Timers
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
+        return self._broadcast.of(state_descriptor).read_only
+
+    def current_processing_time(self) -> int:
+        return self._timers.current_processing_time()
+
+    def current_watermark(self) -> int:
+        return self._timers.current_watermark()
+
+
+class KeyedReadOnlyContext(_WithStates, ElementContext, KeyedBroadcastProcessFunction.ReadOnlyContext):
+    def __init__(self, backend: KeyedBackend, timers: Timers, states: BroadcastStates) -> None:
+        super().__init__(backend, timers)
+        self._broadcast = states
+
+
+class KeyedTimerContext(_WithStates, TimerContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    def __init__(self, backend: KeyedBackend, timers: Timers, states: BroadcastStates) -> None:
+        super().__init__(backend, timers)
+        self._broadcast = states
+
+
+class KeyedWritingContext(KeyedBroadcastProcessFunction.Context):
+    def __init__(self, backend: KeyedBackend, states: BroadcastStates) -> None:
+        self._backend = backend
+        self._states = states
+        self.moment: Moment | None = None
+        self.every_key: EveryKey | None = None
+
+    def timestamp(self) -> int | None:
+        assert self.moment is not None
+        return self.moment.timestamp()
+
+    def current_processing_time(self) -> int:
+        return self._backend.processing_time_ms
+
+    def current_watermark(self) -> int:
+        assert self.moment is not None
+        return to_flink_ms(self.moment.watermark())
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
+        return self._states.of(state_descriptor)
+
+    def apply_to_keyed_state(
+        self, state_descriptor: StateDescriptor | _NoKey, function: Callable[[Any, Any], None]
+    ) -> None:
+        assert self.every_key is not None
+        descriptor = state_descriptor.descriptor if isinstance(state_descriptor, _NoKey) else state_descriptor
+        self.every_key.apply(descriptor, function)
+
+
+class _NoKey:
+    """Stands for a state of the key where there is no key; it can be given to ``apply_to_keyed_state``."""
+
+    descriptor: StateDescriptor
+
+    def __init__(self, uid: str, attribute: str, descriptor: StateDescriptor) -> None:
+        self.__dict__["descriptor"] = descriptor
+        self.__dict__["_message"] = (
+            f"operator {uid!r}: {attribute} is state of a key, and a broadcast element has no key; use "
+            f"ctx.apply_to_keyed_state(self.{attribute}, function) to change it for all keys"
+        )
+
+    def _refuse(self, *_: Any) -> Any:
+        raise UserFunctionError(self.__dict__["_message"])
+
+    __getattr__ = __setattr__ = __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = _refuse
+
+
+@dataclass(frozen=True)
+class Segments(Groups):
+    """An epoch cut at its broadcast elements. ``order`` and ``starts`` are those of runs: the elements of one key, in order of
+    segment and key, or one broadcast element, which ends its segment. ``run_keys``: the index of each run's key, None for
+    a broadcast element.
+    """
+
+    run_keys: list[int | None]
+
+
+def cut_at_broadcasts(batch: Merged, groups: Groups) -> Segments:
+    """``groups``: of the first input's elements."""
+    broadcast = len(groups.keys)
+    of_row = np.empty(len(groups.order), dtype=np.int64)
+    of_row[groups.order] = np.repeat(np.arange(broadcast), np.diff(groups.starts))
+    second = batch.of_second
+    codes = np.full(batch.size, broadcast, dtype=np.int64)
+    codes[~second] = of_row[batch.rows[~second]]
+    segments: Longs = np.cumsum(second) - second
+    order = np.lexsort((codes, segments))
+    codes, segments = codes[order], segments[order]
+    starts = np.flatnonzero((np.diff(codes, prepend=-1) != 0) | (np.diff(segments, prepend=-1) != 0))
+    run_keys = [None if code == broadcast else code for code in codes[starts].tolist()]
+    return Segments(groups.keys, order, np.append(starts, batch.size), run_keys)
+
+
+def _positions(batch: Batch, segments: Segments) -> Longs:
+    """The positions of the broadcast elements."""
+    runs = [run for run, key in enumerate(segments.run_keys) if key is None]
+    return spread(pick(batch.positions, segments.order[segments.starts[runs]]), len(runs))
+
+
+class KeyedBroadcast(KeyedProcess):
+    """Runs one KeyedBroadcastProcessFunction."""
+
+    def __init__(
+        self, info: TaskInfo, backend: KeyedBackend, fn: KeyedBroadcastProcessFunction,
+        states: BroadcastStates, descriptors: Sequence[MapStateDescriptor[Any, Any]],
+    ) -> None:  # fmt: skip
+        self._descriptors = descriptors
+        self._every_key: EveryKey | None = None
+        self._waiting: list[tuple[int, int]] = []  # when keys that are not at hand have a timer: time, key
+        self._left: list[tuple[int, int]] = []  # the same of the keys that were at hand in this segment
+        super().__init__(info, backend, fn)
+        self._element_context = KeyedReadOnlyContext(backend, self._timers, states)
+        self._timer_context = KeyedTimerContext(backend, self._timers, states)
+        self._writing_context = KeyedWritingContext(backend, states)
+        descriptors_of = {id(handle): descriptor for descriptor, handle in backend.by_name.values()}
+        self._handles = {name: value for name, value in vars(fn).items() if id(value) in descriptors_of}
+        self._no_key = {n: _NoKey(info.operator.uid, n, descriptors_of[id(v)]) for n, v in self._handles.items()}
+
+    def _declared(self, fn: Any) -> Mapping[str, StateDescriptor]:
+        return keyed_states(fn, self._descriptors)
+
+    def _elements(self, inputs: list[Batch]) -> tuple[Batch, Groups]:
+        first, groups = super()._elements(inputs)
+        if not inputs[1].size:
+            return first, groups
+        merged = Merged(first, inputs[1], (self._process, self._broadcast))
+        return merged, cut_at_broadcasts(merged, groups)
+
+    def _element(self, batch: Batch, at: Longs) -> Any:
+        return batch.element(int(at[0])) if isinstance(batch, Merged) and len(at) else super()._element(batch, at)
+
+    def _run_epoch(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
+        if not isinstance(groups, Segments):
+            super()._run_epoch(batch, groups, window, emission)
+            return
+        context = self._writing_context
+        context.moment, self._every_key = self._moment, EveryKey(self._backend)
+        context.every_key = self._every_key
+        try:
+            self._run_segments(batch, groups, window, emission)
+        except Exception as error:
+            at = emission.element
+            value = self._element(batch, groups.order[at : at + 1])
+            keyed = self._backend.current is not None
+            raise user_error(self._uid, error, value, self._backend.current_key, keyed=keyed) from error
+
+    def _run_segments(self, batch: Batch, groups: Segments, window: Window, emission: Emission) -> None:
+        order, starts = groups.order, groups.starts.tolist()
+        blocks = (batch.objects(order[at : at + BLOCK_ROWS]) for at in range(0, batch.size, BLOCK_ROWS))
+        calls = chain.from_iterable(blocks)
+        self._wait_for_timers(window, emission)
+        ends = iter([*window.at(_positions(batch, groups)).tolist(), window.end])
+        before, end = window.before, next(ends)
+        for key, start, stop in zip(groups.run_keys, starts, starts[1:], strict=False):
+            if key is not None:
+                self._run_key(key, islice(calls, stop - start), before, end, emission)
+                continue
+            self._fire_waiting(before, end, emission)
+            results = next(calls)(None)
+            if results is not None:
+                emission.values.extend(results)
+            emission.ends.append(len(emission.values))
+            before, end = end, next(ends)
+        self._fire_waiting(before, end, emission)
+
+    def _wait_for_timers(self, window: Window, emission: Emission) -> None:
+        """Fire timers of processing time, which moved on before the epoch's first element; note when the others come due."""
+        keys = {key: index for index, key in enumerate(self._backend.key_bytes)}
+        self._waiting = [(time, keys[key]) for key, time in self._timers.event.pending().items()]
+        heapq.heapify(self._waiting)
+        for key in self._timers.processing.pending():
+            self._enter(keys[key])
+            self._fire_processing(window, emission, keys[key])
+            self._leave(keys[key])
+        self._wait_on()
+
+    def _run_key(self, key: int, calls: Iterator[Any], before: int, end: int, emission: Emission) -> None:
+        """One key's elements in one segment, up to the watermark at its end."""
+        context, out, mark = self._element_context, emission.values, emission.ends.append
+        self._enter(key)
+        heap = self._timers.event.heap
+        for call in calls:
+            armed = bool(heap)
+            if armed and (now := self._moment.watermark()) > before:
+                self._advance(before, now, emission, key)
+                before = now
+            results = call(context)
+            if results is not None:
+                out.extend(results)
+            if heap and not armed:  # nothing could fire until now
+                before = max(before, self._moment.watermark())
+            mark(len(out))
+        self._advance(before, end, emission, key)
+        self._leave(key)
+
+    def _fire_waiting(self, before: int, end: int, emission: Emission) -> None:
+        """The timers of all keys up to the watermark at a segment's end. Those of keys with elements in the segment have
+        fired; what such a key has left waits for a later watermark, also where its time has passed."""
+        ready = set()
+        while end > before and self._waiting and self._waiting[0][0] <= end:
+            ready.add(heapq.heappop(self._waiting)[1])
+        for key in sorted(ready - {key for _, key in self._left}):
+            self._enter(key)
+            self._advance(before, end, emission, key)
+            self._leave(key)
+        self._wait_on()
+
+    def _wait_on(self) -> None:
+        for waiting in self._left:
+            heapq.heappush(self._waiting, waiting)
+        self._left.clear()
+
+    def _enter(self, key: int) -> None:
+        self._backend.enter(key)
+        self._timers.enter(key)
+
+    def _leave(self, key: int) -> None:
+        """The key may be entered again in a later segment."""
+        time_ms = self._timers.event.put_back()
+        if time_ms is not None:
+            self._left.append((time_ms, key))
+        self._backend.leave()
+
+    def _broadcast(self, value: Any, _: Any) -> list[Any] | None:
+        attributes = vars(self._fn)
+        attributes.update(self._no_key)
+        try:
+            results = self._fn.process_broadcast_element(value, self._writing_context)
+            return None if results is None else list(results)
+        finally:
+            attributes.update(self._handles)
+
+    def changes(self) -> ChangeLog:
+        log = super().changes()
+        if self._every_key is not None:
+            self._every_key.collect(log)
+            self._every_key = self._writing_context.every_key = None
+        return log

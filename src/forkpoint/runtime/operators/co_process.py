@@ -1,0 +1,74 @@
+"""Functions of two inputs: each element goes to the method for its input, both inputs in one order."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from forkpoint.functions import CoProcessFunction, Function, KeyedCoProcessFunction
+from forkpoint.runtime.batch import Batch, Longs
+from forkpoint.runtime.grouping import Groups, group_by_key
+from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
+from forkpoint.runtime.operators.keyed_process import KeyedProcess
+from forkpoint.runtime.operators.merged import Merged, Methods
+from forkpoint.runtime.operators.stateless import ElementContext
+
+
+class KeyedCoProcess(KeyedProcess):
+    """Runs one KeyedCoProcessFunction, as KeyedProcess does: key by key, both inputs' elements and due timers in order."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedCoProcessFunction) -> None:
+        super().__init__(info, backend, fn)
+        second = info.operator.key_of(1)
+        assert second is not None
+        self._second_key = second
+        self._process = operator.call  # the elements are calls
+        self._methods = (fn.process_element1, fn.process_element2)
+
+    def _elements(self, inputs: list[Batch]) -> tuple[Batch, Groups]:
+        merged = Merged(inputs[0], inputs[1], self._methods)
+        return merged, group_by_key(merged, merged.keyed(self._key, self._second_key))
+
+    def _element(self, batch: Batch, at: Longs) -> Any:
+        assert isinstance(batch, Merged)
+        return batch.element(int(at[0])) if len(at) else None
+
+
+def co_process(info: TaskInfo, fn: CoProcessFunction) -> CoProcess:
+    return CoProcess(info, fn, (fn.process_element1, fn.process_element2), ElementContext())
+
+
+class CoProcess:
+    """Runs one function of two inputs without keys. ``methods``: ``f(element, context)`` for the elements of each."""
+
+    def __init__(self, info: TaskInfo, fn: Function, methods: Methods, context: ElementContext) -> None:
+        self._uid = info.operator.uid
+        self._type = info.operator.output_type
+        self._fn = fn
+        self._methods = methods
+        self._context = context
+        fn.open(Context(info, None))
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = Merged(inputs[0], inputs[1], self._methods)
+        context = self._context
+        context.epoch, context.timestamps, context.positions = epoch, batch.timestamps, batch.positions
+        out: list[Any] = []
+        counts: list[int] = []
+        try:
+            for i, call in enumerate(batch.objects(np.arange(batch.size))):
+                context.index = i
+                before = len(out)
+                results = call(context)
+                if results is not None:
+                    out.extend(results)
+                counts.append(len(out) - before)
+        except Exception as error:
+            raise user_error(self._uid, error, batch.element(len(counts))) from error
+        return split_sides(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+
+    def close(self) -> None:
+        self._fn.close()

@@ -1,0 +1,181 @@
+"""Elements in the order of their timestamps, once the watermark has passed them: Flink SQL's temporal sort.
+
+An epoch is sorted as a whole. Elements that the watermark passes in the epoch in which they come are never stored; those
+that have to wait are, by key and timestamp, with one timer for each. What comes out stands where its timer would fire, so
+an operator downstream sees it with the watermark just below its timestamp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.errors import GraphError
+from forkpoint.functions import MapStateDescriptor, OutputTag
+from forkpoint.graph.transformations import EventTimeSortSpec
+from forkpoint.runtime.batch import (
+    NO_TIMESTAMP_MS,
+    Batch,
+    DerivedBatch,
+    Longs,
+    Places,
+    concat,
+    empty_batch,
+    spread,
+    stable_order,
+)
+from forkpoint.runtime.collection_handles import checked
+from forkpoint.runtime.grouping import group_by_key
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
+from forkpoint.runtime.timers import EVENT_TIMERS
+from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
+from forkpoint.types import TypeInformation, Types
+
+ELEMENTS = "elements"
+
+
+def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[object]]:
+    """The state: elements that wait, by timestamp."""
+    return MapStateDescriptor(ELEMENTS, Types.LONG(), Types.LIST(type))
+
+
+class EventTimeSort:
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: EventTimeSortSpec) -> None:
+        assert info.operator.key is not None
+        assert info.operator.key.key_type is not None
+        self._uid = info.operator.uid
+        self._key, self._key_type = info.operator.key, info.operator.key.key_type
+        self._late_tag: OutputTag | None = spec.late_tag
+        self._type = info.operator.output_type
+        self._backend = backend
+        self._rank = firing_rank(info.operator.stage, event=True)
+        states = waiting_elements(spec.element_type)
+        self._times, self._lists = states.key_type, states.value_type
+        self._sid, self._timer_sid = backend.sid(ELEMENTS), backend.sid(EVENT_TIMERS)
+        backend.record("map", ELEMENTS, self._lists, self._times)
+        backend.record("timers-event", EVENT_TIMERS, None)
+        self._log = ChangeLog()
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch, window = inputs[0], epoch.window
+        self._log = ChangeLog()
+        saved, ties = self._due(window.end if window.end > window.before else None)
+        stamps = self._timestamps(batch)
+        late = stamps <= window.at(spread(batch.positions, batch.size))
+        passed = stamps <= window.end
+        self._keep(batch, np.flatnonzero(~late & ~passed))
+        ready = _all_or(batch, np.flatnonzero(~late & passed))
+        return Outputs(self._sorted(saved, ties, ready), self._late(batch, np.flatnonzero(late)))
+
+    def _timestamps(self, batch: Batch) -> Longs:
+        stamps = batch.timestamps
+        if batch.size and (stamps is None or bool((stamps == NO_TIMESTAMP_MS).any())):
+            raise GraphError(
+                f"operator {self._uid!r}: sort_by_event_time() got elements without timestamps; give the stream a "
+                "WatermarkStrategy with a timestamp assigner ahead of it"
+            )
+        return np.empty(0, np.int64) if stamps is None else stamps
+
+    # -- what waits
+
+    def _due(self, until_ms: int | None) -> tuple[Batch, list[bytes]]:
+        """The saved elements that the watermark passes, in time order for each key, and each one's key."""
+        timers: list[bytes] = []
+        if until_ms is not None:
+            for group in range(*self._backend.groups):
+                timers += [name for name, _ in self._backend.store.scan(*timer_range(group, self._timer_sid, until_ms))]
+        found = list(map(decode_timer_key, timers))
+        names = [state_key(t.kg, self._sid, t.key, self._times.encode(t.ts_ms)) for t in found]
+        lists = [self._lists.decode(raw) if raw is not None else [] for raw in self._backend.store.get_many(names)]
+        self._log.keys += timers + names
+        self._log.values += [None] * (len(timers) + len(names))
+        values = [value for elements in lists for value in elements]
+        counts = np.array(list(map(len, lists)), dtype=np.int64)
+        stamps: Longs = np.repeat(np.array([t.ts_ms for t in found], dtype=np.int64), counts)
+        keys = [t.key for t, elements in zip(found, lists, strict=True) for _ in elements]
+        return Batch(
+            len(values), 0, 0, np.zeros(len(values), np.int64), values=values, type=self._type, timestamps=stamps
+        ), keys
+
+    def _keep(self, batch: Batch, rows: Longs) -> None:
+        """Add elements to what waits."""
+        if not len(rows):
+            return
+        waiting = batch.take(rows)
+        stamps, values = self._timestamps(waiting).tolist(), waiting.values
+        groups = group_by_key(waiting, self._key)
+        kgs = key_group(hash_keys(groups.keys, self._key_type), self._backend.max_parallelism).tolist()
+        lists: dict[bytes, list[object]] = {}
+        order, starts = groups.order.tolist(), groups.starts.tolist()
+        for i, (key, kg) in enumerate(zip(map(self._key_type.encode, groups.keys), kgs, strict=True)):
+            times: dict[int, bytes] = {}
+            for row in order[starts[i] : starts[i + 1]]:
+                stamp = stamps[row]
+                name = times.get(stamp)
+                if name is None:
+                    name = times[stamp] = state_key(kg, self._sid, key, self._times.encode(stamp))
+                    lists[name] = []
+                    self._log.keys.append(timer_key(kg, self._timer_sid, stamp, key))
+                    self._log.values.append(b"")
+                lists[name].append(values[row])
+        for name, raw in zip(lists, self._backend.store.get_many(list(lists)), strict=True):
+            earlier = [] if raw is None else self._lists.decode(raw)
+            self._log.keys.append(name)
+            self._log.values.append(checked(self._backend, ELEMENTS, self._lists, earlier + lists[name]))
+
+    # -- what comes out
+
+    def _sorted(self, saved: Batch, saved_keys: list[bytes], ready: Batch) -> Batch:
+        if not saved.size and not ready.size:
+            return empty_batch(self._type)
+        if saved.size and ready.table is not None and self._type is not None:
+            saved.table = pa.RecordBatch.from_arrays(self._type.to_columns(saved.values), schema=ready.table.schema)
+        every = concat([saved, ready], self._type) if saved.size and ready.size else (saved if saved.size else ready)
+        stamps = self._timestamps(every)
+        order, times = stable_order(stamps)
+
+        def places() -> Places:
+            ties = np.concatenate((np.fromiter(map(order_of, saved_keys), np.int64, saved.size), self._ties(ready)))
+            return times * 2, self._rank, ties[order], times
+
+        out = every.take(order)
+        values = out.values if out.has_values and out.table is None else None
+        return DerivedBatch(out.size, places, values=values, table=out.table, type=self._type)
+
+    def _ties(self, ready: Batch) -> Longs:
+        """What orders elements of different keys at one time, the same at any parallelism."""
+        groups = group_by_key(ready, self._key)
+        found: Longs = np.empty(ready.size, np.int64)
+        each = np.fromiter(map(order_of, map(self._key_type.encode, groups.keys)), np.int64, len(groups.keys))
+        found[groups.order] = np.repeat(each, np.diff(groups.starts))
+        return found
+
+    def _late(self, batch: Batch, rows: Longs) -> dict[str, Batch]:
+        tag = self._late_tag
+        if tag is None or not len(rows):
+            return {}
+        late = batch.take(rows)
+        if late.table is not None and (tag.type_info is None or tag.type_info.arrow_schema != late.table.schema):
+            late = late.with_values(late.values, None)
+        return {tag.tag_id: late}
+
+    # -- state
+
+    def changes(self) -> ChangeLog:
+        log, self._log = self._log, ChangeLog()
+        return log
+
+    def states(self) -> list[StateRecord]:
+        return self._backend.records
+
+    def next_processing_timer_ms(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def _all_or(batch: Batch, rows: Longs) -> Batch:
+    return batch if len(rows) == batch.size else batch.take(rows)

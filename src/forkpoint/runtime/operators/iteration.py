@@ -1,0 +1,132 @@
+"""Iterations: what an epoch feeds back is operator state at its end, and input at the start of the next epoch.
+
+Only the end of a loop writes that state: it replaces the list of the epoch before with its own. The start reads the list
+as it was committed, from the store that all stages of a subtask share. So a task may run twice, and a savepoint holds
+every element that is on its way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.graph.transformations import FeedbackSpec, IterationSpec
+from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
+from forkpoint.runtime.keyed_state import ChangeLog, StateRecord, state_id
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, shorten
+from forkpoint.state import Store, operator_key, operator_range
+from forkpoint.types import Row, TypeInformation, Types
+
+IN_FLIGHT = "in-flight"
+_FIELDS = ("position", "split", "sequence", "timestamp", "element")
+
+# Sequences of one epoch cannot be compared with those of another. So each round puts an element's split further down:
+# at one position, what has gone round more often is ahead, then what came from the same epoch is in its order.
+_ROUND = 2**43
+_FARTHEST = -(2**62)
+
+
+def in_flight_type(element_type: TypeInformation) -> TypeInformation:
+    """An element on its way: its place in the order, its timestamp (ms, or None), and itself."""
+    return Types.ROW_NAMED(_FIELDS, [Types.LONG()] * 4 + [element_type])
+
+
+def in_flight_record(uid: str, element_type: TypeInformation) -> StateRecord:
+    described = in_flight_type(element_type).describe()
+    return StateRecord(state_id(uid, IN_FLIGHT), uid, IN_FLIGHT, "operator-list", None, described, None, None)
+
+
+class IterationStart:
+    """Emits what the last epoch fed back, then what comes in; an element keeps its place and timestamp on its way."""
+
+    def __init__(self, info: TaskInfo, spec: IterationSpec, store: Store) -> None:
+        self._type = info.operator.output_type
+        self._stored = in_flight_type(spec.element_type)
+        self._range = operator_range(state_id(info.operator.uid, IN_FLIGHT), info.subtask)
+        self._store = store
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        rows: list[Row] = [self._stored.decode(value) for _, value in self._store.scan(*self._range)]
+        if not rows:
+            return Outputs(batch)
+        positions, splits, sequence, timestamps, values = zip(*rows, strict=True)
+        back = Batch(
+            len(values), np.array(positions, dtype=np.int64),
+            np.maximum(np.array(splits, dtype=np.int64) - _ROUND, _FARTHEST),
+            np.array(sequence, dtype=np.int64), values=list(values), type=self._type, ordered=False,
+            timestamps=np.array([NO_TIMESTAMP_MS if t is None else t for t in timestamps], dtype=np.int64),
+        )  # fmt: skip
+        return Outputs(concat([back, batch] if batch.size else [back], self._type).in_order())
+
+    def changes(self) -> ChangeLog:
+        return ChangeLog()
+
+    def states(self) -> list[StateRecord]:
+        return []
+
+    def next_processing_timer_ms(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class IterationEnd:
+    """Keeps what is fed back until the next epoch."""
+
+    def __init__(self, info: TaskInfo, spec: FeedbackSpec, store: Store) -> None:
+        self._uid = spec.iteration
+        self._element_type = spec.element_type
+        self._stored = in_flight_type(spec.element_type)
+        self._sid = state_id(spec.iteration, IN_FLIGHT)
+        self._subtask = info.subtask
+        self._store = store
+        self._log = ChangeLog()
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        encoded = self._encoded(batch)
+        before = sum(1 for _ in self._store.scan(*operator_range(self._sid, self._subtask)))
+        gone = max(0, before - len(encoded))
+        self._log = ChangeLog(
+            [operator_key(self._sid, self._subtask, i) for i in range(len(encoded) + gone)],
+            [*encoded, *[None] * gone],
+        )
+        return Outputs(empty_batch(None))
+
+    def _encoded(self, batch: Batch) -> list[bytes]:
+        if not batch.size:
+            return []
+        stamps = batch.timestamps
+        timestamps = [None] * batch.size if stamps is None else stamps.tolist()
+        places = zip(
+            spread(batch.positions, batch.size).tolist(), spread(batch.splits, batch.size).tolist(),
+            batch.sequence.tolist(), timestamps, batch.values, strict=True,
+        )  # fmt: skip
+        encoded: list[bytes] = []
+        try:
+            for position, split, sequence, timestamp, value in places:
+                stamp = None if timestamp == NO_TIMESTAMP_MS else timestamp
+                data = self._stored.encode(Row(position, split, sequence, stamp, value))
+                self._stored.decode(data)  # what could not be read again must not be committed
+                encoded.append(data)
+        except Exception as error:
+            raise TypeNotSupported(
+                f"iteration {self._uid!r}: element {shorten(batch.values[len(encoded)])} is fed back, and the elements of the "
+                f"iteration are of type {self._element_type}: {error}. Make the body return that type, or give the stream that "
+                "is iterated another one"
+            ) from error
+        return encoded
+
+    def changes(self) -> ChangeLog:
+        return self._log
+
+    def states(self) -> list[StateRecord]:
+        return [in_flight_record(self._uid, self._element_type)]
+
+    def next_processing_timer_ms(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        return None

@@ -1,0 +1,24 @@
+"""Interval joins: two keyed inputs whose outputs have timestamps of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forkpoint.functions.joins import IntervalJoin
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.operators.base import TaskInfo
+from forkpoint.runtime.operators.co_process import KeyedCoProcess
+
+
+class IntervalJoinOperator(KeyedCoProcess):
+    """Runs one IntervalJoin. What an element finds comes out at its place, with the later timestamp of each pair."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: IntervalJoin) -> None:
+        super().__init__(info, backend, fn)
+        self._join = fn
+
+    def _stamped(self, batch: Batch) -> Batch:
+        stamps, self._join.stamps = self._join.stamps, []
+        batch.stamp(np.array(stamps, dtype=np.int64), None)
+        return batch

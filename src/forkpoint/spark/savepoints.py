@@ -1,0 +1,71 @@
+"""Savepoints on Spark: reading files as a DataFrame, writing a DataFrame's partitions, running tasks of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as spark_types
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from forkpoint.spark.exchange import map_bytes
+from forkpoint.spark.frames import struct_of_schema
+from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
+from forkpoint.types import dumps
+
+
+def read_frame(
+    session: SparkSession,
+    read: Callable[[bytes], Iterator[pa.RecordBatch]],
+    arguments: Sequence[bytes],
+    schema: pa.Schema,
+) -> DataFrame:
+    """A DataFrame of these columns, whose partitions are what ``read`` makes of the arguments, one each.
+
+    Raises TypeNotSupported naming a column whose type Spark lacks.
+    """
+    path, every = import_path(), list(arguments)
+
+    def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        extend_import_path(path)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read(every[number])
+
+    numbers = session.range(0, len(every), 1, max(1, len(every)))
+    return numbers.mapInArrow(partition, struct_of_schema(schema))
+
+
+def columns_of(frame: DataFrame) -> pa.Table:
+    """A DataFrame's columns, without rows; nothing is computed."""
+    return to_arrow_schema(frame.schema).empty_table()
+
+
+def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]], Iterator[bytes]]) -> list[bytes]:
+    """What ``write`` makes of each partition of a DataFrame, given its number. A task that is repeated writes anew."""
+    path = import_path()
+
+    def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        extend_import_path(path)
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        for result in write(number, batches):
+            yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], ["result"])
+
+    schema = spark_types.StructType([spark_types.StructField("result", spark_types.BinaryType(), False)])
+    return [bytes(row.result) for row in frame.mapInArrow(partition, schema).collect()]
+
+
+def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:
+    """Runs a function of bytes on each argument, in a task of its own."""
+
+    def run(fn: Callable[[bytes], bytes], arguments: Sequence[bytes]) -> list[bytes]:
+        if not arguments:
+            return []
+        return map_bytes(
+            session.sparkContext, BackgroundStage(import_path(), dumps(fn)), list(arguments), len(arguments)
+        )
+
+    return run

@@ -1,0 +1,38 @@
+"""What a harness keeps of an operator, and what each subtask of another one gets of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forkpoint.savepoint.entries import dealt
+from forkpoint.state import OPERATOR_KG, Changes, read_snapshot, sid_of
+
+
+class HarnessSnapshot(msgspec.Struct, frozen=True):
+    """``watermarks_ms``: of each input. ``files``: snapshots of all subtasks' stores."""
+
+    watermarks_ms: list[int]
+    processing_time_ms: int
+    max_parallelism: int
+    operator_kinds: dict[int, str]
+    files: list[bytes]
+
+    def keyed(self, kg_start: int, kg_stop: int) -> list[Changes]:
+        """The entries of these key groups."""
+        return [chunk for file in self.files for chunk in read_snapshot(file, kg_start, kg_stop)]
+
+    def operator_state(self, subtask: int, parallelism: int) -> Changes:
+        """One subtask's part of the operator state of all subtasks."""
+        entries: dict[int, list[tuple[bytes, bytes]]] = {}
+        for file in self.files:
+            for chunk in read_snapshot(file, OPERATOR_KG, OPERATOR_KG + 1):
+                for key, value in zip(chunk.keys, chunk.values, strict=True):
+                    entries.setdefault(sid_of(key), []).append((key, value or b""))
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        for sid, found in sorted(entries.items()):
+            names, contents = [k for k, _ in found], [v for _, v in found]
+            mine = dealt(self.operator_kinds[sid], names, contents, subtask, len(self.files), parallelism)
+            keys += mine[0]
+            values += mine[1]
+        return Changes(keys, values)

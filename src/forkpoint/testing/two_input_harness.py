@@ -1,0 +1,171 @@
+"""Harnesses for functions of two inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from forkpoint.api.streams import DataStream
+from forkpoint.errors import GraphError
+from forkpoint.functions import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    MapStateDescriptor,
+)
+from forkpoint.graph.transformations import BroadcastProcessSpec, KeyedBroadcastProcessSpec
+from forkpoint.runtime.broadcast_state import BroadcastMap
+from forkpoint.testing.harness import Harness
+
+Timestamp = int | datetime | None
+
+
+class TwoInputHarness(Harness):
+    """One operator with two inputs: ``TwoInputHarness(lambda first, second: first.connect(second).map(Merge()))``.
+
+    ``build`` takes both streams and adds exactly one operator; else GraphError. ``input_type1``, ``input_type2``: the
+    elements' types. The other arguments are those of Harness. Each push is an epoch of its own, so elements are processed
+    in the order in which they are pushed.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[DataStream, DataStream], DataStream],
+        *,
+        input_type1: Any = None,
+        input_type2: Any = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(build, (input_type1, input_type2), **more)
+
+    def process_element1(self, value: Any, timestamp: Timestamp = None) -> None:
+        """Push one element to the first input. ``timestamp``: int ms or an aware datetime; None for one without."""
+        self._process(0, [(value, timestamp)])
+
+    def process_element2(self, value: Any, timestamp: Timestamp = None) -> None:
+        """Push one element to the second input."""
+        self._process(1, [(value, timestamp)])
+
+    def process_elements1(self, elements: Iterable[tuple[Any, Timestamp]]) -> None:
+        """Push pairs of element and timestamp to the first input as one epoch."""
+        self._process(0, elements)
+
+    def process_elements2(self, elements: Iterable[tuple[Any, Timestamp]]) -> None:
+        """Push pairs of element and timestamp to the second input as one epoch."""
+        self._process(1, elements)
+
+    def process_watermark1(self, watermark: int | datetime) -> None:
+        """The watermark of the first input. The operator's is the smaller one of both; timers fire as that moves on."""
+        self._process_watermark(watermark, 0)
+
+    def process_watermark2(self, watermark: int | datetime) -> None:
+        """The watermark of the second input."""
+        self._process_watermark(watermark, 1)
+
+
+class CoProcessHarness(TwoInputHarness):
+    """A function on two streams without keys: a CoProcessFunction, CoMapFunction or CoFlatMapFunction.
+
+    The other arguments are those of TwoInputHarness.
+    """
+
+    def __init__(self, fn: CoProcessFunction | CoMapFunction | CoFlatMapFunction, **more: Any) -> None:
+        super().__init__(lambda first, second: _with_function(first.connect(second), fn), **more)
+
+
+class KeyedCoProcessHarness(TwoInputHarness):
+    """A function on two keyed streams: a KeyedCoProcessFunction, CoMapFunction or CoFlatMapFunction.
+
+    ``key1``, ``key2``, ``key_type``: as in ``ConnectedStreams.key_by``. The other arguments are those of TwoInputHarness.
+    """
+
+    def __init__(
+        self,
+        fn: KeyedCoProcessFunction | CoMapFunction | CoFlatMapFunction,
+        *,
+        key1: Any,
+        key2: Any,
+        key_type: Any = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(
+            lambda first, second: _with_function(first.connect(second).key_by(key1, key2, key_type), fn), **more
+        )
+
+
+def _with_function(connected: Any, fn: Any) -> DataStream:
+    match fn:
+        case CoMapFunction():
+            found: DataStream = connected.map(fn)
+        case CoFlatMapFunction():
+            found = connected.flat_map(fn)
+        case _:
+            found = connected.process(fn)
+    return found
+
+
+class _BroadcastInput(TwoInputHarness):
+    """The second input is the broadcast one."""
+
+    def process_element(self, value: Any, timestamp: Timestamp = None) -> None:
+        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
+        self.process_element1(value, timestamp)
+
+    def process_elements(self, elements: Iterable[tuple[Any, Timestamp]]) -> None:
+        """Push pairs of element and timestamp as one epoch."""
+        self.process_elements1(elements)
+
+    def process_broadcast_element(self, value: Any, timestamp: Timestamp = None) -> None:
+        """Push one element to all subtasks."""
+        self.process_element2(value, timestamp)
+
+    def broadcast_state(self, name: str | MapStateDescriptor[Any, Any]) -> Mapping[Any, Any]:
+        """What a broadcast state holds. GraphError if there is none of this name, or the subtasks' copies differ."""
+        spec = self._operator.spec
+        assert isinstance(spec, BroadcastProcessSpec | KeyedBroadcastProcessSpec)
+        wanted = name if isinstance(name, str) else name.name
+        found = next((d for d in spec.descriptors if d.name == wanted), None)
+        if found is None:
+            known = ", ".join(repr(d.name) for d in spec.descriptors)
+            raise GraphError(f"the operator has no broadcast state {wanted!r}; it has {known}")
+        uid = self._operator.uid
+        copies = [
+            dict(BroadcastMap(subtask.store, uid, index, found).items()) for index, subtask in enumerate(self._subtasks)
+        ]
+        if any(list(copy.items()) != list(copies[0].items()) for copy in copies):
+            raise GraphError(
+                f"broadcast state {wanted!r} is not the same on all subtasks: {copies}; what process_broadcast_element writes "
+                "has to follow from the broadcast elements alone"
+            )
+        return copies[0]
+
+
+class BroadcastProcessHarness(_BroadcastInput):
+    """A BroadcastProcessFunction. ``descriptors``: as in ``broadcast``. The rest as in TwoInputHarness."""
+
+    def __init__(self, fn: BroadcastProcessFunction, *descriptors: MapStateDescriptor[Any, Any], **more: Any) -> None:
+        super().__init__(lambda first, second: first.connect(second.broadcast(*descriptors)).process(fn), **more)
+
+
+class KeyedBroadcastProcessHarness(_BroadcastInput):
+    """A KeyedBroadcastProcessFunction. ``key``, ``key_type``: as in ``key_by``; ``descriptors``: as in ``broadcast``.
+
+    The other arguments are those of TwoInputHarness.
+    """
+
+    def __init__(
+        self,
+        fn: KeyedBroadcastProcessFunction,
+        *descriptors: MapStateDescriptor[Any, Any],
+        key: Any,
+        key_type: Any = None,
+        **more: Any,
+    ) -> None:
+        def build(first: DataStream, second: DataStream) -> DataStream:
+            return first.key_by(key, key_type).connect(second.broadcast(*descriptors)).process(fn)
+
+        super().__init__(build, **more)

@@ -1,0 +1,86 @@
+"""A harness for windows: what is in them, and when they fire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from forkpoint.errors import GraphError
+from forkpoint.functions import TimeDomain
+from forkpoint.graph.transformations import WindowSpec
+from forkpoint.runtime.keyed_state import state_id
+from forkpoint.runtime.operators.merging_windows import MERGING_WINDOWS
+from forkpoint.runtime.operators.window import window_encoder
+from forkpoint.runtime.operators.window_contexts import CONTENTS
+from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, to_flink_ms
+from forkpoint.state import decode_state_key, decode_timer_key, sid_range
+from forkpoint.testing.harness import OperatorHarness
+from forkpoint.types import TypeInformation, Types
+
+_CHUNK_BYTES = 8  # a list is kept in chunks, whose names end with the epoch
+
+
+class WindowHarness(OperatorHarness):
+    """The windows of a keyed stream: ``WindowHarness(lambda stream: stream.key_by("user").window(…).reduce(…))``.
+
+    ``records`` has what came out with its timestamp, the last moment of its window. The other arguments are those of
+    OperatorHarness. GraphError if ``build`` adds anything but windows.
+    """
+
+    def __init__(self, build: Any, **more: Any) -> None:
+        super().__init__(build, **more)
+        spec = self._operator.spec
+        if not isinstance(spec, WindowSpec):
+            raise GraphError(f"a WindowHarness is for windows, and the function added {self._operator.name!r}")
+        self._spec = spec
+        self._decode = window_encoder(spec)[1]
+
+    def contents(self) -> dict[tuple[Any, Any], Any]:
+        """What each window holds, by (key, window): its elements, or what reduce or aggregate made of them so far.
+
+        With an evictor, elements are pairs with their timestamps.
+        """
+        found: dict[tuple[Any, Any], Any] = {}
+        listed = self._spec.contents == "list"
+        belongs_to = self._merged()
+        type = Types.LIST(self._spec.contents_type) if listed else self._spec.contents_type
+        for entry, raw in self._entries(CONTENTS):
+            key = decode_state_key(entry)
+            space = key.namespace[:-_CHUNK_BYTES] if listed else key.namespace
+            place = self._key_type.decode(key.key), self._decode(belongs_to.get((key.key, space), space))
+            value = type.decode(raw)
+            found[place] = [*found[place], *value] if place in found else value
+        return found
+
+    def _merged(self) -> dict[tuple[bytes, bytes], bytes]:
+        """The window that a state belongs to, by key and the window that it is kept under, where windows merge."""
+        entries = [(decode_state_key(entry), raw) for entry, raw in self._entries(MERGING_WINDOWS)]
+        return {(entry.key, raw): entry.namespace for entry, raw in entries}
+
+    @property
+    def window_count(self) -> int:
+        """How many windows hold something, over all keys."""
+        return len(self.contents())
+
+    def window_timers(self) -> list[tuple[int, Any, Any, TimeDomain]]:
+        """Pending timers as (time in ms, key, window, domain), in the order of time."""
+        found = []
+        for name, domain in ((EVENT_TIMERS, TimeDomain.EVENT_TIME), (PROCESSING_TIMERS, TimeDomain.PROCESSING_TIME)):
+            for entry, _ in self._entries(name):
+                timer = decode_timer_key(entry)
+                place = self._key_type.decode(timer.key), self._decode(timer.namespace)
+                found.append((to_flink_ms(timer.ts_ms), *place, domain))
+        return sorted(found, key=lambda timer: timer[0])
+
+    @property
+    def _key_type(self) -> TypeInformation:
+        key = self._operator.key
+        assert key is not None
+        assert key.key_type is not None
+        return key.key_type
+
+    def _entries(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        sid = state_id(self._operator.uid, name)
+        for subtask in self._subtasks:
+            for group in range(subtask.kg_start, subtask.kg_stop):
+                yield from subtask.store.scan(*sid_range(group, sid))

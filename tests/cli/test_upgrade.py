@@ -1,0 +1,176 @@
+"""A new version in the place of the one that runs, and back again when it fails, with real processes."""
+
+import json
+import os
+import re
+from collections import Counter
+
+import pytest
+
+from forkpoint.savepoint import open_savepoint
+
+APP = """
+import sys
+from typing import NamedTuple
+
+import forkpoint as fp
+import helper
+
+
+class Counted(NamedTuple):
+    digit: int
+    count: int
+    version: str
+
+
+def count(number, state):
+    state = (state or 0) + 1
+    return Counted(number % 10, state, helper.VERSION), state
+
+
+def build(env, output):
+    strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n, _: n)
+    numbers = env.from_source(fp.CounterSource(per_epoch=20), strategy, "numbers").uid("numbers")
+    counted = numbers.key_by(lambda n: n % 10, int).map_with_state(count, int).uid("counts")
+    counted.sink_to(fp.FileSink.json(output)).uid("out")
+
+
+if __name__ == "__main__":
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.enable_checkpointing(30)
+    build(env, sys.argv[1])
+    env.execute("counts")
+"""
+
+# Its own process has seen 50 numbers, so two epochs are committed, when it fails.
+FAILS = APP.replace("    state = (state or 0) + 1\n", "    state = (state or 0) + 1\n    helper.check(number)\n")
+FAILING_HELPER = """
+VERSION = "failing"
+seen = 0
+
+
+def check(number):
+    global seen
+    seen += 1
+    if seen > 50:
+        raise ValueError(f"no more than {seen}")
+"""
+
+
+@pytest.fixture
+def counting(cli):
+    """The job ``counts``, running as version "v1" from app.py; the command line, and what ``run`` said."""
+    cli.write("app.py", APP)
+    cli.write("helper.py", 'VERSION = "v1"\n')
+    return cli, cli.json("run", "-d", "app.py", "--", "out")
+
+
+def rows(cli, directory="out"):
+    files = sorted((cli.directory / directory).glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def check_each_once(cli, savepoint):
+    """Every number up to the savepoint was counted once, and every count written once, whatever versions did it."""
+    position = open_savepoint(savepoint).savepoint.sources["numbers"].position["next"]
+    expected = Counter({(digit, n): 1 for digit in range(10) for n in range(1, position // 10 + 1)})
+    assert Counter((row["digit"], row["count"]) for row in rows(cli)) == expected
+    assert not list((cli.directory / "out").glob(".*"))
+    return {row["version"] for row in rows(cli)}
+
+
+def failing(cli, *args, code):
+    process = cli.start(*args)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code, f"{out}\n{err}"
+    if out:
+        cli.pids.append(json.loads(out).get("pid", -1))
+    return (json.loads(out) if out else None), err
+
+
+def test_a_version_that_works_stays(counting):
+    cli, started = counting
+    cli.wait_epoch(5, "counts")
+    cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
+    done = cli.json("upgrade", "counts", "app2.py", "--", "out")
+    assert done.keys() == {
+        "job", "outcome", "run", "previous_run", "savepoint", "downtime_ms", "failure", "pid", "log",
+    }  # fmt: skip
+    assert (done["job"], done["outcome"], done["previous_run"], done["failure"]) == (
+        "counts", "upgraded", started["run"], None,
+    )  # fmt: skip
+    assert 0 < done["downtime_ms"] < 30_000
+    epoch = open_savepoint(done["savepoint"]).savepoint.epoch
+    running = cli.wait_epoch(epoch + 6, "counts")
+    assert (running["run"], running["pid"]) == (done["run"], done["pid"])
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1", "v2"}
+    nodes = {node["id"]: node for node in cli.look("tree", "counts")["nodes"]}
+    assert os.path.basename(nodes[started["run"]]["program"]) == "app.py"
+    assert os.path.basename(nodes[done["run"]]["program"]) == "app2.py"
+    assert nodes[done["run"]]["parent"]["id"] == os.path.basename(done["savepoint"])
+
+
+def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting):
+    """It even has the same file, and its module too, so that the old version is there as a record only."""
+    cli, started = counting
+    cli.wait_epoch(5, "counts")
+    cli.write("app.py", FAILS)
+    cli.write("helper.py", FAILING_HELPER)
+    done, said = failing(
+        cli, "upgrade", "counts", "app.py", "--output", "json", "--watch-epochs", "5", "--", "out", code=3
+    )
+    assert (done["outcome"], done["previous_run"]) == ("rolled-back", started["run"])
+    assert "no more than 51" in done["failure"]
+    by_hand = re.findall(r"old: forkpoint (.*)", said)
+    assert by_hand == [f"--state-root {cli.directory}/.forkpoint run -d -s latest run:{started['run']}"]
+    assert said.index(by_hand[0]) < said.index("is stopped")
+
+    epoch = open_savepoint(done["savepoint"]).savepoint.epoch
+    running = cli.wait_epoch(epoch + 8, "counts")
+    assert (running["run"], running["parent"]["savepoint_id"]) == (done["run"], os.path.basename(done["savepoint"]))
+    states = {each["run"]: each["state"] for each in cli.look("list", "-a")["jobs"]}
+    assert sorted(states.values()) == ["failed", "running", "stopped"]
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+    (cli.directory / "elsewhere").mkdir()  # the record also serves by hand, from anywhere
+    before = cli.directory
+    cli.directory = before / "elsewhere"
+    again = cli.json(*by_hand[0].split())
+    cli.directory = before
+    cli.wait_epoch(running["epoch"] + 5, "counts")
+    assert again["job"] == "counts"
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_version_that_hangs_is_ended_and_taken_back(counting):
+    cli, _ = counting
+    cli.wait_epoch(3, "counts")
+    cli.write(
+        "app2.py", APP.replace("    state = (state or 0) + 1\n", "    import time\n    time.sleep(60)\n    state = 1\n")
+    )
+    done, _ = failing(
+        cli, "upgrade", "counts", "app2.py", "--output", "json", "--timeout", "1", "--", "out", code=3
+    )  # fmt: skip
+    assert done["failure"] == "it did not commit its first 3 epochs within 1 s"
+    epoch = open_savepoint(done["savepoint"]).savepoint.epoch
+    cli.wait_epoch(epoch + 3, "counts")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_version_that_does_not_fit_stops_nothing(counting):
+    cli, started = counting
+    cli.wait_epoch(3, "counts")
+    cli.write("app2.py", APP.replace("count, int)", "count, str)"))
+    done, said = failing(cli, "upgrade", "counts", "app2.py", "--output", "json", "--", "out", code=4)
+    assert (done["outcome"], done["run"], done["fits"]) == ("refused", started["run"], False)
+    assert [row["uid"] for row in done["rows"] if row["outcome"] == "refused"] == ["counts"]
+    assert "nothing was stopped" in said
+    (running,) = cli.look("list")["jobs"]
+    assert (running["run"], running["state"]) == (started["run"], "running")
+    assert cli.look("savepoints")["savepoints"] == []
+    assert "raised IndexError" in failing(cli, "upgrade", "counts", "app.py", code=1)[1]  # without its arguments
+    assert "there is no job 'other'" in cli("upgrade", "other", "app.py", code=5).stderr
+    program = cli.directory / ".forkpoint" / "jobs" / "counts" / "runs" / started["run"] / "program.json"
+    program.unlink()
+    assert "there would be no way back" in cli("upgrade", "counts", "app.py", "--", "out", code=1).stderr
+    assert cli.look("list")["jobs"][0]["run"] == started["run"]

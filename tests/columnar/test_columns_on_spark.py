@@ -1,0 +1,53 @@
+"""Files, windows over columns and process_batch on Spark give what they give on the local engine."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from column_jobs import Sale
+from test_aggregates import random_sales
+from test_process_batch import InColumns, Row
+
+import forkpoint as fp
+from forkpoint.types import type_of
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    from forkpoint.spark.session import get_session
+
+    local = str(tmp_path_factory.mktemp("spark"))
+    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
+    yield
+    spark.stop()
+
+
+def results(engine, directory, make):
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": engine})
+    env.set_parallelism(2).set_max_epoch_rows(50)
+    strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(5).with_timestamp_assigner(lambda s, _: s.ts)
+    sales = env.from_source(fp.FileSource.parquet(str(directory), Sale, bounded=True), strategy, "sales")
+    return sorted(map(repr, make(sales.key_by(lambda s: (s.shop, s.till))).execute_and_collect()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda k: k.window(fp.EventTimeSessionWindows.with_gap(6)).agg(
+            n=fp.Count(), mean=fp.Avg("weight"), top=fp.MaxBy("amount")
+        ),
+        lambda k: k.process_batch(InColumns(), Row),
+    ],
+    ids=["sessions", "process_batch"],
+)
+def test_the_same_results(tmp_path, make):
+    type = type_of(Sale)
+    for i in range(4):
+        part = random_sales(200)[i * 50 : (i + 1) * 50]
+        pq.write_table(pa.Table.from_arrays(type.to_columns(part), schema=type.arrow_schema), tmp_path / f"{i}.parquet")
+    found = results("spark", tmp_path, make)
+    assert found == results("local", tmp_path, make)
+    assert len(found) > 50

@@ -1,0 +1,81 @@
+"""Numbers in bulk are written as msgspec writes them, and read whatever way they were written."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forkpoint.runtime.columnar.keys import KeySet, read_timers
+from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.columnar.msgpack import layout_of
+from forkpoint.state import state_key, timer_key
+from forkpoint.types import Types, type_of
+
+
+class Pair(NamedTuple):
+    number: int
+    weight: float
+
+
+@dataclass
+class Whole:
+    pair: Pair
+    flag: bool
+    small: int
+
+
+edges = [s * (2**b + d) for b in (0, 5, 7, 8, 15, 16, 31, 32, 62) for d in (-1, 0, 1) for s in (1, -1)]
+longs = st.one_of(st.sampled_from(edges), st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200))
+wholes = st.builds(Whole, st.builds(Pair, longs, st.floats()), st.booleans(), longs)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(wholes, min_size=1, max_size=20))
+def test_records_of_numbers(values):
+    codec = Codec(type_of(Whole))
+    assert codec._layout is not None
+    raw = [codec.type.encode(value) for value in values]
+    assert codec.encode_columns(codec.type.to_columns(values)) == raw
+    assert codec.encode_columns(codec.columns(raw)) == raw
+
+
+def test_ints_in_a_field_of_floats_and_none_are_read_one_by_one():
+    codec = Codec(type_of(tuple[int, Optional[float]]))  # noqa: UP045
+    raw = [codec.type.encode(value) for value in [(1, 2.5), (2, None), (3, 4)]]
+    assert [c.to_pylist() for c in codec.columns(raw)] == [[1, 2, 3], [2.5, None, 4.0]]
+    assert codec.encode_columns(codec.columns(raw)) == [*raw[:2], codec.type.encode((3, 4.0))]
+
+
+@pytest.mark.parametrize("type", [str, list[int], tuple[int, str], Types.ANY(), Types.FLOAT(), Types.BIG_INT()])
+def test_types_of_more_than_numbers_have_no_layout(type):
+    assert layout_of(type_of(type)) is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.one_of(
+        st.lists(longs, min_size=1, max_size=9, unique=True),
+        st.lists(st.text(max_size=9), min_size=1, max_size=9, unique=True),
+    )
+)
+def test_names_are_those_of_single_keys(keys):
+    type = type_of(keys[0].__class__)
+    some = KeySet(type.to_arrow(keys), type, 128)
+    groups, encoded = some.groups.tolist(), list(map(type.encode, keys))
+    spaces = pa.array([b"w%d" % i for i in range(len(keys))], pa.binary())
+    which = np.arange(len(keys))
+    assert some.names(7, which, spaces) == [
+        state_key(g, 7, k, b"w%d" % i) for i, (g, k) in enumerate(zip(groups, encoded, strict=True))
+    ]
+    times = which * 5 - 10
+    timers = some.timers(9, times, which, spaces)
+    assert timers == [
+        timer_key(g, 9, t, k, b"w%d" % i)
+        for i, (g, k, t) in enumerate(zip(groups, encoded, times.tolist(), strict=True))
+    ]
+    found = read_timers(timers)
+    assert (found[0].tolist(), found[1], found[2]) == (times.tolist(), encoded, spaces.to_pylist())

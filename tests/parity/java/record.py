@@ -1,0 +1,106 @@
+"""Runs the programs of ``src/`` on Flink 2.3.0 and writes what came out to ``recorded/``.
+
+    python tests/parity/java/record.py [--check] [PROGRAM…]
+
+Needs a JDK (17 or newer) and Maven, which gets Flink's jars into ``.flink/java`` the first time. With ``--check``
+nothing is written, and the exit code tells whether Flink still gives what is recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import java_inputs as inputs
+import java_recorded as recorded
+
+HERE = Path(__file__).resolve().parent
+WORK = HERE.parents[2] / ".flink" / "java"
+JARS = WORK / "libs"
+CLASSES = WORK / "classes"
+ATTEMPTS = 6
+OPENS = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "time", "util")]
+
+
+def tool(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=f"{home}/bin") if home else None
+    found = found or shutil.which(name)
+    if found is None:
+        sys.exit(f"record.py: {name} was not found; install a JDK of version 17 or newer and Maven")
+    return found
+
+
+def get_jars() -> None:
+    pom = HERE / "pom.xml"
+    stamp = WORK / "pom.xml"
+    if stamp.exists() and stamp.read_text() == pom.read_text():
+        return
+    shutil.rmtree(JARS, ignore_errors=True)
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
+    subprocess.run([tool("mvn"), "--quiet", "--batch-mode", "--file", str(pom), *goal], check=True)
+    shutil.copy(pom, stamp)
+
+
+def compile_programs() -> None:
+    shutil.rmtree(CLASSES, ignore_errors=True)
+    CLASSES.mkdir(parents=True)
+    sources = sorted(map(str, HERE.glob("src/*.java")))
+    options = ["-nowarn", "-Xlint:none", "-cp", f"{JARS}/*", "-d", str(CLASSES)]
+    subprocess.run([tool("javac"), *options, *sources], check=True)
+
+
+def settled(names: list[str]) -> dict[str, recorded.Results]:
+    """Each program's results; of paced ones those that came twice."""
+    found, doubtful = run_programs(names)
+    seen = {name: [results] for name, results in found.items()}
+    for _ in range(ATTEMPTS):
+        if not doubtful:
+            return found
+        again, paced = run_programs(sorted(doubtful))
+        doubtful = {name for name in paced if again[name] not in seen[name]}
+        for name, results in again.items():
+            seen[name].append(results)
+        found.update(again)
+    sys.exit(f"record.py: {sorted(doubtful)} gave something else each time; run it on a machine that is less busy")
+
+
+def run_programs(names: list[str]) -> tuple[dict[str, recorded.Results], set[str]]:
+    command = [tool("java"), "-Xmx1g", *OPENS, "-cp", f"{CLASSES}:{JARS}/*", "Parity", str(inputs.DIRECTORY), *names]
+    with (WORK / "flink.log").open("w") as log:
+        ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+    if ran.returncode:
+        sys.exit(f"record.py: Flink failed\n{(WORK / 'flink.log').read_text()[-4000:]}")
+    return recorded.from_flink(ran.stdout.splitlines())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where Flink gives something else")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="only these")
+    given = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+    get_jars()
+    compile_programs()
+    if not given.check:
+        inputs.write()
+    found = settled(given.programs)
+    texts = {name: recorded.to_text(results) for name, results in found.items()}
+    recorded.DIRECTORY.mkdir(exist_ok=True)
+    changed = []
+    for name, text in texts.items():
+        path = recorded.DIRECTORY / f"{name}.json"
+        if not path.exists() or path.read_text() != text:
+            changed.append(name)
+            if not given.check:
+                path.write_text(text)
+    print(f"{len(texts)} programs on Flink; {len(changed)} with other results than recorded: {changed or 'none'}")
+    return 1 if given.check and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The parity programs on Spark: all of them side by side in one job, in epochs of a few rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from parity_programs import encode, load, names
+from parity_runs import assert_same, outputs, recorded
+
+import forkpoint as fp
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    from forkpoint.spark.session import get_session
+
+    local = str(tmp_path_factory.mktemp("spark"))
+    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
+    yield
+    spark.stop()
+
+
+class Record(fp.ProcessFunction):
+    def __init__(self, program: str, output: str) -> None:
+        self.place = program, output
+
+    def process_element(self, value: Any, ctx: fp.ProcessFunction.Context) -> Iterator[str]:
+        yield json.dumps([*self.place, ctx.timestamp(), encode(value)])
+
+
+def test_same_results_as_pyflink() -> None:
+    programs = {name: load(name, "forkpoint") for name in names()}
+    programs = {n: p for n, p in programs.items() if p.departure is None and p.parallelism is None}
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "spark"}).set_parallelism(2)
+    streams = {(n, o): s for n, p in programs.items() for o, s in outputs(p, env, 30).items()}
+    first, *others = [stream.process(Record(*place), fp.Types.STRING()) for place, stream in streams.items()]
+    found: dict[tuple[str, str], list[Any]] = {place: [] for place in streams}
+    for text in first.union(*others).execute_and_collect():
+        name, output, timestamp, value = json.loads(text)
+        found[name, output].append([timestamp, value])
+    for name, program in programs.items():
+        mine = {output: records for (n, output), records in found.items() if n == name}
+        assert_same(program, mine, recorded(program))

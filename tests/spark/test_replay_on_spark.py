@@ -1,0 +1,71 @@
+"""A bounded replay and a trial on Spark: epochs that go too far are computed again, and output waits for its manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forkpoint as fp
+from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.replay import UntilTime
+from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.trial import Trial
+from forkpoint.savepoint import open_savepoint
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    from forkpoint.spark.session import get_session
+
+    local = str(tmp_path_factory.mktemp("spark"))
+    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
+    yield
+    spark.stop()
+
+
+def count(number: int, state: int | None) -> tuple[tuple[int, int], int]:
+    state = (state or 0) + 1
+    return (number % 3, state), state
+
+
+def run(directory: Path, until: int, savepoint: str | None = None, trial: Trial | None = None, steps: Any = None) -> str:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "spark"}).set_parallelism(2)
+    env.set_state_root(str(directory / "state"))
+    times = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n, _: n * 10)
+    numbers = env.from_source(fp.CounterSource(per_epoch=37), times, "numbers").uid("numbers")
+    counted = numbers.key_by(lambda n: n % 3, int).map_with_state(count, int, output_type=tuple[int, int]).uid("counts")
+    counted.sink_to(fp.FileSink.json(directory / "{job}")).uid("out")
+    launch = Launch(restore=RestoreOptions(savepoint), until=UntilTime(until, "then"), trial=trial, steps=steps)
+    with launching(launch):
+        found = env.execute("numbers").savepoint
+    assert found is not None
+    return found
+
+
+def written(directory: Path) -> list[tuple[int, int]]:
+    files = (directory / "numbers").glob("*.jsonl")
+    return sorted(tuple(json.loads(line)) for file in files for line in file.read_text().splitlines())
+
+
+def test_up_to_a_time_and_on_on_trial(tmp_path: Path) -> None:
+    first = run(tmp_path, until=995)
+    assert open_savepoint(first).savepoint.sources["numbers"].position == {"next": 101}
+    assert written(tmp_path) == sorted((n % 3, n // 3 + 1) for n in range(101))
+    shown: list[int] = []
+
+    class Watch:
+        def on_step(self, step: str, epoch: int) -> None:
+            if step == "published":
+                shown.append(len(written(tmp_path)))
+
+    second = run(tmp_path, until=3005, savepoint=first, trial=Trial(3), steps=Watch())
+    assert shown[:3] == [101, 101, 101 + 3 * 37]
+    assert open_savepoint(second).savepoint.sources["numbers"].position == {"next": 302}
+    assert written(tmp_path) == sorted((n % 3, n // 3 + 1) for n in range(302))
+    assert not list((tmp_path / "numbers").glob(".*"))
