@@ -26,7 +26,7 @@ def count(number, state):
 
 
 env = fp.StreamExecutionEnvironment.get_execution_environment()
-env.enable_checkpointing(30)
+env.enable_checkpointing(100)
 strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n, _: n * 1000)
 numbers = env.from_source(fp.CounterSource(per_epoch=40), strategy, "numbers").uid("numbers")
 counted = numbers.key_by(lambda n: n % 10, int).map_with_state(count, int).uid("counts")
@@ -66,7 +66,7 @@ def test_forks_and_replays(replayed):
     assert rows(cli, "counts") == counts(0, 102)
 
     cli.json("run", "-d", "app.py")
-    cli.wait_epoch(20, "counts")
+    cli.wait_epoch(10, "counts")
     forked = cli.json("fork", "counts", "app.py", "--name", "now", "-d")
     last = cli.json("stop", "counts")["savepoint"]
     cli.json("stop", "now")

@@ -37,7 +37,7 @@ def build(env, output):
 
 if __name__ == "__main__":
     env = fp.StreamExecutionEnvironment.get_execution_environment()
-    env.enable_checkpointing(30)
+    env.enable_checkpointing(100)
     build(env, sys.argv[1])
     env.execute("counts")
 """

@@ -46,28 +46,30 @@ def elements(draw, kind, size=20, keys="ab"):
 lefts, rights = elements(Left), elements(Right)
 
 
-def two_sources(join):
+def two_sources(join, bound=BOUND):
     """A job over two sources; ``join(left, right)`` makes the stream."""
 
     def build(env, left, right):
-        first = env.from_source(left, strategy(), "left").uid("left")
-        second = env.from_source(right, strategy(), "right").uid("right")
+        first = env.from_source(left, strategy(bound), "left").uid("left")
+        second = env.from_source(right, strategy(bound), "right").uid("right")
         return join(first, second).uid("join")
 
     return build
 
 
-def run(join, left, right, **how):
-    return run_local(two_sources(join), TestSource(left, type=Left), TestSource(right, type=Right), **how)
+def run(join, left, right, bound=BOUND, **how):
+    return run_local(two_sources(join, bound), TestSource(left, type=Left), TestSource(right, type=Right), **how)
 
 
-def run_in_two(join, left, right, at, first, second, rows=7):
+def run_in_two(join, left, right, at, first, second, rows=7, bound=BOUND):
     """Stopped with a savepoint behind ``at`` elements of the left, and restored at another parallelism: both runs."""
     script = [*left[:at], Eof(savepoint=True), *left[at:]]
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        before = run(join, script, right, parallelism=first, state_root=one, epochs=rows)
+        before = run(join, script, right, bound, parallelism=first, state_root=one, epochs=rows)
         assert before.savepoint is not None
-        after = run(join, script, right, parallelism=second, state_root=two, restore=before.savepoint, epochs=rows)
+        after = run(
+            join, script, right, bound, parallelism=second, state_root=two, restore=before.savepoint, epochs=rows
+        )
     return [before, after]
 
 

@@ -9,6 +9,7 @@ import echo_runtime
 import pytest
 from pyspark.sql import SparkSession
 
+from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import DataFrameSpec
 from forkpoint.runtime.epoch import EpochContext, JobSpec
@@ -37,7 +38,8 @@ def context(epoch: int) -> EpochContext:
 
 
 def frame_operator(operator: int, uid: str, frame: object) -> Operator:
-    spec = DataFrameSpec(frame=frame, strategy=None, timestamp_column=None, split_column=None, max_rows=None)  # type: ignore[arg-type]
+    strategy = WatermarkStrategy.no_watermarks()
+    spec = DataFrameSpec(frame=frame, strategy=strategy, timestamp_column=None, split_column=None, max_rows=None)
     return Operator(
         id=operator, uid=uid, generated_uid=False, name=uid, kind="source", spec=spec, stage=0, inputs=(),
         output_type=None, stateful=False, origins=frozenset({operator}), timestamp_column=None,

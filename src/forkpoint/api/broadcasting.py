@@ -42,8 +42,8 @@ class BroadcastStream:
 class BroadcastConnectedStream:
     """A stream, keyed or not, and a broadcast one.
 
-    An element sees the broadcast elements that are ahead of it in event time: by the watermark of their own splits just
-    ahead of each. Where there are no watermarks, broadcast elements come last within an epoch.
+    An element sees the broadcast elements whose watermarks its own stream has reached ahead of it, and all of earlier
+    epochs. Where there are no watermarks, sources' elements come in the order in which the sources were added.
     """
 
     def __init__(self, stream: StreamBase, broadcast: BroadcastStream) -> None:

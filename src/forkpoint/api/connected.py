@@ -53,7 +53,9 @@ class ConnectMixin(StreamBase):
         self, broadcast_state_descriptor: MapStateDescriptor[Any, Any], *others: MapStateDescriptor[Any, Any]
     ) -> BroadcastStream: ...
     def broadcast(
-        self, broadcast_state_descriptor: MapStateDescriptor[Any, Any] | None = None, *others: MapStateDescriptor[Any, Any]
+        self,
+        broadcast_state_descriptor: MapStateDescriptor[Any, Any] | None = None,
+        *others: MapStateDescriptor[Any, Any],
     ) -> DataStream | BroadcastStream:
         """Give every element to every subtask.
 
@@ -69,8 +71,8 @@ class ConnectMixin(StreamBase):
 class ConnectedStreams:
     """Two streams whose elements go to one operator, each to the method for its stream.
 
-    The operator takes the elements of both in the order of event time: by the watermark of an element's own split just
-    ahead of it. Where there are no watermarks, elements of the first stream come first within an epoch.
+    Within an epoch, the operator takes the elements of both in the order of event time: by the watermark of an element's
+    own split just ahead of it. Where there are no watermarks, those of the source added first come first.
     """
 
     def __init__(self, first: StreamBase, second: StreamBase) -> None:

@@ -116,13 +116,13 @@ class EpochRunner:
 
     def _step(self, drain: bool, frame: Any, frames: Mapping[str, SourcePosition]) -> bool:
         while True:
-            now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
-            tasks = self.planner.plan(self._limits(now_ms))
+            tasks = self.planner.plan(self._limits(max(self._now_ms(), self.manifest.processing_time_ms)))
             finished = frozenset(self.planner.finished())
             ends = bool(self.graph.sources) and finished == {o.uid for o in self.graph.sources}
             if self.graph.loops and (tasks or frame is not None or self.progress.in_flight):
                 ends = False  # the last watermark comes when nothing goes round any more
             due = self.due_ms()
+            now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
             if not (tasks or frame is not None or drain or ends or (due is not None and due <= now_ms)):
                 return False
             positions = Positions(self.planner.positions(), frames, finished)

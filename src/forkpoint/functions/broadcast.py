@@ -130,9 +130,7 @@ class KeyedBroadcastProcessFunction(Function):
         """What is known about the broadcast element at hand. It has no key."""
 
         @abstractmethod
-        def apply_to_keyed_state(
-            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
-        ) -> None:
+        def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
             """``function(key, state)`` for each key of the subtask that has something in the state; it may change it.
 
             ``state_descriptor``: the descriptor, or the function's own attribute (``self.count``). Over all subtasks these

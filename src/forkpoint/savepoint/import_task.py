@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pyarrow as pa
+
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved, codec_of, dealt
 from forkpoint.savepoint.evolution import Change, changed
 from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.snapshot.format import checksum
 from forkpoint.snapshot.storage import Storage, open_storage
@@ -38,12 +41,15 @@ class SavedFile:
 class MovedState:
     """A state as saved, how it is to be written, and its files (those that matter to the task).
 
-    ``change``: what becomes of its rows before they are written; None if nothing.
+    ``max_parallelism`` and ``parallelism`` are the savepoint's. ``change``: what becomes of its rows before they are
+    written; None if nothing.
     """
 
     spec: StateSpec
     moved: Moved
     files: tuple[SavedFile, ...]
+    max_parallelism: int
+    parallelism: int
     change: Change | None = None
 
 
@@ -74,10 +80,13 @@ class ImportSlice:
 
 @dataclass(frozen=True)
 class WrittenSnapshot:
+    """``rows``: how many were read of each file of which only some key groups were wanted."""
+
     path: str
     entries: int
     size: int
     checksum: str
+    rows: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -104,18 +113,20 @@ class Run:
 def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
     source, target = open_storage(plan.source_url), open_storage(plan.target_url)
     entries: list[Entry] = []
+    rows: dict[str, int] = {}
     for state in plan.states:
         for file in state.files:
-            entries += _converted(source, state, file, (plan.kg_start, plan.kg_stop))
+            found, rows[file.file.name] = _converted(source, state, file, (plan.kg_start, plan.kg_stop))
+            entries += found
     for run in plan.runs:
         for piece in read_snapshot(run.read(target), plan.kg_start, plan.kg_stop, run.name):
             entries += zip(piece.keys, [value or b"" for value in piece.values], strict=True)
     if plan.deal is not None:
         entries += _dealt(source, plan.deal)
     entries.sort()  # cheap: they come in a few runs that are in order
-    data = _snapshot(entries, rekeyed=plan.rekeyed)
+    data = _snapshot(entries, plan.source_url, rekeyed=plan.rekeyed)
     target.put(plan.path, data)
-    return WrittenSnapshot(plan.path, len(entries), len(data), checksum(data))
+    return WrittenSnapshot(plan.path, len(entries), len(data), checksum(data), rows)
 
 
 @task(SortFiles)
@@ -124,13 +135,13 @@ def _sort_files(files: SortFiles) -> list[Run]:
     entries: list[Entry] = []
     for state in files.states:
         for file in state.files:
-            entries += _converted(source, state, file, None)
+            entries += _converted(source, state, file, None)[0]
     entries.sort()
     borders = [bisect_left(entries, (range_for(cut, cut + 1)[0], b"")) for cut in files.cuts]
     runs = []
     for number, (low, high) in enumerate(pairwise(borders)):
         if low < high:
-            data = _snapshot(entries[low:high], rekeyed=files.rekeyed)
+            data = _snapshot(entries[low:high], files.source_url, rekeyed=files.rekeyed)
             path = files.paths[number]
             target.put(path, data)
             runs.append(Run(number, FileRef(path, path, None, len(data), checksum(data))))
@@ -141,28 +152,42 @@ import_slice = TaskOf[ImportSlice, WrittenSnapshot](_import_slice, WrittenSnapsh
 sort_files = TaskOf[SortFiles, list[Run]](_sort_files, list[Run])
 
 
-def _converted(source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None) -> list[Entry]:
-    """A file's rows as store entries; of these key groups (as they were saved) only, if they are given."""
+def _converted(
+    source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None
+) -> tuple[list[Entry], int]:
+    """A file's rows as store entries, and how many rows; of these key groups (as they were saved) only, if they are given."""
     saved = layout_of(state.spec)
     codec = codec_of(state.spec if state.change is None else state.change.target)
     data = file.file.read(source)
-    tables = read_part(data, file.file.name, saved, file.entries, groups)
+    rows = 0
+
+    def checked() -> Iterator[pa.Table]:
+        nonlocal rows
+        check = RowCheck(saved, state.max_parallelism, state.parallelism)
+        for table in read_part(data, file.file.name, saved, file.entries, groups):
+            check.check(table)
+            rows += table.num_rows
+            yield table
+
     entries: list[Entry] = []
-    for table in tables if state.change is None else changed(tables, saved, state.change):
-        entries.extend(zip(*codec.to_entries(table, state.moved), strict=True))
-    entries.extend(zip(*codec.finish(state.moved), strict=True))
-    return entries
+    with of_file(file.file.name):
+        for table in checked() if state.change is None else changed(checked(), saved, state.change):
+            entries.extend(zip(*codec.to_entries(table, state.moved), strict=True))
+        entries.extend(zip(*codec.finish(state.moved), strict=True))
+    if groups is None and rows != file.entries:
+        raise SavepointCorrupt(f"{file.file.name}: has {rows} rows, {file.entries} were recorded; restore it from a copy")
+    return entries, rows
 
 
 def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
     for state in deal.states:
-        entries = [entry for file in state.files for entry in _converted(source, state, file, None)]
+        entries = [entry for file in state.files for entry in _converted(source, state, file, None)[0]]
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         shares = dealt(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
         yield from zip(*shares, strict=True)
 
 
-def _snapshot(entries: list[Entry], *, rekeyed: bool) -> bytes:
+def _snapshot(entries: list[Entry], savepoint: str, *, rekeyed: bool) -> bytes:
     """Entries, in order, as a snapshot file. Two with the same key: SavepointCorrupt, or RestoreRefused if a migration of
     keys made them one; timers of one time are one timer."""
     if rekeyed:
@@ -182,6 +207,6 @@ def _snapshot(entries: list[Entry], *, rekeyed: bool) -> bytes:
                 f"(state number {key.sid}, key stored as {key.key.hex()}); let it keep them apart, or drop the state first"
             ) from None
         raise SavepointCorrupt(
-            f"the savepoint has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it "
+            f"{savepoint}: has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it "
             "was not written by forkpoint, or was changed since"
         ) from None

@@ -9,6 +9,7 @@ from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.export import is_own_file, source_files
 from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
 from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskOf, no_progress, run_here, task
 from forkpoint.snapshot.format import checksum
@@ -109,6 +110,8 @@ class _VerifyFile:
     entries: int
     kg_start: int
     kg_stop: int
+    max_parallelism: int
+    parallelism: int
 
 
 @task(_VerifyFile)
@@ -118,10 +121,11 @@ def _verify_file(argument: _VerifyFile) -> str | None:
         layout = layout_of(argument.spec)
         groups = (argument.kg_start, argument.kg_stop)
         keyed = not argument.spec.is_operator_state
-        rows = sum(
-            table.num_rows
-            for table in read_part(data, argument.file.name, layout, argument.entries, groups if keyed else None)
-        )
+        check, rows = RowCheck(layout, argument.max_parallelism, argument.parallelism), 0
+        with of_file(argument.file.name):
+            for table in read_part(data, argument.file.name, layout, argument.entries, groups if keyed else None):
+                check.check(table)
+                rows += table.num_rows
     except (SavepointCorrupt, NotFound) as error:
         return str(error)
     if rows != argument.entries:
@@ -144,10 +148,13 @@ def verify_files(
     among its parts, where it would be read by tools that read whole directories.
     """
     arguments = [
-        _VerifyFile(opened.storage.url, spec, opened.file(part), part.entries, part.kg_start, part.kg_stop)
+        _VerifyFile(
+            opened.storage.url, spec, opened.file(part), part.entries, part.kg_start, part.kg_stop,
+            opened.savepoint.max_parallelism, opened.savepoint.parallelism,
+        )
         for spec, state in opened.states()
         for part in state.files
-    ]
+    ]  # fmt: skip
     found = _verify_files(run_tasks, arguments, progress)
     problems = [problem for problem in found if problem is not None]
     problems += _check_sources(opened)

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.layout import METADATA_KEY, Layout
+from forkpoint.savepoint.rows import of_file
 
+_IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
 _LEVEL = 1  # zstd: near the size of the higher levels at several times their speed
 
 
@@ -57,11 +59,12 @@ def read_part(data: bytes, file: str, layout: Layout, rows: int, groups: tuple[i
 
     Raises SavepointCorrupt if it is not the file of this state, or not of as many rows.
     """
-    try:
-        parquet = pq.ParquetFile(pa.BufferReader(data))
-    except (pa.ArrowException, OSError) as error:
-        raise SavepointCorrupt(f"{file}: is no Parquet file: {error}; restore it from a copy") from error
-    _check_schema(parquet.schema_arrow, layout.schema, file)
+    with of_file(file):
+        try:
+            parquet = pq.ParquetFile(pa.BufferReader(data))
+        except (pa.ArrowException, OSError) as error:
+            raise SavepointCorrupt(f"{file}: is no Parquet file: {error}; restore it from a copy") from error
+        _check_schema(parquet.schema_arrow, layout.schema, file)
     if parquet.metadata.num_rows != rows:
         raise SavepointCorrupt(
             f"{file}: has {parquet.metadata.num_rows} rows, {rows} were recorded; restore it from a copy"
@@ -75,12 +78,13 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
             continue
         try:
             table = parquet.read_row_group(number, use_threads=False)
+            table.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise SavepointCorrupt(
                 f"{file}: row group {number} cannot be read: {error}; restore it from a copy"
             ) from error
         if groups is not None:
-            column = table.column(0).to_numpy()
+            column = table.column(0).fill_null(groups[0]).to_numpy()  # who looks at the rows finds the null
             wanted = (column >= groups[0]) & (column < groups[1])
             if not wanted.all():
                 table = table.take(pa.array(np.flatnonzero(wanted)))
@@ -99,17 +103,24 @@ def _check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
     if not found.equals(expected, check_metadata=False):
         columns, wanted = _shown(found), _shown(expected)
         raise SavepointCorrupt(f"{file}: has the columns {columns}, expected {wanted}; it is not of this state")
-    mine, theirs = (_state(schema) for schema in (expected, found))
-    if theirs is not None and mine != theirs:  # files written by other tools need not say whose they are
-        raise SavepointCorrupt(f"{file}: is of state {theirs}, expected {mine}; restore it from a copy")
+    mine, theirs = (_state(schema, file) for schema in (expected, found))
+    if theirs is not None and mine is not None and mine != theirs:  # other tools need not say whose their files are
+        differs = [key for key in _IDENTITY if mine[key] != theirs[key]]
+        raise SavepointCorrupt(
+            f"{file}: is of a state with {', '.join(f'{key} {theirs[key]!r}' for key in differs)}, expected "
+            f"{', '.join(f'{key} {mine[key]!r}' for key in differs)}; it is not of this state"
+        )
 
 
-def _state(schema: pa.Schema) -> tuple[str, str] | None:
+def _state(schema: pa.Schema, file: str) -> dict[str, Any] | None:
+    """Which state a file says it is of."""
     described = (schema.metadata or {}).get(METADATA_KEY)
     if described is None:
         return None
     content = json.loads(described)
-    return content.get("uid"), content.get("name")
+    if not isinstance(content, dict):
+        raise SavepointCorrupt(f"{file}: says of its state {content!r}, expected a JSON object; restore it from a copy")
+    return {key: content.get(key) for key in _IDENTITY}
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from forkpoint.errors import RestoreRefused
+from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved
 from forkpoint.savepoint.evolution import Change
 from forkpoint.savepoint.import_task import (
@@ -17,6 +18,7 @@ from forkpoint.savepoint.import_task import (
     Run,
     SavedFile,
     SortFiles,
+    WrittenSnapshot,
     import_slice,
     sort_files,
 )
@@ -131,7 +133,8 @@ class _Plan:
             for file in state.files
             if file.entries
         )
-        return MovedState(spec, moved, files, _change(mapping, spec))
+        saved = self.opened.savepoint
+        return MovedState(spec, moved, files, saved.max_parallelism, saved.parallelism, _change(mapping, spec))
 
     def deal(self, piece: Slice) -> Deal | None:
         states = tuple(self.operator_state) if piece.first else ()
@@ -189,6 +192,8 @@ class _Plan:
             runs = [run for found in sort_files(run_tasks, sorting, progress, **waves) for run in found]
         tasks = [self.import_task(piece, [run.file for run in runs if run.slice == piece.number]) for piece in slices]
         written = import_slice(run_tasks, tasks, progress, done=len(sorting), **waves)
+        if not self.regrouped:
+            self.check_all_read(written)
         return [
             SnapshotRef(
                 subtask=piece.subtask, attempt=self.slice_attempt(piece), epoch=self.epoch, path=file.path,
@@ -196,6 +201,19 @@ class _Plan:
             )
             for piece, file in zip(slices, written, strict=True)
         ]  # fmt: skip
+
+    def check_all_read(self, written: Sequence[WrittenSnapshot]) -> None:
+        """Each row is in the key groups of one slice, if savepoint.json says the truth about the files' key groups."""
+        read: Counter[str] = Counter()
+        for each in written:
+            read.update(each.rows)
+        for state in self.keyed:
+            for file in state.files:
+                if (found := read[file.file.name]) != file.entries:
+                    raise SavepointCorrupt(
+                        f"{file.file.name}: {found} of its {file.entries} rows are in the key groups {file.kg_start} to "
+                        f"{file.kg_stop} that were recorded; restore it from a copy"
+                    )
 
     def sort_tasks(self, slices: Sequence[Slice]) -> list[SortFiles]:
         cuts = (*(piece.kg_start for piece in slices), self.max_parallelism)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from java_inputs import Event
 from java_programs import by_key, program
 from join_programs import keyed, of
 from timer_programs import SIDE, Arrivals, with_side
@@ -148,9 +149,14 @@ def others(events):
     return events.filter(lambda e: e.kind != "rule")
 
 
+def ruled(events, rules):
+    return {"main": by_key(others(events)).connect(rules.broadcast(RULES)).process(Ruled())}
+
+
 @program(bound=10)
 def broadcast_keyed(events):
-    return {"main": by_key(others(events)).connect(of(events, "rule").broadcast(RULES)).process(Ruled())}
+    """Behind an exchange, rules have the place of any element; straight from a source, that of the watermark behind them."""
+    return ruled(events, of(events, "rule").rebalance().map(lambda e: e, Event))
 
 
 @program(bound=10)

@@ -31,17 +31,12 @@ SEES_THE_WATERMARK = {
     "window_watermark",
 }
 
-MISSING = {
-    "punctuated_watermarks": "custom watermark generators are not there yet",
-}
-WORKING = sorted(PROGRAMS.keys() - MISSING.keys())
-
 FIRST_STAGE = "process_without_key"  # sees the watermark where several tasks may read the split side by side
 
 
 def compared(given):
     """The programs that are to give what Flink gives on an input, also at other parallelisms than 1."""
-    return [name for name in WORKING if given not in DEPARTURES.get(name, ()) and name != FIRST_STAGE]
+    return [name for name in sorted(PROGRAMS) if given not in DEPARTURES.get(name, ()) and name != FIRST_STAGE]
 
 
 def cuts(events, epochs):
@@ -60,7 +55,7 @@ def test_inputs_are_those_that_were_recorded_with():
     assert java_inputs.made() == INPUTS
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_in_one_epoch_and_in_seven(name):
     sparse, parallelism = INPUTS["sparse"], 1 if name == FIRST_STAGE else 3
     once = run([name], INPUTS["dense"], parallelism=1)[1]
@@ -117,11 +112,3 @@ def test_watermark_without_a_key_where_several_tasks_read_a_split():
     sparse = INPUTS["sparse"]
     found = run([FIRST_STAGE], sparse, epochs=cuts(sparse, 7), parallelism=3)[1]
     assert not differences(found, expected([FIRST_STAGE], "sparse"))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=reason)) for name, reason in MISSING.items()],
-)
-def test_not_there_yet(name):
-    assert not differences(run([name], INPUTS["dense"])[1], expected([name], "dense"))

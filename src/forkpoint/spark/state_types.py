@@ -1,0 +1,54 @@
+"""Types of state from Spark's schemas: records without a class, whose fields may be None only where there are nulls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from typing import Any
+
+from pyspark.sql import types as spark
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.spark.frames import type_from_frame
+from forkpoint.types import TypeInformation, from_description
+
+
+def state_type(of: spark.DataType, nulls: Set[str], path: str) -> TypeInformation:
+    """The type of a column. ``nulls``: paths that hold nulls; see ``query_state.nulls``.
+
+    A struct is a record by its fields' names, which a NamedTuple with such fields can take, and as values a dataclass too;
+    with the fields f0, f1, … it is a tuple. Raises TypeNotSupported naming the column.
+    """
+    return from_description(_described(of, nulls, path))
+
+
+def _described(of: spark.DataType, nulls: Set[str], path: str) -> Any:
+    found: Any
+    match of:
+        case spark.StructType():
+            names = list(of.names)
+            tuple_like = names == [f"f{i}" for i in range(len(names))]
+            fields = [
+                {"name": field.name, "type": _described(field.dataType, nulls, f"{path}.{field.name}")}
+                for field in of.fields
+            ]
+            flavor = "tuple" if tuple_like else "namedtuple"
+            found = {"kind": "record", "name": "tuple" if tuple_like else _class_name(path), "fields": fields,
+                     "flavor": flavor}  # fmt: skip
+        case spark.ArrayType():
+            found = {"kind": "list", "element": _described(of.elementType, nulls, f"{path}[]")}
+        case spark.MapType():
+            key = _described(of.keyType, frozenset(), path)
+            found = {"kind": "map", "key": key, "value": _described(of.valueType, nulls, f"{path}[]")}
+        case _:
+            try:
+                schema = spark.StructType([spark.StructField(path, of, False)])
+                found = type_from_frame(schema).fields[0].type.describe()
+            except TypeNotSupported as error:
+                raise TypeNotSupported(f"{error}, or choose columns with a SQL expression of your own") from error
+    return {"kind": "optional", "of": found} if path in nulls else found
+
+
+def _class_name(path: str) -> str:
+    words = re.findall(r"[A-Za-z0-9]+", path.rpartition(".")[2])
+    return "".join(word.capitalize() for word in words) or "Record"
