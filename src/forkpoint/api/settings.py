@@ -124,7 +124,9 @@ class ExecutionConfig:
         self._env = env
 
     def set_auto_watermark_interval(self, interval: timedelta | int) -> ExecutionConfig:
-        """0 holds watermarks back until the input ends; any other value (timedelta or int ms) lets them flow."""
+        """0 holds periodic watermarks back until the input ends: those of the built-in strategies, and what generators emit
+        in ``on_periodic_emit``. Any other value (timedelta or int ms) lets them flow; it is no period, epochs are.
+        """
         ms = to_ms(interval, "the automatic watermark interval")
         self._env.options = replace(self._env.options, auto_watermark_interval_ms=ms)
         return self

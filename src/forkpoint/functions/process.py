@@ -30,7 +30,11 @@ class TimerService(ABC):
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """The watermark just before the element or timer at hand; MIN_WATERMARK where none came yet."""
+        """The watermark just before the element or timer at hand; MIN_WATERMARK where none came yet.
+
+        Without a key, ahead of the first exchange: that of the element's own split, as far as the piece of it that is
+        read here tells (exact with a WatermarkGenerator, else at least the one at the epoch's start).
+        """
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:

@@ -39,7 +39,7 @@ class WatermarkOutput(ABC):
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Don't wait for this split until its next watermark."""
+        """Don't wait for this split from the epoch's end on, until its next watermark."""
 
     @abstractmethod
     def mark_active(self) -> None:
@@ -47,7 +47,10 @@ class WatermarkOutput(ABC):
 
 
 class WatermarkGenerator(ABC):
-    """Makes the watermarks of one split. One instance a split; its state is kept with the split's position."""
+    """Makes the watermarks of one split. One instance a split; its state is kept with the split's position.
+
+    It sees the split's elements in their order, so one task reads a split in each epoch.
+    """
 
     @abstractmethod
     def on_event(self, value: Any, event_timestamp: int, output: WatermarkOutput) -> None:
@@ -55,7 +58,10 @@ class WatermarkGenerator(ABC):
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Called at the end of each epoch."""
+        """Called at the end of each epoch that brought elements of the split, unless the automatic watermark interval is 0.
+
+        What is emitted only here depends on where epochs are cut; what ``on_event`` emits does not.
+        """
 
     def snapshot_state(self) -> Mapping[str, Any]:
         """What to keep between epochs: attribute names and values of plain types (``Types.ANY``). Default: all."""
@@ -141,7 +147,11 @@ class WatermarkStrategy:
         max_allowed_watermark_drift: timedelta | int,
         update_interval: timedelta | int = timedelta(seconds=1),
     ) -> WatermarkStrategy:
-        """Hold sources back that are ahead of their group's slowest by more than the drift (timedelta or int ms)."""
+        """Hold sources back that are ahead of their group's slowest by more than the drift (timedelta or int ms).
+
+        For native sources with watermarks, given to ``from_source``; others are a GraphError. They are looked at before each
+        epoch, so ``update_interval`` has no effect, and may get ahead by the drift and what an epoch reads.
+        """
         if not watermark_group:
             raise ConfigError("watermark_group is empty; name the group of sources that wait for each other")
         drift = to_ms(max_allowed_watermark_drift, "max_allowed_watermark_drift", minimum_ms=1)

@@ -178,8 +178,9 @@ class JobOptions:
     the job's state is kept beyond the run; None for a place that is removed with the process. ``savepoint_directory``:
     where savepoints go unless a path is given with the command, None for below the state root. ``restart``: None for
     the default, see ``restart_strategy``. ``engine``: None for Spark, unless the surroundings say otherwise.
-    ``state_backend``: the subtasks' local store. ``auto_watermark_interval_ms``: 0 holds all watermarks back to the end
-    of the input; any other value is the same as any other, since watermarks don't wait for a clock.
+    ``state_backend``: the subtasks' local store. ``auto_watermark_interval_ms``: 0 holds watermarks back to the end
+    of the input, but for what generators emit at elements; any other value is the same as any other, since watermarks
+    don't wait for a clock.
     ``max_epoch_rows``: how many elements an epoch takes from each source at most, None for the source's own limit.
     """
 

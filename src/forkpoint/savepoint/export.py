@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from forkpoint.errors import AlreadyExists, StorageError
+from forkpoint.errors import AlreadyExists, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import StateFiles, state_files
 from forkpoint.savepoint.export_task import ExportSlice, NumberedState, WrittenPart, export_slice
 from forkpoint.savepoint.layout import StateSpec, layout_of
@@ -30,7 +30,7 @@ from forkpoint.snapshot.savepoint_manifest import (
     Versions,
     save_savepoint,
 )
-from forkpoint.snapshot.storage import Storage
+from forkpoint.snapshot.storage import LocalStorage, Storage
 
 _OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[^/]+", re.ASCII)
 _POSITION = "position.json"
@@ -110,10 +110,20 @@ def remove_partial(target: Storage, directory: str = "") -> list[str]:
     head = f"{directory.rstrip('/')}/" if directory else ""
     if target.exists(f"{head}{SAVEPOINT_FILE}"):
         raise StorageError(f"{target.url}/{directory} is a savepoint, not an unfinished one; dispose of it instead")
+    check_links(target, directory)
     found = [path for path in target.list(directory) if is_own_file(path[len(head) :])]
     for path in found:
         target.delete(path)
     return found
+
+
+def check_links(storage: Storage, directory: str = "") -> None:
+    """Raises SavepointCorrupt if a link would take a reader, or who deletes the savepoint, out of its directory."""
+    if isinstance(storage, LocalStorage) and (link := next(storage.links_out(directory.rstrip("/")), None)) is not None:
+        place = f"{storage.url.rstrip('/')}/{directory}".rstrip("/")
+        raise SavepointCorrupt(
+            f"{place}/{link}: is a symbolic link out of the savepoint or to a directory; put the files themselves there"
+        )
 
 
 def is_own_file(path: str) -> bool:

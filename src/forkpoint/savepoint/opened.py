@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint.export import is_own_file, source_files
+from forkpoint.savepoint.export import check_links, is_own_file, source_files
 from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
@@ -65,6 +65,7 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
     directory = directory.rstrip("/")
     head = f"{directory}/" if directory else ""
     file = f"{storage.url.rstrip('/')}/{head}{SAVEPOINT_FILE}"
+    check_links(storage, directory)
     try:
         content = storage.read(f"{head}{SAVEPOINT_FILE}")
     except NotFound:

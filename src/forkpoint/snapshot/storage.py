@@ -223,6 +223,27 @@ class LocalStorage:
                         gone.append(os.path.relpath(place, self.root))
         return sorted(gone)
 
+    def links_out(self, directory: str = "") -> Iterator[str]:
+        """The symbolic links below a directory that lead out of it, or to a directory, where they could go in circles.
+
+        Whose files come from elsewhere is not to read, or delete, anything through them.
+        """
+        top = os.path.realpath(self._place(directory) if directory else self.root)
+        waiting = [top]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    found = list(entries)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in found:
+                if entry.is_symlink():
+                    target = os.path.realpath(entry.path)
+                    if not target.startswith(f"{top}{os.sep}") or not os.path.isfile(target):
+                        yield os.path.relpath(entry.path, top)
+                elif entry.is_dir():
+                    waiting.append(entry.path)
+
     def _place(self, path: str) -> str:
         return os.path.join(self.root, check_path(path))
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
@@ -265,6 +265,15 @@ def _free(name: str, taken: set[str]) -> str:
         found = f"{name}_{number}"
     taken.add(found.lower())
     return found
+
+
+def select(state: QueryState, expressions: Sequence[str]) -> DataFrame:
+    """SQL expressions over a state's columns. Raises ConfigError for one that is wrong."""
+    try:
+        return state.frame.selectExpr(*expressions)
+    except (AnalysisException, ParseException) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"{state.where} has the columns {', '.join(state.frame.columns)}: {reason}") from error
 
 
 def nulls(frame: DataFrame, names: Sequence[str]) -> tuple[int, frozenset[str]]:
