@@ -1,6 +1,5 @@
 """Async I/O in Spark's workers gives what it gives on the local engine."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -8,17 +7,7 @@ from lookup_server import Square, serving
 
 import forkpoint as fp
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from forkpoint.spark.session import get_session
-
-    local = str(tmp_path_factory.mktemp("spark"))
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
-    yield
-    spark.stop()
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 
 def results(engine, url):

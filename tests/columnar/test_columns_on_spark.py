@@ -1,6 +1,5 @@
 """Files, windows over columns and process_batch on Spark give what they give on the local engine."""
 
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,17 +11,7 @@ from test_process_batch import InColumns, Row
 import forkpoint as fp
 from forkpoint.types import type_of
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from forkpoint.spark.session import get_session
-
-    local = str(tmp_path_factory.mktemp("spark"))
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
-    yield
-    spark.stop()
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 
 def results(engine, directory, make):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,8 @@ import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.restore import RestoreOptions
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 FILES, BEFORE_FORK, BEFORE_SWITCH = 24, 6, 15  # of 100; each has a row in 100 of the year
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from forkpoint.spark.session import get_session
-
-    settings = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    spark = get_session(settings)
-    yield
-    spark.stop()
 
 
 @pytest.fixture(scope="module")

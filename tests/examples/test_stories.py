@@ -72,13 +72,6 @@ def test_every_savepoint_of_the_tree_can_be_gone_on_from(tmp_path: Path) -> None
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("session")
 def test_the_dashboard_on_spark(tmp_path: Path) -> None:
-    from forkpoint.spark.session import get_session
-
-    spark = get_session(
-        {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": str(tmp_path / "spark")}
-    )
-    try:
-        check_dashboard(dashboard("spark", tmp_path))
-    finally:
-        spark.stop()
+    check_dashboard(dashboard("spark", tmp_path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,7 @@ from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restore import RestoreOptions
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from forkpoint.spark.session import get_session
-
-    local = str(tmp_path_factory.mktemp("spark"))
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
-    yield
-    spark.stop()
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 
 class StopAfter:

@@ -1,26 +1,15 @@
 """Joins on Spark give what they give on the local engine."""
 
-from collections.abc import Iterator
 
 import pytest
 from join_jobs import Left, Right, strategy
 
 import forkpoint as fp
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 LEFT = [Left("abc"[i % 3], i * 3 - i % 4, i) for i in range(20)]
 RIGHT = [Right("abc"[i % 3], i * 4 - i % 3, i) for i in range(20)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from forkpoint.spark.session import get_session
-
-    local = str(tmp_path_factory.mktemp("spark"))
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
-    yield
-    spark.stop()
 
 
 def ids(left, right, *_):

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import StartRun, context, frame_operator
 from echo_runtime import run_source_task
 from pyspark.sql import SparkSession
+from spark_runs import StartRun, context, frame_operator
 
 from forkpoint.errors import RestoreRefused, UserFunctionError
 from forkpoint.spark.executor import SparkExecutor
@@ -132,7 +132,7 @@ def test_local_properties_are_given_back(start_run: StartRun, session: SparkSess
 
 
 def test_interrupt_ends_a_running_epoch_and_only_that(start_run: StartRun) -> None:
-    from conftest import ECHO
+    from spark_runs import ECHO
 
     def slow(spec: Any, ctx: Any, task: int, plan: bytes) -> Any:
         if ctx.epoch == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,7 @@ from forkpoint.driver.restore import RestoreOptions
 from forkpoint.driver.trial import Trial
 from forkpoint.savepoint import open_savepoint
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from forkpoint.spark.session import get_session
-
-    local = str(tmp_path_factory.mktemp("spark"))
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
-    yield
-    spark.stop()
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 
 def count(number: int, state: int | None) -> tuple[tuple[int, int], int]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import StartRun, context, frame_operator, graph_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from spark_runs import StartRun, context, frame_operator, graph_of
 
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.snapshot.manifest import SourcePosition

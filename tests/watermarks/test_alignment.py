@@ -13,6 +13,8 @@ from watermark_jobs import Event, by_key, seen_job
 import forkpoint as fp
 from forkpoint.driver.alignment import FEWEST_ROWS
 from forkpoint.errors import GraphError
+from forkpoint.graph.compile import compile_graph
+from forkpoint.graph.transformations import DataFrameSpec, Transformation
 from forkpoint.testing import PAUSE, Advance, Eof, LocalRun, ManualClock, TestSource, run_local
 
 DRIFT = 500
@@ -81,7 +83,9 @@ def test_of_one_source_the_faster_splits_wait() -> None:
 def test_all_is_read_whatever_the_speeds_are(sources: list[tuple[int, int]], rows: int, whole: bool) -> None:
     made = [times("abcd"[i], step, count) for i, (step, count) in enumerate(sources)]
     found = run(*(scripted(m) if whole else m for m in made), rows=rows)
-    assert {k: sum(v[0] == "element" for v in vs) for k, vs in by_key(found).items()} == {m[0].key: len(m) for m in made if m}
+    assert {k: sum(v[0] == "element" for v in vs) for k, vs in by_key(found).items()} == {
+        m[0].key: len(m) for m in made if m
+    }
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -138,6 +142,12 @@ def test_an_epoch_reads_about_a_drift_of_an_aligned_source() -> None:
     assert max(at["fast"] - at["slow"] for at in way.values()) <= 2 * 2_000
 
 
+def test_dataframes_cannot_be_aligned() -> None:
+    rows = Transformation(DataFrameSpec(None, ALIGNED, None, None, None), "rows", (), None, uid="rows")
+    with pytest.raises(GraphError, match=r"'rows' reads a Spark DataFrame.*max_rows"):
+        compile_graph([rows], max_parallelism=128, require_uids=False)
+
+
 @pytest.mark.parametrize(("build", "message"), [
     (seen_job(ALIGNED, assign=True), "assigns timestamps behind a source"),
     (seen_job(fp.WatermarkStrategy.no_watermarks().with_watermark_alignment("g", 1)), "'in-0' has no watermarks.*'g'"),
@@ -145,5 +155,3 @@ def test_an_epoch_reads_about_a_drift_of_an_aligned_source() -> None:
 def test_what_cannot_be_aligned_is_refused(build: Any, message: str) -> None:
     with pytest.raises(GraphError, match=f"(?s){message}"):
         run_local(build, [Event("a", 1)])
-
-

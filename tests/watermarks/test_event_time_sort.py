@@ -73,7 +73,11 @@ def model(elements: list[Trade]) -> dict[str, dict[str, list[Any]]]:
         k: [(*t, last, t.ts, t.ts - 1) for t, last in zip(ts, [None, *(t.ts for t in ts)], strict=False)]
         for k, ts in ordered.items()
     }
-    return {"sorted": {k: [tuple(t) for t in ts] for k, ts in ordered.items()}, "late": dict(late), "following": following}
+    return {
+        "sorted": {k: [tuple(t) for t in ts] for k, ts in ordered.items()},
+        "late": dict(late),
+        "following": following,
+    }
 
 
 @settings(max_examples=40, deadline=None)
@@ -151,12 +155,18 @@ def test_a_whole_stream(rows: int) -> None:
     elements = some(30)
     run = run_local(build, elements, epochs=rows, parallelism=3)
     late = {tuple(t) for ts in model(elements)["late"].values() for t in ts}
-    assert [tuple(t) for t in run.output] == sorted((tuple(t) for t in elements if tuple(t) not in late), key=lambda t: t[1])
+    assert [tuple(t) for t in run.output] == sorted(
+        (tuple(t) for t in elements if tuple(t) not in late), key=lambda t: t[1]
+    )
 
 
 def test_elements_without_timestamps_are_refused() -> None:
     def build(env: Any, source: Any) -> Any:
-        return env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").key_by(lambda t: t.key, str).sort_by_event_time()
+        return (
+            env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in")
+            .key_by(lambda t: t.key, str)
+            .sort_by_event_time()
+        )
 
     with pytest.raises(GraphError, match="timestamp assigner"):
         run_local(build, some(3))

@@ -37,7 +37,11 @@ def test_a_finished_split_is_not_waited_for(assign: bool) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4), st.sampled_from([1, 3, 100]), st.integers(1, 3))
+@given(
+    st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4),
+    st.sampled_from([1, 3, 100]),
+    st.integers(1, 3),
+)
 def test_nothing_is_late_because_another_split_has_ended(times: list[list[int]], rows: int, parallelism: int) -> None:
     """Each split's times go up, so no element may ever be at or behind the watermark."""
     ordered = [[10 * t + i for i, t in enumerate(sorted(ts))] for ts in times]
@@ -68,7 +72,9 @@ def test_what_goes_round_still_comes_before_the_last_watermark() -> None:
         loop = env.from_source(source, timed(MONOTONOUS), "in").map(lambda e: (e.key, e.ts), tuple[str, int]).iterate()
         body = loop.map(lambda e: (e[0], e[1] - 1), tuple[str, int])
         loop.close_with(body.filter(lambda e: e[1] > 0))
-        counted = body.key_by(lambda e: e[0], str).window(fp.GlobalWindows.create()).trigger(fp.EventTimeTrigger.create())
+        counted = (
+            body.key_by(lambda e: e[0], str).window(fp.GlobalWindows.create()).trigger(fp.EventTimeTrigger.create())
+        )
         return {"count": counted.reduce(lambda a, b: b), "all": body}
 
     run = run_local(build, [Event("a", 5), Event("b", 3)])

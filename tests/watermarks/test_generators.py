@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watermark_jobs import Bounded, Event, Periodic, Punctuated, Seen, by_key, columnar, seen_job, stopped_and_restored, timed
+from watermark_jobs import (
+    Bounded,
+    Event,
+    Periodic,
+    Punctuated,
+    Seen,
+    by_key,
+    columnar,
+    seen_job,
+    stopped_and_restored,
+    timed,
+)
 
 import forkpoint as fp
 from forkpoint.errors import TypeNotSupported, UserFunctionError
@@ -74,7 +85,9 @@ def test_one_by_hand_does_what_the_built_in_one_does(rows: int, assign: bool) ->
 def test_its_state_goes_through_savepoints(tmp_path: Any, at: int) -> None:
     elements = some(19)
     straight = by_key(run_local(seen_job(PUNCTUATED), elements, parallelism=1))
-    found = stopped_and_restored(seen_job(PUNCTUATED), elements, at, tmp_path, before=at % 3 + 1, after=3 - at % 3, rows=4)
+    found = stopped_and_restored(
+        seen_job(PUNCTUATED), elements, at, tmp_path, before=at % 3 + 1, after=3 - at % 3, rows=4
+    )
     assert found == straight
 
 
@@ -90,7 +103,9 @@ def test_there_is_one_for_each_split() -> None:
     """Two splits; the operator's watermark is the lower of theirs."""
     first = [Event("a", t, t == 20, 0) for t in (10, 20, 30)]
     second = [Event("b", t, True, 1) for t in (5, 7, 9)]
-    run = run_local(seen_job(PUNCTUATED), TestSource(first, [*second[:2], PAUSE, *second[2:]]), epochs=[2], parallelism=2)
+    run = run_local(
+        seen_job(PUNCTUATED), TestSource(first, [*second[:2], PAUSE, *second[2:]]), epochs=[2], parallelism=2
+    )
     assert [v[2] for v in by_key(run)["a"]][:1] == [MIN]
     assert by_key(run)["b"][0][:3] == ("element", 5, MIN)
     assert ("element", 9, 7, 0) in by_key(run)["b"]  # marks 5 - 1 and 7; the other split is at 20 - 1
@@ -145,7 +160,18 @@ class Sleepy(fp.WatermarkGenerator):
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_split_that_is_marked_idle_is_not_waited_for_until_it_emits(tmp_path: Any, restored: bool) -> None:
     strategy = fp.WatermarkStrategy.for_generator(Sleepy)
-    awake = [Event("a", 10), PAUSE, Event("a", 20), PAUSE, Event("a", 30), PAUSE, Event("a", 40), PAUSE, Event("a", 50), PAUSE]
+    awake = [
+        Event("a", 10),
+        PAUSE,
+        Event("a", 20),
+        PAUSE,
+        Event("a", 30),
+        PAUSE,
+        Event("a", 40),
+        PAUSE,
+        Event("a", 50),
+        PAUSE,
+    ]
     sleepy = [Event("b", 5, mark=True), PAUSE, PAUSE, PAUSE, Event("b", 35), PAUSE, PAUSE]
     if restored:
         stop = fp.testing.Eof(savepoint=True)
@@ -162,7 +188,15 @@ def test_a_split_that_is_marked_idle_is_not_waited_for_until_it_emits(tmp_path: 
 def test_idleness_lets_the_watermark_go_on() -> None:
     strategy = PUNCTUATED.with_idleness(timedelta(seconds=10))
     script = TestSource(
-        [Event("a", 10, True), Advance(6000), Event("a", 20, True), Advance(6000), Event("a", 30, True), PAUSE, Event("a", 40)],
+        [
+            Event("a", 10, True),
+            Advance(6000),
+            Event("a", 20, True),
+            Advance(6000),
+            Event("a", 30, True),
+            PAUSE,
+            Event("a", 40),
+        ],
         [Event("b", 2, True), *[PAUSE] * 6],
     )
     run = run_local(seen_job(strategy), script, clock=ManualClock(0), parallelism=2)
@@ -225,8 +259,6 @@ def test_a_stateless_function_at_the_source_sees_its_splits_watermark() -> None:
         assert sorted(run_local(build, elements, epochs=rows, parallelism=3).output) == expected
 
 
-
-
 @pytest.mark.parametrize("rows", [7, 1000])
 def test_all_pieces_of_files_pass_one_generator(tmp_path: Any, rows: int) -> None:
     """An epoch's files are cut into pieces for several tasks; a generator sees them in their order all the same."""
@@ -239,7 +271,9 @@ def test_all_pieces_of_files_pass_one_generator(tmp_path: Any, rows: int) -> Non
     def build(env: Any) -> Any:
         source = fp.FileSource.text(str(tmp_path)).as_bounded()
         strategy = fp.WatermarkStrategy.for_generator(lambda: Bounded(4))
-        stream = env.from_source(source, strategy.with_timestamp_assigner(lambda line, _: int(line.split(",")[1])), "in")
+        stream = env.from_source(
+            source, strategy.with_timestamp_assigner(lambda line, _: int(line.split(",")[1])), "in"
+        )
         events = stream.map(lambda line: Event(line.split(",")[0], int(line.split(",")[1])))
         return events.key_by(lambda e: e.key, str).process(Seen())
 
@@ -247,3 +281,30 @@ def test_all_pieces_of_files_pass_one_generator(tmp_path: Any, rows: int) -> Non
         seen_job(fp.WatermarkStrategy.for_bounded_out_of_orderness(4)), [Event(str(k), ts) for k, ts in numbers]
     )
     assert by_key(run_local(build, epochs=rows, parallelism=4)) == by_key(expected)
+
+
+class Watermarks(fp.ProcessFunction):
+    def process_element(self, value: Event, ctx: Any) -> Any:
+        yield value.ts, ctx.timer_service().current_watermark()
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("rows", [5, 100])
+def test_at_the_source_the_built_in_watermark_is_exact_too(tmp_path: Any, rows: int, assign: bool) -> None:
+    """Nobody can tell ahead that the function asks; the first epoch is read again, each split by one task."""
+    strategy = timed(fp.WatermarkStrategy.for_monotonous_timestamps())
+
+    def build(env: Any, source: Any) -> Any:
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks() if assign else strategy, "in").uid("in")
+        if assign:
+            stream = stream.assign_timestamps_and_watermarks(strategy).uid("time")
+        return stream.process(Watermarks()).uid("watermarks")
+
+    elements = [Event("a", i * 10 - i % 3 * 15) for i in range(40)]
+    newest = [MIN, *(max(e.ts for e in elements[: i + 1]) - 1 for i in range(39))]
+    script = [*elements[:23], fp.testing.Eof(savepoint=True), *elements[23:]]
+    first = run_local(build, script, epochs=rows, parallelism=4, state_root=tmp_path)
+    second = run_local(build, script, epochs=rows, parallelism=3, state_root=tmp_path, restore=first.savepoint)
+    assert sorted(first.output + second.output) == sorted(
+        (e.ts, mark) for e, mark in zip(elements, newest, strict=True)
+    )

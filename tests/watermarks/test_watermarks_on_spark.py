@@ -19,16 +19,6 @@ from forkpoint.api.launch import Launch, launching
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from forkpoint.spark.session import get_session
-
-    local = str(tmp_path_factory.mktemp("spark"))
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
-    yield spark
-    spark.stop()
-
-
 class Tick(NamedTuple):
     key: str
     ts: int

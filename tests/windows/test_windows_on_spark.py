@@ -1,23 +1,12 @@
 """Windows on Spark give what they give on the local engine."""
 
-from collections.abc import Iterator
 
 import pytest
 from test_window_functions import SALES, TEN, Average, Sale
 
 import forkpoint as fp
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from forkpoint.spark.session import get_session
-
-    local = str(tmp_path_factory.mktemp("spark"))
-    spark = get_session({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": local})
-    yield
-    spark.stop()
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 
 class Named(fp.ProcessWindowFunction):

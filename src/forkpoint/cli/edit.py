@@ -16,7 +16,7 @@ from forkpoint.processor import SavepointReader, SavepointWriter
 from forkpoint.snapshot.paths import JobPaths
 
 
-def _pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
+def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
     found = []
     for value in values:
         left, equals, right = value.partition("=")
@@ -33,10 +33,10 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     "--remove-state", metavar="UID.STATE", multiple=True, help="Leave out a state, or UID.timers; repeatable."
 )
 @click.option(
-    "--rename-uid", metavar="OLD=NEW", multiple=True, callback=_pairs, help="Give it another uid; repeatable."
+    "--rename-uid", metavar="OLD=NEW", multiple=True, callback=pairs, help="Give it another uid; repeatable."
 )
 @click.option(
-    "--rename-state", metavar="UID.STATE=NEW", multiple=True, callback=_pairs, help="Give it another name; repeatable."
+    "--rename-state", metavar="UID.STATE=NEW", multiple=True, callback=pairs, help="Give it another name; repeatable."
 )
 @click.option(
     "--filter", "filters", metavar="'UID.STATE: SQL'", multiple=True,
@@ -45,7 +45,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 )  # fmt: skip
 @click.option("--max-parallelism", metavar="N", type=click.IntRange(1, 32768), help="Compute all key groups anew.")
 @click.option(
-    "--set-position", metavar="UID=JSON", multiple=True, callback=_pairs, help="Where a source goes on; repeatable."
+    "--set-position", metavar="UID=JSON", multiple=True, callback=pairs, help="Where a source goes on; repeatable."
 )
 @click.option(
     "--remove-position", metavar="UID", multiple=True, help="Let a source begin at its own start; repeatable."

@@ -92,7 +92,9 @@ def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> 
     for operator in _origins(graph):  # sources before what is behind them
         if operator.inputs:
             found[operator.id] = [
-                graph.split_name(operator, o, split) for o in sorted(graph.origins_before(operator)) for split in found[o]
+                graph.split_name(operator, o, split)
+                for o in sorted(graph.origins_before(operator))
+                for split in found[o]
             ]
         else:
             found[operator.id] = list(splits.get(operator.uid, ()))
@@ -168,11 +170,7 @@ def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitR
 
 
 def _watermarks(graph: JobGraph, context: EpochContext, joined: Mapping[int, Splits]) -> dict[str, int]:
-    return {
-        o.uid: window_of(context, o.uid, o.origins, joined).end
-        for o in graph.operators
-        if o.stage > 0
-    }
+    return {o.uid: window_of(context, o.uid, o.origins, joined).end for o in graph.operators if o.stage > 0}
 
 
 def _origins(graph: JobGraph) -> list[Operator]:

@@ -153,12 +153,19 @@ class EpochRunner:
     def _epoch(
         self, tasks: Sequence[bytes], frame: Any, positions: Positions, now_ms: int, drain: bool, ends: bool
     ) -> bool:
-        """Compute an epoch and commit it; False if it would go too far, and was not committed."""
+        """Compute an epoch and commit it; False if it has to be planned in another way, and was not committed.
+
+        It may go too far, or functions where sources are read may have asked for watermarks that only a task which reads
+        a whole split knows. From then on, one does.
+        """
         context = self._context(now_ms, drain, positions.finished)
         epoch = context.epoch
         self._steps.on_step("planned", epoch)
         rows = self._compute(context, tasks, frame)
         raise_failure(rows)
+        if unsure := {source for row in rows for source in row.unsure}:
+            self.planner.whole |= unsure
+            return False
         if not self._bound.judge(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
         self._steps.on_step("computed", epoch)
@@ -206,7 +213,10 @@ class EpochRunner:
         told = self.planner.finished_splits()
         for uid in finished:
             known = self.manifest.sources.get(uid)
-            told[uid] = {*(known.splits if known is not None else ()), *(r.split for r in self.planner.planned.get(uid, ()))}
+            told[uid] = {
+                *(known.splits if known is not None else ()),
+                *(r.split for r in self.planner.planned.get(uid, ())),
+            }
         return told
 
     def _compute(self, context: EpochContext, tasks: Sequence[bytes], frame: Any) -> list[CommitRow]:

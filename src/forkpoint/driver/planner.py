@@ -18,6 +18,7 @@ class SourcePlanner:
     """The enumerators of a job's native sources. Positions advance with planning; the manifest decides whether they count.
 
     ``stops``: positions beyond which sources must not read, by uid. ``planned``: what the last plan reads, by uid.
+    ``whole``: sources (by operator id) whose splits are each read by one task.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class SourcePlanner:
         self._stops = stops
         self.limits = source_limits(graph, max_rows)
         self.planned: dict[str, list[SplitRange]] = {}
+        self.whole = set(graph.generating)
         self._operators: list[tuple[Operator, SplitEnumerator]] = []
         self._open(positions)
 
@@ -50,7 +52,7 @@ class SourcePlanner:
                 limit = (limits or {}).get(operator.uid) or self.limits[operator.uid]
                 ranges = self.planned[operator.uid] = enumerator.plan(limit, self._parallelism)
                 assignments.extend((operator.id, r) for r in ranges)
-        tasks = spread(assignments, self._parallelism, self._graph.generating)
+        tasks = spread(assignments, self._parallelism, self.whole)
         return [pickle.dumps(task, protocol=5) for task in tasks]
 
     def pause(self, uid: str, splits: Collection[str]) -> bool:

@@ -32,8 +32,7 @@ class TimerService(ABC):
     def current_watermark(self) -> int:
         """The watermark just before the element or timer at hand; MIN_WATERMARK where none came yet.
 
-        Without a key, ahead of the first exchange: that of the element's own split, as far as the piece of it that is
-        read here tells (exact with a WatermarkGenerator, else at least the one at the epoch's start).
+        Without a key, ahead of the first exchange: that of the element's own split.
         """
 
     @abstractmethod

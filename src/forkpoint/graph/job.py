@@ -117,7 +117,9 @@ class JobGraph:
         """The sources whose splits pass a watermark generator: it sees elements in their order, so a task reads a whole
         split."""
         found: set[int] = set()
-        waiting = [o for o in self.operators if makes_watermarks(o.spec) and o.spec.strategy.generator_factory is not None]
+        waiting = [
+            o for o in self.operators if makes_watermarks(o.spec) and o.spec.strategy.generator_factory is not None
+        ]
         while waiting:
             operator = waiting.pop()
             if not operator.inputs:

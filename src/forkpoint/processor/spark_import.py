@@ -75,6 +75,7 @@ def import_spark_checkpoint(
     max_parallelism: int = 128,
     label: str | None = None,
     note: str | None = None,
+    savepoint_id: str | None = None,
     spark: SparkSession | None = None,
     progress: Progress = no_progress,
 ) -> ImportedCheckpoint:
@@ -114,6 +115,7 @@ def import_spark_checkpoint(
             watermarks={uid: log.watermark_ms - 1 for uid in planned if log.watermark_ms > 0},
             operators=tuple((uid, uid, "", tuple(states)) for uid, states in planned.items()),
             label=label, note=note or f"imported from {log.url}, batch {log.batch}",
+            savepoint_id=savepoint_id,
         )  # fmt: skip
         place = os.fspath(target)
         storage = open_storage(place if "://" in place else os.path.abspath(place))

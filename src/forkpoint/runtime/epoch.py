@@ -127,7 +127,10 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class CommitRow(msgspec.Struct, frozen=True):
-    """What one task tells the driver at its end; all of them together become the manifest."""
+    """What one task tells the driver at its end; all of them together become the manifest.
+
+    ``unsure``: sources of which a function asked for a watermark that needs pieces which other tasks read.
+    """
 
     stage: int
     subtask: int
@@ -141,6 +144,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     records_out: dict[str, int] = {}
     next_processing_timer_ms: int | None = None
     in_flight: int = 0  # elements that iterations feed back
+    unsure: list[int] = []
     failure: Failure | None = None
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -51,6 +52,22 @@ class SourceTask:
     sequence: dict[tuple[int, str, int], int] = field(default_factory=dict)
     sinks: dict[int, SinkInstance] = field(default_factory=dict)
     records: dict[str, int] = field(default_factory=dict)
+    latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
+    begun: set[tuple[int, str, int]] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+    _asked: Callable[[], None] | None = None
+
+    def begin(self, operator: Operator, split: str, piece: int) -> None:
+        """What is fed from here on is this piece of a source. One without elements makes progress, too.
+
+        A function that asks for the watermark gets that of the pieces which were read here: all of the split so far, unless
+        others read pieces ahead of this one.
+        """
+        self.place(operator, split, piece)
+        known = piece == 0 or (operator.id, split, piece - 1) in self.begun
+        if known:
+            self.begun.add((operator.id, split, piece))
+        self._asked = None if known else partial(self.unsure.add, operator.id)
 
     def feed(self, operator: Operator, split: str, piece: int, elements: pa.RecordBatch | list[Any]) -> None:
         """Take a run of a source's elements, in their order."""
@@ -83,9 +100,13 @@ class SourceTask:
         key = (place.origin, split, place.piece)
         if key not in self.clocks:
             start = self.context.splits.get(str(operator.id), {}).get(split)
-            self.clocks[key] = open_clock(
+            clock = self.clocks[key] = open_clock(
                 operator.uid, strategy, operator.timestamp_column, start, periodic=self.spec.periodic_watermarks
             )
+            ahead = self.latest.get((place.origin, split))
+            if ahead is not None:
+                clock.watermark_ms = max(clock.watermark_ms, ahead.watermark_ms)
+            self.latest[place.origin, split] = clock
         return place
 
     def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
@@ -112,7 +133,9 @@ class SourceTask:
             self._stamp(operator, batch, graph.split_name(operator, piece.origin, piece.split), piece.piece)
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
-        epoch = Epoch(self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms)
+        epoch = Epoch(
+            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, self._asked
+        )  # fmt: skip
         outputs = instance.run([batch], epoch)
         self._emit(operator, outputs.main, piece)
         for tag, side in outputs.sides.items():
@@ -140,15 +163,14 @@ class SourceTask:
 
     def finish(self) -> list[ChunkRow]:
         """The chunk rows, the progress of the splits, and the commit row."""
-        progress = [
-            clock.progress(origin, split, piece) for (origin, split, piece), clock in self.clocks.items()
-        ]
+        progress = [clock.progress(origin, split, piece) for (origin, split, piece), clock in self.clocks.items()]
         committables = {
             self.spec.graph.by_id[i].uid: done for i, sink in self.sinks.items() if (done := sink.prepare_commit())
         }
         commit = to_commit_blob(
-            0, self.task, self.attempt, progress=progress, committables=committables, records_in=self.records
-        )
+            0, self.task, self.attempt, progress=progress, committables=committables, records_in=self.records,
+            unsure=sorted(self.unsure),
+        )  # fmt: skip
         targets = range(self.spec.parallelism) if self.spec.graph.stages else ()
         shared = [msgspec.structs.replace(p, generator=None) for p in progress]
         return [*self.rows, *progress_rows(shared, targets), (self.task % self.spec.parallelism, COMMIT, 0, commit)]
@@ -169,7 +191,7 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
             reader = readers.get(operator_id)
             if reader is None:
                 reader = readers[operator_id] = operator.spec.source.create_reader()
-            task.place(operator, range_.split, range_.piece)  # an empty piece makes progress too
+            task.begin(operator, range_.split, range_.piece)
             elements = reader.read(range_)
             while True:
                 try:

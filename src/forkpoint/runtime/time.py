@@ -103,7 +103,9 @@ def join_pieces(
         (asleep.add if p.marked_idle else asleep.discard)(p.split)
         if p.count:
             fed.add(p.split)
-    idle = {split for split in ends if split not in fed and (split in finished or (split in start and start[split].idle))}
+    idle = {
+        split for split in ends if split not in fed and (split in finished or (split in start and start[split].idle))
+    }
     active = frozenset() if released and not fed else frozenset(set(ends) - idle - (marked & asleep))
     waiting = active - asleep - set(finished)
     order = {s: i for i, s in enumerate(sorted(ends))}
@@ -126,9 +128,7 @@ def origin_splits(
     }  # fmt: skip
 
 
-def window_of(
-    context: EpochContext, uid: str, origins: Collection[int], splits: Mapping[int, Splits]
-) -> Window:
+def window_of(context: EpochContext, uid: str, origins: Collection[int], splits: Mapping[int, Splits]) -> Window:
     """The watermark of the operator ``uid``, which has these origins upstream."""
     drain = context.drain or (bool(origins) and set(origins) <= set(context.ended))
     return operator_window([splits[o] for o in origins if o in splits], context.watermarks.get(uid, MIN_MS), drain)

@@ -183,6 +183,9 @@ def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
     for state in deal.states:
         entries = [entry for file in state.files for entry in _converted(source, state, file, None)[0]]
         keys, values = [key for key, _ in entries], [value for _, value in entries]
+        if len(set(keys)) != len(keys):
+            files = ", ".join(file.file.name for file in state.files)
+            raise SavepointCorrupt(f"{files}: two elements of {state.spec.where} have the same place; restore a copy")
         shares = dealt(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
         yield from zip(*shares, strict=True)
 

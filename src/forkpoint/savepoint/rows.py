@@ -21,7 +21,7 @@ from forkpoint.savepoint.layout import Layout, Role
 from forkpoint.state import hash_column, hash_keys, key_group
 
 _COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
-_UNREADABLE = (pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, struct.error)
+_UNREADABLE = (pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, RecursionError, struct.error)
 
 
 @contextmanager

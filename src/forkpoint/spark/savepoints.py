@@ -40,7 +40,7 @@ def read_frame(
 
 def columns_of(frame: DataFrame) -> pa.Table:
     """A DataFrame's columns, without rows; nothing is computed."""
-    return to_arrow_schema(frame.schema).empty_table()
+    return to_arrow_schema(frame.schema, timezone="UTC").empty_table()
 
 
 def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]], Iterator[bytes]]) -> list[bytes]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -153,7 +154,10 @@ class ArrowFile:
         self.blocks = self._read_index()
         self._end = len(data) - _TRAILER.size - len(self.blocks) * _BLOCK.size  # of the Arrow file
         self._check_frame()
-        self._arrow = pa.ipc.open_file(pa.py_buffer(self._data[: self._end]))
+        with self._readable():
+            self._arrow = pa.ipc.open_file(pa.py_buffer(self._data[: self._end]))
+            if self._arrow.schema != _SCHEMA or self._arrow.num_record_batches != len(self.blocks):
+                raise ValueError(f"{self._arrow.num_record_batches} batches of {self._arrow.schema}")
 
     @property
     def entries(self) -> int:
@@ -191,7 +195,20 @@ class ArrowFile:
         block = self.blocks[number]
         data = self._data[block.offset : block.offset + block.length]
         self._compare(f"batch {number} (at byte {block.offset})", zlib.crc32(data), block.crc)
-        return self._arrow.get_batch(number)
+        with self._readable():
+            batch = self._arrow.get_batch(number)
+            batch.validate(full=True)
+            if batch.num_rows != block.rows or batch.column(0).null_count:
+                raise ValueError(f"batch {number} has {batch.num_rows} rows, {batch.column(0).null_count} without a key")
+        return batch
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """What has its checksum and is no such file nonetheless was not written by forkpoint."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise SavepointCorrupt(f"{self.name} cannot be read: {error}; {_REMEDY}") from error
 
 
 def file_checksum(data: bytes, name: str) -> int:

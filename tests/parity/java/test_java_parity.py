@@ -107,7 +107,6 @@ def test_the_watermark_that_timers_see(given):
     assert later > 10
 
 
-@pytest.mark.xfail(strict=True, reason="a task of the first stage knows only its own piece of a split")
 def test_watermark_without_a_key_where_several_tasks_read_a_split():
     sparse = INPUTS["sparse"]
     found = run([FIRST_STAGE], sparse, epochs=cuts(sparse, 7), parallelism=3)[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,11 +25,12 @@ _ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 
 @dataclass(frozen=True)
 class Epoch:
-    """The epoch as an operator sees it."""
+    """The epoch as an operator sees it. ``asked`` is called when the watermark is asked for and may be behind."""
 
     id: int
     window: Window
     processing_time_ms: int
+    asked: Callable[[], None] | None = None
 
 
 @dataclass

@@ -114,6 +114,8 @@ class ElementContext(ProcessFunction.Context, TimerService):
 
     def current_watermark(self) -> int:
         assert self.epoch is not None
+        if self.epoch.asked is not None:
+            self.epoch.asked()
         positions = self.positions
         return to_flink_ms(
             self.epoch.window.at_one(positions if isinstance(positions, int) else int(positions[self.index]))

@@ -1,0 +1,154 @@
+"""Coverage-guided fuzzing of what reads saved files, with atheris: `make fuzz`, or
+
+    python scripts/fuzz_savepoint.py [savepoint.json|snapshot|changes|part] [-max_total_time=SECONDS] [other options of libFuzzer]
+
+Whatever the bytes are, a reader gives a result or raises SavepointCorrupt. atheris is no dependency of the project:
+pip install atheris. Inputs that end otherwise are written to the current directory, as libFuzzer does.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from tempfile import TemporaryDirectory
+
+import atheris
+import pyarrow as pa
+
+with atheris.instrument_imports(include=["forkpoint"]):
+    from forkpoint.errors import SavepointCorrupt
+    from forkpoint.savepoint.entries import Moved, codec_of
+    from forkpoint.savepoint.layout import StateSpec, layout_of
+    from forkpoint.savepoint.parquet import PartWriter, read_part
+    from forkpoint.savepoint.rows import RowCheck, of_file
+    from forkpoint.snapshot.savepoint_manifest import SAVEPOINT, Savepoint, Versions
+    from forkpoint.state import Changes, read_changes, read_snapshot, state_key, write_changes, write_snapshot
+    from forkpoint.state.arrow_file import _BLOCK, _TRAILER, _trailer_crc
+    from forkpoint.types import Types
+
+ROWS = 6
+SPECS = [
+    StateSpec("op", "total", "value", Types.LONG().describe(), Types.STRING().describe()),
+    StateSpec("op", "list", "list", Types.STRING().describe(), Types.ANY().describe(), None, 1000),
+    StateSpec("op", "map", "map", Types.LONG().describe(), Types.FLOAT().describe(), Types.STRING().describe()),
+    StateSpec("op", "seen", "operator-list", None, Types.LIST(Types.LONG()).describe()),
+]
+
+
+def savepoint_json(data: bytes) -> None:
+    savepoint = SAVEPOINT.parse(data, "savepoint.json")
+    for operator in savepoint.operators:
+        for state in operator.states:
+            layout_of(StateSpec.of(operator.uid, state))
+
+
+def snapshot(data: bytes) -> None:
+    for content in (data, _with_checksums(data)):
+        _attempt(lambda content=content: list(read_snapshot(content, 0, 0x1_0000)))  # type: ignore[misc]
+
+
+def changes(data: bytes) -> None:
+    for content in (data, _with_checksums(data)):
+        _attempt(lambda content=content: read_changes(content))  # type: ignore[misc]
+
+
+def part(data: bytes) -> None:
+    """The first byte says of which state the file is said to be."""
+    spec, content = SPECS[data[0] % len(SPECS)] if data else SPECS[0], data[1:]
+    layout = layout_of(spec)
+    codec, check, moved = codec_of(spec), RowCheck(layout, 8, 2), Moved(1, spec.ttl_ms is not None, 0, 1)
+    with of_file("part"):
+        for table in read_part(content, "part", layout, ROWS, None):
+            check.check(table)
+            codec.to_entries(table, moved)
+        codec.finish(moved)
+
+
+def _attempt(read: Callable[[], object]) -> None:
+    with suppress(SavepointCorrupt):
+        read()
+
+
+def _with_checksums(data: bytes) -> bytes:
+    """The file with checksums that are right, so that what is behind them gets to see its bytes too."""
+    if len(data) < _TRAILER.size:
+        return data
+    trailer = list(_TRAILER.unpack(data[-_TRAILER.size :]))
+    blocks = min(trailer[2], 50)
+    end = len(data) - _TRAILER.size - blocks * _BLOCK.size
+    if end < 0:
+        return data
+    content, index, position, frame = data[:end], b"", 0, 0
+    for block in _BLOCK.iter_unpack(data[end : -_TRAILER.size]):
+        offset, length = block[3], block[4]
+        frame = zlib.crc32(content[position:offset], frame)
+        index += _BLOCK.pack(*block[:5], zlib.crc32(content[offset : offset + length]))
+        position = offset + length
+    frame = zlib.crc32(content[position:], frame)
+    trailer[0], trailer[2], trailer[4:7], trailer[8] = 1, blocks, (len(data), frame, zlib.crc32(index)), b"FKPT"
+    return content + index + _TRAILER.pack(*trailer[:7], _trailer_crc(_TRAILER.pack(*trailer)), trailer[8])
+
+
+def _seeds() -> dict[str, list[bytes]]:
+    """Whole files, to begin with."""
+    entries = [(state_key(group, 7, b"key"), b"value") for group in range(20)]
+    savepoint = Savepoint(
+        id="s", job="j", run="r", epoch=3, created_ms=1, versions=Versions(forkpoint="1", python="3"), max_parallelism=8,
+        parallelism=2,
+    )  # fmt: skip
+    parts = []
+    for number, spec in enumerate(SPECS):
+        writer = PartWriter(layout_of(spec))
+        writer.write(layout_of(spec).schema.empty_table())
+        parts.append(bytes([number]) + writer.finish())
+    return {
+        "savepoint.json": [SAVEPOINT.dump(savepoint), json.dumps({"format_version": 1}).encode()],
+        "snapshot": [write_snapshot(entries), write_snapshot([])],
+        "changes": [write_changes(Changes([key for key, _ in entries], [None, *[b"v"] * 19]))],
+        "part": parts + list(_filled()),
+    }
+
+
+def _filled() -> Iterator[bytes]:
+    dice = random.Random(1)
+    for number, spec in enumerate(SPECS):
+        layout = layout_of(spec)
+        rows = [
+            {field.name: _some(str(field.type), dice) for field in layout.schema} for _ in range(ROWS)
+        ]
+        writer = PartWriter(layout)
+        writer.write(pa.Table.from_pylist(rows, schema=layout.schema))
+        yield bytes([number]) + writer.finish()
+
+
+def _some(type: str, dice: random.Random) -> object:
+    values = {"int32": dice.randrange(8), "int64": dice.randrange(8), "float": 0.5, "double": 0.5, "string": "ab", "binary": b"\xc0"}
+    return values.get(type, [])
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "savepoint.json": savepoint_json, "snapshot": snapshot, "changes": changes, "part": part
+}  # fmt: skip
+
+
+def main() -> None:
+    name = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in TARGETS else "part"
+    target = TARGETS[name]
+
+    def one(data: bytes) -> None:
+        _attempt(lambda: target(data))
+
+    with TemporaryDirectory() as corpus:
+        for number, seed in enumerate(_seeds()[name]):
+            with open(f"{corpus}/{number}", "wb") as file:
+                file.write(seed)
+        atheris.Setup([*sys.argv, corpus], one)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""The one Spark session, in which queries with any state store can run and be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from forkpoint.spark.query_state import reading
+
+
+@pytest.fixture(scope="package")
+def session(session: SparkSession) -> Iterator[SparkSession]:
+    before = session.conf.get("spark.sql.shuffle.partitions")
+    session.conf.set("spark.sql.shuffle.partitions", "3")
+    with reading(session):  # RocksDB's stores are not written through the raw local file system either
+        yield session
+    session.conf.set("spark.sql.shuffle.partitions", before)
