@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import queries
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from forkpoint.spark.query_state import reading
@@ -12,6 +14,7 @@ from forkpoint.spark.query_state import reading
 
 @pytest.fixture(scope="package")
 def session(session: SparkSession) -> Iterator[SparkSession]:
+    cloudpickle.register_pickle_by_value(queries)  # workers have no path to it
     before = session.conf.get("spark.sql.shuffle.partitions")
     session.conf.set("spark.sql.shuffle.partitions", "3")
     with reading(session):  # RocksDB's stores are not written through the raw local file system either

@@ -109,7 +109,7 @@ def fingerprintless(savepoint: SavepointReader, uid: str, name: str) -> tuple[An
 
 
 def local(made: ImportedCheckpoint) -> Launch:
-    restore = RestoreOptions(savepoint=made.savepoint.path, allow_non_restored_state=True)
+    restore = RestoreOptions(savepoint=made.savepoint.path, allow_non_restored=True)
     return Launch(options={"engine": "local"}, restore=restore)
 
 
@@ -305,7 +305,7 @@ def test_several_sources_go_on_behind_the_last_batch(session: SparkSession, even
     evolution = {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}
     checkpoint = run(session, tmp_path / "checkpoint", query, settings=evolution)
     made = import_spark_checkpoint(
-        checkpoint, tmp_path / "savepoint", job="j", sources={"b": "others", "a": "words", 1: "rates"}, spark=session
+        checkpoint, tmp_path / "savepoint", job="j", sources={"b": "others", "a": "words", "r": "rates"}, spark=session
     )
     counts = entries(made.savepoint, "stateStoreSave-0", "state")
     positions = made.savepoint.positions

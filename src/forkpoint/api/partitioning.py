@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.base import StreamBase
 from forkpoint.api.keys import key_by
+from forkpoint.errors import GraphError
 from forkpoint.functions import KeySelector
-from forkpoint.graph.transformations import Forward, Rebalance
+from forkpoint.graph.transformations import Custom, Forward, Rebalance
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
@@ -35,6 +36,19 @@ class PartitionMixin(StreamBase):
     def rebalance(self) -> DataStream:
         """Spread the elements over all subtasks, each split as a whole so that its order survives."""
         return self._stream(self._partitioned(Rebalance()), self._type)
+
+    def partition_custom(self, partitioner: Callable[[Any, int], int], key_selector: Selector) -> DataStream:
+        """Each element goes to subtask ``partitioner(key, number of subtasks)`` of what comes next.
+
+        ``key_selector`` as in ``key_by``; a partitioner may also be an object with Flink's
+        ``partition(key, num_partitions)``. The stream has no keys by that, and so no keyed state. Where the partitioner
+        depends on chance or on what it has seen, output isn't the same after a failure.
+        """
+        function = getattr(partitioner, "partition", partitioner)
+        if not callable(function):
+            raise GraphError(f"partition_custom() takes a function of a key and a number of subtasks, not {partitioner!r}")
+        selector = key_by(key_selector, None, self._type).selector
+        return self._stream(self._partitioned(Custom(function, selector)), self._type)
 
     def rescale(self) -> DataStream:
         """The same as ``rebalance``; Flink's distinction is about its network connections."""

@@ -35,6 +35,7 @@ from forkpoint.functions import (
     as_keyed_process,
     declared_states,
 )
+from forkpoint.functions.fold import RunningFold
 from forkpoint.graph.transformations import (
     KeyBy,
     KeyedBatchSpec,
@@ -43,7 +44,7 @@ from forkpoint.graph.transformations import (
     ReduceSpec,
     RollingSpec,
 )
-from forkpoint.types import TypeInformation, Types, type_of
+from forkpoint.types import TypeInformation, Types, infer_type, type_of
 
 if TYPE_CHECKING:
     from forkpoint.api.iterations import IterativeStream
@@ -132,6 +133,14 @@ class KeyedStream(KeyedJoinMixin, DataStream):
                 f"reduce({type(func).__name__}): the result so far is its only state; use process() for more"
             )
         return self._operator(ReduceSpec(func, self._state_type), operator_name("reduce", func), self._type)
+
+    def fold(self, initial_value: Any, function: Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
+        """The running fold: ``function(folded so far, element)`` for each element, from ``initial_value`` on for each key.
+
+        ``output_type``: that of the folded value, by default that of ``initial_value``.
+        """
+        type = infer_type([initial_value]) if output_type is None else type_of(output_type)
+        return self.map_with_state(RunningFold(initial_value, function), type, type)
 
     def sum(self, position: int | str = 0) -> DataStream:
         """Each element with its field (by index or name) replaced by the sum over the key's elements so far."""

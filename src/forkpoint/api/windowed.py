@@ -30,9 +30,10 @@ from forkpoint.functions import (
     declared_states,
     to_ms,
 )
+from forkpoint.functions.fold import Fold
 from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWindow, WithKey
 from forkpoint.graph.transformations import RollingSpec, WindowSpec
-from forkpoint.types import TypeInformation, Types, type_of
+from forkpoint.types import TypeInformation, Types, infer_type, type_of
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
@@ -205,6 +206,22 @@ class WindowedStream(_Windowed):
         """
         fn = _window_function("aggregate", window_function)
         return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
+
+    def fold(self, initial_value: Any, function: Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
+        """``function(folded so far, element)`` over each window's elements, from a copy of ``initial_value`` on.
+
+        ``output_type``: that of the folded value, by default that of ``initial_value``. Sessions merge, and what has been
+        folded can't be: GraphError, use ``aggregate``.
+        """
+        if not callable(function):
+            raise GraphError(f"fold() takes a function of the folded value and an element, not {function!r}")
+        if isinstance(self._assigner, MergingWindowAssigner):
+            raise GraphError(
+                f"fold(): the windows of {self._assigner.describe()} merge, and two folded values can't; use aggregate() "
+                "with a function that has merge()"
+            )
+        type = infer_type([initial_value]) if output_type is None else type_of(output_type)
+        return self._add("window: fold", "aggregating", type, Fold(initial_value, function), None, type)
 
     def apply(self, window_function: WindowFunction, output_type: Any = None) -> DataStream:
         """``window_function.apply(key, window, elements)`` of each window."""

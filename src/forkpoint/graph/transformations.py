@@ -59,6 +59,14 @@ class Rebalance:
 
 
 @dataclass(frozen=True)
+class Custom:
+    """Elements go where a function of theirs says: ``partitioner(key, number of subtasks)``, the key by ``selector``."""
+
+    partitioner: Callable[[Any, int], int]
+    selector: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
 class Broadcast:
     """Every subtask gets every element.
 
@@ -69,7 +77,7 @@ class Broadcast:
     settled: bool = False
 
 
-Partitioning = Forward | KeyBy | Rebalance | Broadcast
+Partitioning = Forward | KeyBy | Rebalance | Custom | Broadcast
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported
-from forkpoint.graph.transformations import KeyBy
+from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
+from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
 from forkpoint.runtime.batch import Batch, stable_order
 from forkpoint.runtime.operators.base import shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
@@ -83,6 +83,36 @@ def _key_error(batch: Batch, key: KeyBy, uid: str, error: Exception) -> Forkpoin
                 f"{key.key_type}: {unfit}. Filter such elements out first, or give key_by() another key_type"
             )
     return user_error(uid, error, batch.values)
+
+
+def targets_of(
+    batch: Batch, partitioning: Partitioning, parallelism: int, max_parallelism: int, uid: str
+) -> npt.NDArray[Any] | None:
+    """The subtask of operator ``uid`` that each element goes to; None where elements don't say that themselves."""
+    match partitioning:
+        case KeyBy() as key:
+            return subtasks(key_groups(batch, key, max_parallelism, uid), parallelism, max_parallelism)
+        case Rebalance(by="element"):
+            return batch.sequence % parallelism
+        case Custom() as custom:
+            return _chosen(batch, custom, parallelism, uid)
+    return None
+
+
+def _chosen(batch: Batch, custom: Custom, parallelism: int, uid: str) -> npt.NDArray[Any]:
+    partitioner, selector, chosen = custom.partitioner, custom.selector, list[int]()
+    try:
+        for value in batch.values:
+            chosen.append(partitioner(selector(value), parallelism))
+    except Exception as error:
+        raise user_error(uid, error, batch.values[len(chosen)]) from error
+    for value, target in zip(batch.values, chosen, strict=True):
+        if not 0 <= target < parallelism:
+            raise UserFunctionError(
+                f"operator {uid!r}: the partitioner of its input gives {target} for element {shorten(value)}; there are "
+                f"{parallelism} subtasks, numbered from 0"
+            )
+    return np.array(chosen, dtype=np.int64)
 
 
 def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tuple[int, Batch]]:

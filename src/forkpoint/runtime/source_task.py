@@ -19,8 +19,6 @@ from forkpoint.graph.job import InEdge, Operator, makes_watermarks
 from forkpoint.graph.transformations import (
     Broadcast,
     DataFrameSpec,
-    KeyBy,
-    Rebalance,
     SinkSpec,
     SourceSpec,
     TimestampsSpec,
@@ -28,7 +26,7 @@ from forkpoint.graph.transformations import (
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import EpochContext, JobSpec
-from forkpoint.runtime.grouping import key_groups, route, subtasks
+from forkpoint.runtime.grouping import route, targets_of
 from forkpoint.runtime.operators.base import Epoch, TaskInfo, user_error
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
@@ -143,20 +141,17 @@ class SourceTask:
 
     def _send(self, edge: InEdge, batch: Batch, piece: Piece, consumer: str) -> None:
         parallelism = self.spec.parallelism
-        match edge.partitioning:
-            case KeyBy() as key:
-                groups = key_groups(batch, key, self.spec.max_parallelism, consumer)
-                parts = route(batch, subtasks(groups, parallelism, self.spec.max_parallelism), parallelism)
-            case Rebalance(by="element"):
-                parts = route(batch, batch.sequence % parallelism, parallelism)
-            case Broadcast(settled=settled):
-                clock = self.clocks[piece.origin, piece.split, piece.piece]
-                blob = encode_chunk(clock.settled(batch) if settled else batch, piece)
-                for target in range(parallelism):
-                    self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), blob))
-                return
-            case _:
-                parts = [(crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism, batch)]
+        if isinstance(edge.partitioning, Broadcast):
+            clock = self.clocks[piece.origin, piece.split, piece.piece]
+            blob = encode_chunk(clock.settled(batch) if edge.partitioning.settled else batch, piece)
+            for target in range(parallelism):
+                self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), blob))
+            return
+        targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
+        if targets is None:
+            parts = [(crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism, batch)]
+        else:
+            parts = route(batch, targets, parallelism)
         for target, part in parts:
             self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), encode_chunk(part, piece)))
         batch.keys = None  # the next edge may have another key

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from forkpoint.graph.job import InEdge, Operator
-from forkpoint.graph.transformations import Broadcast, FeedbackSpec, Forward, KeyBy, Rebalance, SinkSpec
+from forkpoint.graph.transformations import Broadcast, FeedbackSpec, Forward, SinkSpec
 from forkpoint.runtime.batch import Batch, concat, empty_batch, spread
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import Changes as ChangesPart
 from forkpoint.runtime.epoch import EpochContext, JobSpec, Snapshot
-from forkpoint.runtime.grouping import key_groups, route, subtasks
+from forkpoint.runtime.grouping import route, targets_of
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.subtask_state import SubtaskState
@@ -140,26 +141,26 @@ class StageTask:
 
     def _send(self, edge: InEdge, batch: Batch, consumer: str) -> None:
         parallelism = self.spec.parallelism
-        match edge.partitioning:
-            case KeyBy() as key:
-                groups = key_groups(batch, key, self.spec.max_parallelism, consumer)
-                targets = subtasks(groups, parallelism, self.spec.max_parallelism)
-            case Rebalance(by="element"):
-                targets = batch.sequence % parallelism
-            case Broadcast():
-                for block in batch.blocks(_CHUNK_ROWS):
-                    blob = encode_chunk(block, None)
-                    for target in range(parallelism):
-                        self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), blob))
-                return
-            case Forward():  # past a stage that other inputs of the consumer go through; each key keeps its order
-                targets = np.full(batch.size, self.subtask)
-            case _:  # what timers emitted has no split, but a rank below all; one split's job has it with the elements
-                targets = np.maximum(spread(batch.splits, batch.size), 0) % parallelism
+        if isinstance(edge.partitioning, Broadcast):
+            for block in batch.blocks(_CHUNK_ROWS):
+                blob = encode_chunk(block, None)
+                for target in range(parallelism):
+                    self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), blob))
+            return
+        targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
+        if targets is None:
+            targets = self._targets_of_splits(edge, batch)
         for target, part in route(batch, targets, parallelism):
             for block in part.blocks(_CHUNK_ROWS):
                 self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), encode_chunk(block, None)))
         batch.keys = None
+
+    def _targets_of_splits(self, edge: InEdge, batch: Batch) -> npt.NDArray[Any]:
+        if isinstance(edge.partitioning, Forward):
+            # Past a stage that other inputs of the consumer go through; each key keeps its order.
+            return np.full(batch.size, self.subtask)
+        # What timers emitted has no split, but a rank below all; one split's job has it with the elements.
+        return np.maximum(spread(batch.splits, batch.size), 0) % self.spec.parallelism
 
     def _sink(self, operator: Operator, batch: Batch) -> None:
         info = TaskInfo(operator, self.subtask, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forkpoint.errors import SavepointCorrupt, SavepointNotFound
+from forkpoint.savepoint.label import labelled
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
 from forkpoint.snapshot.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape
 from forkpoint.snapshot.savepoint_manifest import Savepoint, load_savepoint
@@ -29,12 +30,17 @@ def list_savepoints(storage: Storage, job: str) -> list[Listed]:
 
     ``directory`` is relative to the storage. Of each savepoint only savepoint.json is read.
     """
-    head = JobPaths(job).savepoints
+    return savepoints_below(storage, JobPaths(job).savepoints)
+
+
+def savepoints_below(storage: Storage, directory: str) -> list[Listed]:
+    """What is in the directories below one ("" is the storage's root), in the same order."""
+    head = f"{directory}/" if directory else ""
     complete: dict[str, bool] = {}
-    for path in storage.list(head):
-        name, _, inside = path[len(head) + 1 :].partition("/")
+    for path in storage.list(directory):
+        name, _, inside = path[len(head) :].partition("/")
         if inside:
-            complete[f"{head}/{name}"] = complete.get(f"{head}/{name}", False) or inside == SAVEPOINT_FILE
+            complete[head + name] = complete.get(head + name, False) or inside == SAVEPOINT_FILE
     listed = [_listed(storage, directory, finished) for directory, finished in sorted(complete.items())]
     return sorted(listed, key=lambda each: (each.savepoint is None, each.savepoint.created_ms if each.savepoint else 0))
 
@@ -43,7 +49,7 @@ def _listed(storage: Storage, directory: str, finished: bool) -> Listed:
     if not finished:
         return Listed(directory, None, f"{directory} has no {SAVEPOINT_FILE}: its export did not finish", True)
     try:
-        return Listed(directory, load_savepoint(storage, directory))
+        return Listed(directory, labelled(load_savepoint(storage, directory), storage, directory))
     except (SavepointCorrupt, SavepointNotFound) as error:
         return Listed(directory, None, str(error))
 

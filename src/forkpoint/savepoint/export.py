@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import StateFiles, state_files
 from forkpoint.savepoint.export_task import ExportSlice, NumberedState, WrittenPart, export_slice
+from forkpoint.savepoint.label import LABEL_FILE
 from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import PartWriter
 from forkpoint.savepoint.seal import SEAL_FILE, write_seal
@@ -50,12 +51,13 @@ def export_savepoint(
     created_ms: int | None = None,
     code_version: str | None = None,
     spark_version: str | None = None,
+    schedule_ms: int | None = None,
 ) -> Savepoint:
     """Write the state at a committed manifest into the directory ``target`` and return what it holds.
 
     ``storage`` is the checkpoint storage; the files of the manifest's epoch must stay while this runs. ``run_tasks``
     runs a function of bytes on each argument, anywhere that both storages' URLs can be opened. ``parent`` is what the
-    run came from (the manifest's, if None). ``progress`` is told tasks done and tasks in all; if it raises, the export
+    run came from (the manifest's, if None). ``schedule_ms``: how often the schedule that made it does. ``progress`` is told tasks done and tasks in all; if it raises, the export
     ends. Files that an earlier, unfinished export left in ``target`` are removed first.
 
     The directory is a savepoint only once ``savepoint.json`` is there, which is written last. Raises AlreadyExists if
@@ -89,6 +91,7 @@ def export_savepoint(
         label=label,
         note=note,
         drained=manifest.drained,
+        schedule_ms=schedule_ms,
         versions=Versions(forkpoint=forkpoint_version(), python=platform.python_version(), spark=spark_version),
         code_version=code_version,
         max_parallelism=manifest.max_parallelism,
@@ -128,7 +131,7 @@ def check_links(storage: Storage, directory: str = "") -> None:
 
 def is_own_file(path: str) -> bool:
     """Whether a path, relative to a savepoint's directory, is one that exports write (savepoint.json aside)."""
-    return path == SEAL_FILE or _OWN_FILE.fullmatch(path) is not None
+    return path in (SEAL_FILE, LABEL_FILE) or _OWN_FILE.fullmatch(path) is not None
 
 
 def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:

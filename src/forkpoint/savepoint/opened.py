@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.export import check_links, is_own_file, source_files
+from forkpoint.savepoint.label import LABEL_FILE, labelled
 from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
@@ -78,7 +79,7 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
         check_seal(checksum(content), sealed, file)
     savepoint = SAVEPOINT.parse(content, file)  # a newer format is told as such, with or without a seal
     check_seal(checksum(content), sealed, file)
-    opened = OpenedSavepoint(savepoint, storage, directory)
+    opened = OpenedSavepoint(labelled(savepoint, storage, directory), storage, directory)
     _check_structure(opened, file)
     return opened
 
@@ -188,5 +189,5 @@ def _strangers(opened: OpenedSavepoint) -> Iterator[str]:
     known |= {path for uid, position in opened.savepoint.sources.items() for path in source_files(uid, position)}
     for path in opened.storage.list(opened.directory):
         inside = path.removeprefix(f"{opened.directory}/") if opened.directory else path
-        if is_own_file(inside) and inside != SEAL_FILE and inside not in known:
+        if is_own_file(inside) and inside not in (SEAL_FILE, LABEL_FILE) and inside not in known:
             yield f"{opened.url}/{inside}: is not a file of this savepoint, but would be read as one; remove it"
