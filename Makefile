@@ -1,9 +1,10 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark lint format bench flink-parity clean
+.PHONY: help setup demo test test-fast test-spark fuzz lint format bench flink-parity clean
 
 WORKERS ?= 3
+SECONDS_EACH ?= 60
 RUN := . .venv/env.sh &&
 
 help: ## this list
@@ -24,6 +25,13 @@ test-fast: setup ## the tests without Spark
 
 test-spark: setup ## the tests with Spark
 	$(RUN) pytest -m spark
+
+fuzz: setup ## damaged savepoints: more examples than the tests, then atheris for SECONDS each on what reads bytes
+	$(RUN) FUZZ_TIMES=5 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
+	$(RUN) python -m pip install --quiet --disable-pip-version-check atheris
+	@mkdir -p .fuzz
+	$(RUN) cd .fuzz && for target in savepoint.json snapshot changes part; do \
+		python ../scripts/fuzz_savepoint.py $$target -max_total_time=$(SECONDS_EACH) || exit 1; done
 
 lint: setup ## style, types, and who may import whom
 	$(RUN) ruff check .
@@ -47,4 +55,4 @@ flink-parity: setup .flink/venv/stamp ## runs the parity programs on PyFlink and
 	touch $@
 
 clean: ## everything that was made here, .venv and .flink apart
-	rm -rf .bench .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .bench .demo .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

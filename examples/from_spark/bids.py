@@ -1,6 +1,8 @@
 """The program that takes over from the query in bids_spark.py: the same source, the same results.
 
     forkpoint run examples/from_spark/bids.py -s SAVEPOINT -- BIDS OUT
+
+How the savepoint comes about: docs/from-spark.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
     python examples/from_spark/bids_spark.py make BIDS FIRST LAST    write the files FIRST to LAST of the stream, in order
     python examples/from_spark/bids_spark.py BIDS OUT CHECKPOINT     run the query over what is there, then stop
+
+The stream is made up, and the same each time.
 """
 
 from __future__ import annotations

@@ -131,4 +131,4 @@ def restored(opened: OpenedSavepoint, parallelism: int = 3, max_parallelism: int
             for key, value in zip(piece.keys, piece.values, strict=True):
                 found[names[sid_of(key)]].append((key, value or b""))
     target.delete_prefix("jobs")
-    return found
+    return {name: entries for name, entries in found.items() if entries}

@@ -40,9 +40,8 @@ _FILE_EVENTS = {"open", "os.scandir", "os.listdir", "os.remove", "os.rename", "o
 
 def _listen(event: str, arguments: tuple[Any, ...]) -> None:
     if _watched and event in _FILE_EVENTS:
-        for place in arguments[:2]:
-            if isinstance(place, str | bytes) and os.path.realpath(os.fsdecode(place)).startswith(_watched[0]):
-                _touched.append(f"{event} {place!r}")
+        places = [os.path.realpath(os.fsdecode(place)) for place in arguments[:2] if isinstance(place, str | bytes)]
+        _touched.extend(f"{event} {place}" for place in places if place.startswith(_watched[0]))
 
 
 sys.addaudithook(_listen)
@@ -340,8 +339,9 @@ def test_metadata_that_is_sealed_anew(copy: Copy, data: st.DataObject) -> None:
 def said(metadata: Any) -> list[tuple[str, str]]:
     """The states that savepoint.json lists, where it is readable."""
     try:
-        return [(operator["uid"], state["name"]) for operator in metadata["operators"] for state in operator["states"]]
-    except (KeyError, TypeError):
+        operators = metadata.get("operators", [])
+        return [(operator["uid"], state["name"]) for operator in operators for state in operator.get("states", [])]
+    except (KeyError, TypeError, AttributeError):
         return [("", "")] * 1000
 
 
@@ -374,7 +374,8 @@ def with_value(table: pa.Table, column: str, at: int, value: Any) -> pa.Table:
     values = table[column].to_pylist()
     values[at] = value
     index = table.schema.get_field_index(column)
-    return table.set_column(index, table.schema.field(index).with_nullable(True), pa.array(values, table.schema.field(index).type))
+    field = table.schema.field(index).with_nullable(True)
+    return table.set_column(index, field, pa.array(values, field.type))
 
 
 DAMAGES = ["twice", "null", "shuffled", "group", "column", "renamed", "cast", "less", "named", "no JSON", "place", "a list's key"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def write(directory: Path, file: int, events: list[tuple[str, int, int]] | None 
     directory.mkdir(exist_ok=True)
     rows = [{"word": w, "n": n, "ts": f"2024-01-01T00:{m:02}:00Z"} for w, n, m in events or EVENTS[6 * file :][:6]]
     (directory / f".{file}").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.utime(directory / f".{file}", (START_MS / 1000 + file,) * 2)  # the order in which they are taken
     (directory / f".{file}").rename(directory / f"{file}.json")
 
 
@@ -33,8 +35,8 @@ def words(session: SparkSession, directory: Path, files: int = 1, name: str | No
     return (reader if name is None else reader.name(name)).json(str(directory))
 
 
-def timed(session: SparkSession, directory: Path) -> DataFrame:
-    return words(session, directory, files=3).withWatermark("ts", "5 minutes")
+def timed(session: SparkSession, directory: Path, files: int = 3) -> DataFrame:
+    return words(session, directory, files).withWatermark("ts", "5 minutes")
 
 
 def run(
@@ -72,7 +74,7 @@ class Everything(StatefulProcessor):
         self.seen = handle.getListState("seen", "ts timestamp")
         self.by = handle.getMapState("by", "odd boolean", "n long, m long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         n = self.total.get()[0] if self.total.exists() else 0
         for row in rows:
             n += row.n
@@ -91,7 +93,7 @@ class Expiring(StatefulProcessor):
         self.last = handle.getValueState("last", "x long", ttlDurationMs=1000 * HOUR_MS)
         self.by = handle.getMapState("by", "k string", "x long", ttlDurationMs=1000 * HOUR_MS)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         for row in rows:
             self.last.update((row.n,))
             self.by.updateValue((row.word,), (row.n,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,12 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import queries
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from queries import EVENTS, HOUR_MS, MINUTE_MS, START_MS, on_rocksdb, run, timed, words
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.cli import main
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.errors import ConfigError
 from forkpoint.processor.reader import SavepointReader
@@ -73,12 +76,21 @@ def test_aggregations(session: SparkSession, events: Path, tmp_path: Path, setti
     shape = ImportedState("totals", value="struct(count AS n, sum AS total, sum_2 / count_2 AS mean)")
     operators = {0: ImportedOperator("counts", {"state": shape})}
     made = import_spark_checkpoint(
-        checkpoint, tmp_path / "savepoint", job="j", sources="words", operators=operators, spark=session, max_parallelism=16
+        checkpoint,
+        tmp_path / "savepoint",
+        job="j",
+        sources="words",
+        operators=operators,
+        spark=session,
+        max_parallelism=16,
     )
     savepoint = made.savepoint
     savepoint.verify()
     assert savepoint.metadata.max_parallelism == 16
-    assert (made.log.batch, made.log.version) == (2, "v2" if "spark.sql.streaming.offsetLog.formatVersion" in settings else "v1")
+    assert (made.log.batch, made.log.version) == (
+        2,
+        "v2" if "spark.sql.streaming.offsetLog.formatVersion" in settings else "v1",
+    )
     assert savepoint.positions["words"].spark_offset == '{"logOffset":2}'
     assert set(savepoint.positions["words"].spark_log) == {"0", "1", "2"}
     assert {word: tuple(value) for word, value in entries(savepoint, "counts", "totals").items()} == {
@@ -93,7 +105,11 @@ def test_aggregations(session: SparkSession, events: Path, tmp_path: Path, setti
     env = fp.StreamExecutionEnvironment()
     results = env.from_collection([("a", 100), ("z", 1)]).uid("more").key_by(lambda e: e[0], str)
     taken = results.map_with_state(add, Totals).uid("counts")
-    assert fingerprintless(savepoint, "counts", "totals") == ("value", Types.STRING(), type_of(Totals).describe()["fields"])
+    assert described(savepoint, "counts", "totals") == (
+        "value",
+        Types.STRING(),
+        type_of(Totals).describe()["fields"],
+    )
     renamed = import_spark_checkpoint(
         checkpoint, tmp_path / "again", job="j", spark=session,
         operators={0: ImportedOperator("counts", {"state": ImportedState(value=shape.value, value_type=Totals)})},
@@ -102,7 +118,7 @@ def test_aggregations(session: SparkSession, events: Path, tmp_path: Path, setti
         assert sorted(found) == [("a", 7, sum(by_word()["a"]) + 100), ("z", 1, 1)]
 
 
-def fingerprintless(savepoint: SavepointReader, uid: str, name: str) -> tuple[Any, ...]:
+def described(savepoint: SavepointReader, uid: str, name: str) -> tuple[Any, ...]:
     state = savepoint.state(uid, name)
     assert state.value_type is not None
     return state.kind, state.key_type, state.value_type.describe()["fields"]
@@ -141,12 +157,14 @@ class TakesOver(fp.KeyedProcessFunction):
 
 def test_transform_with_state(session: SparkSession, events: Path, tmp_path: Path) -> None:
     def query() -> DataFrame:
-        return timed(session, events).groupBy("word").transformWithState(
+        return timed(session, events, files=1).groupBy("word").transformWithState(
             queries.Everything(), "word string, n long", "Update", "EventTime"
         )  # fmt: skip
 
     checkpoint = run(session, tmp_path / "checkpoint", query, settings=on_rocksdb())
-    found = {state.name: (state.kind, state.rows) for state in inspect_spark_checkpoint(checkpoint, spark=session).states}
+    found = {
+        state.name: (state.kind, state.rows) for state in inspect_spark_checkpoint(checkpoint, spark=session).states
+    }
     made = import_spark_checkpoint(checkpoint, tmp_path / "savepoint", job="j", operators={0: "words"}, spark=session)
     savepoint = made.savepoint
     assert {state.name: (state.kind, state.count) for state in savepoint.states} == {
@@ -168,7 +186,9 @@ def test_transform_with_state(session: SparkSession, events: Path, tmp_path: Pat
     # The watermark that Spark had reached: Flink's is a millisecond less.
     watermark_ms = START_MS + (max(m for *_, m in EVENTS) - 5) * MINUTE_MS - 1
     assert savepoint.watermarks == {"words": watermark_ms}
-    assert {name: split.watermark_ms for name, split in savepoint.positions["source"].splits.items()} == {"0": watermark_ms}
+    assert {name: split.watermark_ms for name, split in savepoint.positions["source"].splits.items()} == {
+        "0": watermark_ms
+    }
 
     env = fp.StreamExecutionEnvironment()
     stream = env.from_collection(["a"]).uid("more").key_by(lambda word: word, str).process(TakesOver()).uid("words")
@@ -197,10 +217,15 @@ def test_time_to_live_and_processing_time(session: SparkSession, events: Path, t
     made = import_spark_checkpoint(checkpoint, tmp_path / "savepoint", job="j", operators={0: operator}, spark=session)
     last, by = made.savepoint.state("ttl", "last"), made.savepoint.state("ttl", "map")
     assert last.key_type == type_of(tuple[str, int])
+    assert [remark.partition(" expires")[0] for remark in made.remarks] == [
+        "state 'by' of Spark's operator 0 (transformWithStateInPySparkExec)"
+    ]
     assert {e.key: e.value for e in last.rows()} == {(w, n): n for w, n, _ in EVENTS}
     # Written when the batch ran: that long before it is due.
     assert {e.ttl_stamp for e in last.rows()} == {made.log.started_ms}
-    assert {e.timestamp - 1000 * HOUR_MS for e in made.savepoint.timers("ttl", "processing").rows()} == {made.log.started_ms}
+    assert {e.timestamp - 1000 * HOUR_MS for e in made.savepoint.timers("ttl", "processing").rows()} == {
+        made.log.started_ms
+    }
     assert sorted((*e.key, e.map_key, e.value) for e in by.rows()) == sorted({(w, n, w, n) for w, n, _ in EVENTS})
 
 
@@ -247,6 +272,34 @@ def test_windows_and_deduplication(session: SparkSession, events: Path, tmp_path
         (w, datetime.fromtimestamp(start / 1000, UTC)) for w, start in counted
     }
     assert as_records.remarks == ["operator 1 (dedupe) is left out"]
+
+
+def test_session_windows(session: SparkSession, events: Path, tmp_path: Path) -> None:
+    def query() -> DataFrame:
+        sessions = timed(session, events).groupBy(f.session_window("ts", "4 minutes"), "word")
+        return sessions.agg(f.count("*"), f.count("n"))
+
+    checkpoint = run(session, tmp_path / "checkpoint", query, "append", settings=on_rocksdb())
+    windows = fp.EventTimeSessionWindows.with_gap(timedelta(minutes=4))
+    operator = ImportedOperator("counts", {"state": ImportedState(value="count + count_2 - count")}, window=windows)
+    made = import_spark_checkpoint(checkpoint, tmp_path / "savepoint", job="j", operators={0: operator}, spark=session)
+    found = {
+        (e.key, e.namespace.start, e.namespace.end, e.value)
+        for e in made.savepoint.state("counts", "window-contents").rows()
+    }
+    open_sessions = {
+        (word, START_MS + first * MINUTE_MS, START_MS + (last + 4) * MINUTE_MS, n)
+        for word, first, last, n in [("a", 20, 23, 2), ("b", 21, 24, 2), ("c", 22, 22, 1), ("2", 25, 25, 1)]
+    }
+    assert found == open_sessions
+
+    env = fp.StreamExecutionEnvironment()
+    more = [("a", START_MS + 26 * MINUTE_MS), ("c", START_MS + 29 * MINUTE_MS)]
+    strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: e[1])
+    stream = env.from_collection(more, type_info=tuple[str, int]).uid("more").assign_timestamps_and_watermarks(strategy)
+    results = stream.key_by(lambda e: e[0], str).window(windows).count().uid("counts")
+    with launching(local(made)), results.execute_and_collect() as rows:
+        assert sorted(rows) == [("2", 1), ("a", 3), ("b", 2), ("c", 1), ("c", 1)]
 
 
 def test_state_of_groups_and_deduplication_within_the_watermark(
@@ -346,14 +399,13 @@ def test_what_cannot_be_imported_is_refused(session: SparkSession, events: Path,
     refused("has no state 'totals'", operators={0: ImportedOperator("x", {"totals": ImportedState()})})
     refused("have no window", operators={0: ImportedOperator("x", window=fp.TumblingEventTimeWindows.of(1000))})
     refused("batch 7 has not been committed", batch=7)
-    made = import_spark_checkpoint(checkpoint, tmp_path / "counts", job="j", operators={0: value("count")}, spark=session)
+    made = import_spark_checkpoint(
+        checkpoint, tmp_path / "counts", job="j", operators={0: value("count")}, spark=session
+    )
     assert entries(made.savepoint, "x", "state") == {word: len(ns) for word, ns in by_word().items()}
 
-    def sessions() -> DataFrame:
-        return timed(session, events).groupBy(f.session_window("ts", "1 minute"), "word").count()
-
-    checkpoint = run(session, tmp_path / "sessions", sessions, "append")
-    refused("state of sessionWindow.*skip 0", checkpoint)
+    checkpoint = run(session, tmp_path / "limit", lambda: words(session, events, 3).limit(4), "append")
+    refused("state of globalLimit.*skip 0", checkpoint)
     live = words(session, events).groupBy("word").count().writeStream.outputMode("update").format("noop")
     query = live.option("checkpointLocation", str(tmp_path / "live")).start()
     query.processAllAvailable()
@@ -365,3 +417,51 @@ def test_what_cannot_be_imported_is_refused(session: SparkSession, events: Path,
 
 def value(sql: str) -> ImportedOperator:
     return ImportedOperator("x", {"state": ImportedState(value=sql)})
+
+
+def test_the_command_line(session: SparkSession, events: Path, tmp_path: Path) -> None:
+    def query() -> DataFrame:
+        return timed(session, events).groupBy(f.window("ts", "10 minutes"), "word").agg(f.count("*"), f.max("n"))
+
+    checkpoint = run(session, tmp_path / "checkpoint", query)
+
+    def forkpoint(*arguments: str, exit_code: int = 0) -> Any:
+        root = ["--state-root", str(tmp_path / "root"), "--output", "json"]
+        done = CliRunner().invoke(main, [*root, "import-spark-checkpoint", str(checkpoint), *arguments])
+        assert done.exit_code == exit_code, done.output
+        return json.loads(done.stdout if exit_code == 0 else done.stderr.splitlines()[-1])
+
+    found = forkpoint("--dry-run")
+    assert found["batch"] > 0
+    (operator,) = found["operators"]
+    (state,) = operator.pop("states")
+    assert operator == {"id": 0, "name": "stateStoreSave", "partitions": 3, "unreadable": None}
+    assert state["key"] == {"window": "struct<start:timestamp,end:timestamp>", "word": "string"}
+    assert state["columns"] == {"count": "bigint", "max": "bigint"}
+    assert (found["provider"], found["sources"][0]["offset"]) == ("HDFSBackedStateStoreProvider", '{"logOffset":0}')
+    assert not (tmp_path / "root").exists()
+
+    options = ["--operator", "0=counts", "--window", "0=10 min", "--value", "0=struct(count AS n, max AS highest)"]
+    made = forkpoint(
+        "--job", "words", "--source", "0=words", *options, "--max-parallelism", "32", "--label", "from-spark"
+    )
+    savepoint = SavepointReader.find(tmp_path / "root", "words")
+    assert (savepoint.path.endswith(made["id"]), savepoint.metadata.label) == (True, "from-spark")
+    assert made["entries"] == 2 * state["rows"]
+    kind, key_type, fields = described(savepoint, "counts", "window-contents")
+    assert (kind, key_type, fields) == ("aggregating", Types.STRING(), type_of(Highest).describe()["fields"])
+    renamed = forkpoint("--job", "words", "--operator", "0=x:totals", "--key", "0=word || window.start", "--to",
+                        str(tmp_path / "to"))  # fmt: skip
+    totals = SavepointReader.read(renamed["savepoint"]).state("x", "totals")
+    assert (totals.key_type, totals.count) == (Types.STRING(), state["rows"])
+
+    assert "say for which job" in forkpoint(exit_code=2)["error"]["message"]
+    wrong = forkpoint("--job", "j", "--value", "0=count", exit_code=2)["error"]["message"]
+    assert "--operator 0=UID" in wrong
+    wrong = forkpoint("--job", "j", "--operator", "0=x", "--window", "0=ten", exit_code=1)["error"]["message"]
+    assert "is no duration" in wrong
+
+
+class Highest(NamedTuple):
+    n: int
+    highest: int

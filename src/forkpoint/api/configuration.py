@@ -17,6 +17,7 @@ from forkpoint.graph.options import (
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,
+    SavepointSchedule,
 )
 
 E = TypeVar("E", bound=Enum)
@@ -201,8 +202,13 @@ _RESTART_KEYS: dict[str, tuple[str, Parser]] = {
     "restart-strategy.failure-rate.failure-rate-interval": ("interval_ms", parse_duration_ms),
     "restart-strategy.failure-rate.delay": ("delay_ms", parse_duration_ms),
 }
+_SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # Flink's operator for Kubernetes has the same behind its prefix
+    "periodic.savepoint.interval": ("interval_ms", parse_duration_ms),
+    "savepoint.history.max.count": ("keep_last", _number(int)),
+    "savepoint.history.max.age": ("keep_for_ms", parse_duration_ms),
+}
 _PARAMETERS = "pipeline.global-job-parameters"
-KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, _PARAMETERS)
+KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, _PARAMETERS)
 
 # Flink's options about things that don't exist here: taken without effect, so that its programs run.
 IGNORED_PREFIXES = (
@@ -230,6 +236,8 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
     changes["checkpoint"] = replace(options.checkpoint, **_parsed(given, _CHECKPOINT_KEYS))
     if any(key in given for key in _RESTART_KEYS):
         changes["restart"] = _restart_strategy(given, options)
+    if any(key in given for key in _SCHEDULE_KEYS):
+        changes["savepoint_schedule"] = _schedule(given, options.savepoint_schedule)
     if _PARAMETERS in given:
         changes["parameters"] = {**options.parameters, **_parameters(given[_PARAMETERS])}
     return replace(options, **changes)
@@ -237,6 +245,13 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
 
 def _parsed(given: Mapping[str, Any], keys: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
     return {name: parse(key, given[key]) for key, (name, parse) in keys.items() if key in given}
+
+
+def _schedule(given: Mapping[str, Any], known: SavepointSchedule | None) -> SavepointSchedule:
+    parsed = _parsed(given, _SCHEDULE_KEYS)
+    if known is None and "interval_ms" not in parsed:
+        raise ConfigError(f"{', '.join(k for k in _SCHEDULE_KEYS if k in given)}: set periodic.savepoint.interval too")
+    return SavepointSchedule(**parsed) if known is None else replace(known, **parsed)
 
 
 def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:

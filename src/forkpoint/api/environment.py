@@ -17,7 +17,13 @@ from forkpoint.connectors.base import Source
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import WatermarkStrategy, to_ms
-from forkpoint.graph.options import CheckpointingMode, JobOptions, RestartStrategy, RuntimeExecutionMode
+from forkpoint.graph.options import (
+    CheckpointingMode,
+    JobOptions,
+    RestartStrategy,
+    RuntimeExecutionMode,
+    SavepointSchedule,
+)
 from forkpoint.graph.transformations import DataFrameSpec, Edge, SourceSpec, Transformation
 from forkpoint.types import Types, infer_type, type_of
 
@@ -111,6 +117,23 @@ class StreamExecutionEnvironment:
         if not directory:
             raise ConfigError("the savepoint directory is empty; give a path or a URL")
         self.options = replace(self.options, savepoint_directory=str(directory))
+        return self
+
+    def set_savepoint_schedule(
+        self, interval: timedelta | int, directory: str | None = None, *,
+        keep_last: int | None = None, keep_for: timedelta | int | None = None,
+    ) -> StreamExecutionEnvironment:  # fmt: skip
+        """Take a savepoint every ``interval`` while the job runs, if anything was committed since the last one.
+
+        Of those savepoints the newest ``keep_last`` stay, and those younger than ``keep_for``; who fulfils either stays, and
+        without either all do. One that was given a label or note stays, and one that a run or another savepoint depends on.
+        Times: timedelta, or int ms. ``directory``: None for where other savepoints go.
+        """
+        kept_ms = None if keep_for is None else to_ms(keep_for, "keep_for", minimum_ms=1)
+        interval_ms = to_ms(interval, "the interval of the savepoint schedule", minimum_ms=1)
+        self.options = replace(
+            self.options, savepoint_schedule=SavepointSchedule(interval_ms, directory, keep_last, kept_ms)
+        )
         return self
 
     def set_max_epoch_rows(self, rows: int) -> StreamExecutionEnvironment:

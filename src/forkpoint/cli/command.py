@@ -12,8 +12,10 @@ from forkpoint.cli.ab import ab
 from forkpoint.cli.check import check
 from forkpoint.cli.edit import edit
 from forkpoint.cli.fork import fork
+from forkpoint.cli.gc import gc
 from forkpoint.cli.import_spark import import_spark
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
+from forkpoint.cli.labelling import label
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, savepoints, show
@@ -60,7 +62,8 @@ main = Group(
     params=settings.options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing with savepoints you can stop, fork and rewind.",
-    commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit, import_spark, dispose, tree],
+    commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit,
+              import_spark, dispose, label, gc, tree],
     no_args_is_help=True,
-)
+)  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -16,7 +16,12 @@ from forkpoint.cli.output import TextOutput
 from forkpoint.cli.savepoints import totals
 from forkpoint.cli.settings import Command, absolute, current
 from forkpoint.driver.savepoints import new_savepoint_id
-from forkpoint.functions import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from forkpoint.functions import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 from forkpoint.processor.spark_import import (
     CheckpointFound,
     ImportedCheckpoint,
@@ -34,9 +39,7 @@ _ONLY = "state"
 @click.argument("path")
 @click.option("--dry-run", is_flag=True, help="Only show what is there: sources, operators, states, columns, rows.")
 @click.option("--job", metavar="NAME", help="The job that the savepoint is for. Needed but for --dry-run.")
-@click.option(
-    "--to", metavar="PATH|URL", help="The savepoint's directory. [default: a new one below the state root]"
-)
+@click.option("--to", metavar="PATH|URL", help="The savepoint's directory. [default: a new one below the state root]")
 @click.option(
     "--source", "sources", metavar="INDEX=UID", multiple=True, callback=pairs,
     help="The uid of a source, by its place in the plan or its name; repeatable. [default: source, source-0 …]",
@@ -59,7 +62,7 @@ _ONLY = "state"
 )  # fmt: skip
 @click.option(
     "--window", "windows", metavar="ID=SIZE[,SLIDE]", multiple=True, callback=pairs,
-    help="The groups of ID are windows, '10 min' or '10 min,5 min', and become those of a window operator.",
+    help="The groups of ID are windows, '10 min', '10 min,5 min' or 'session 30 s', and become those of a window operator.",
 )  # fmt: skip
 @click.option(
     "--ttl", "ttls", metavar="ID.NAME=DURATION", multiple=True, callback=pairs, help="How long a state's entries live."
@@ -69,7 +72,9 @@ _ONLY = "state"
     "--split", "splits", metavar="NAME", multiple=True, default=("0",),
     help="A split that gets the query's watermark, for programs that say split=; repeatable. [default: the only one]",
 )  # fmt: skip
-@click.option("--batch", metavar="N", type=click.IntRange(min=0), help="An earlier batch. [default: the last committed]")
+@click.option(
+    "--batch", metavar="N", type=click.IntRange(min=0), help="An earlier batch. [default: the last committed]"
+)
 @click.option("--max-parallelism", metavar="N", type=click.IntRange(1, 32768), default=128, show_default=True)
 @click.option("--conf", "confs", metavar="NAME=VALUE", multiple=True, callback=pairs, help="A setting of Spark's.")
 @click.option("--label", metavar="L", help="A label for the savepoint.")
@@ -174,6 +179,8 @@ def _known(found: Mapping[int, ImportedOperator], number: int, option: str) -> I
 
 
 def _window(text: str) -> WindowAssigner:
+    if text.startswith("session "):
+        return EventTimeSessionWindows.with_gap(_duration(text.removeprefix("session ")))
     size, comma, slide = text.partition(",")
     if comma:
         return SlidingEventTimeWindows.of(_duration(size), _duration(slide))

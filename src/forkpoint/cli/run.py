@@ -21,6 +21,7 @@ from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.program import AppType, Source, as_main, run_program
 from forkpoint.cli.recorded import Invocation, invocation
 from forkpoint.cli.replaying import capturing, until_from
+from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.text import place
 from forkpoint.driver.job_driver import JobDriver, Result
@@ -103,6 +104,7 @@ until_option = click.option(
     help="Whether the run owns the savepoint from now on.",
 )  # fmt: skip
 @until_option
+@schedule_options
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
 @click.option("--trial-epochs", type=click.IntRange(1), hidden=True)
@@ -112,7 +114,8 @@ until_option = click.option(
 def run(
     detached: bool, savepoint: str | None, allow_non_restored_state: bool, parallelism: int | None,
     max_parallelism: int | None, engine: str | None, name: str | None, claim_mode: str,
-    renames: dict[str, str], until: str | None, report_fd: int | None, log: str | None, trial_epochs: int | None,
+    renames: dict[str, str], until: str | None, every_ms: int | None, keep_last: int | None, keep_for_ms: int | None,
+    report_fd: int | None, log: str | None, trial_epochs: int | None,
     capture: str | None, app: str, args: Sequence[str],
 ) -> None:  # fmt: skip
     """Run the program APP as `python APP ARGS` would; its jobs run as the options say.
@@ -128,7 +131,10 @@ def run(
     if savepoint is not None and savepoint not in WORDS:
         savepoint = _checked(settings, savepoint)
     storage, root = settings.storage, settings.root
-    given = {"parallelism": parallelism, "max_parallelism": max_parallelism, "engine": engine}
+    given = {
+        "parallelism": parallelism, "max_parallelism": max_parallelism, "engine": engine,
+        "savepoint_schedule": schedule_of(every_ms, keep_last, keep_for_ms),
+    }  # fmt: skip
     options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     asked = invocation(settings, app, args, options, name)
     laid = asked.options if settings.given_root is None else {**asked.options, "state_root": root}

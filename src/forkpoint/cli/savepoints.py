@@ -58,7 +58,7 @@ def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
     entries, size = totals(savepoint)
     return [
         job, savepoint.id, text.number(savepoint.epoch), text.moment(savepoint.created_ms), text.number(entries),
-        text.size(size), savepoint.label or "", (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
+        text.size(size), label_text(savepoint), (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
     ]  # fmt: skip
 
 
@@ -73,10 +73,17 @@ def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
         "label": savepoint.label,
         "note": savepoint.note,
         "drained": savepoint.drained,
+        "schedule_ms": savepoint.schedule_ms,
         "entries": entries,
         "bytes": size,
         "path": path,
     }
+
+
+def label_text(savepoint: Savepoint) -> str:
+    """Its label, or that a schedule made it."""
+    scheduled = "" if savepoint.schedule_ms is None else "(scheduled)"
+    return savepoint.label if savepoint.label is not None else scheduled
 
 
 def totals(savepoint: Savepoint) -> tuple[int, int]:
@@ -114,6 +121,7 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
         "job": f"{savepoint.job}, run {savepoint.run}, epoch {savepoint.epoch}",
         "created": f"{text.moment(savepoint.created_ms)} UTC",
         "parent": parent_text(savepoint.parent),
+        "scheduled": None if savepoint.schedule_ms is None else f"one every {text.duration(savepoint.schedule_ms)}",
         "drained": "yes: all timers and windows fired before their time" if savepoint.drained else None,
         "state": f"{text.number(entries)} entries, {text.size(size)}",
         "parallelism": f"{savepoint.parallelism}, max parallelism {savepoint.max_parallelism}",

@@ -84,6 +84,7 @@ def _described(node: Node, views: dict[tuple[str, str], RunView], apps: dict[tup
     else:
         words = (
             [f"epoch {record.epoch}"] + (["drained"] if record.drained else []) + (["edited"] if record.edited else [])
+            + (["scheduled"] if record.schedule_ms is not None else [])
         )
         label, note, created_ms = record.label, record.note, record.created_ms
     shown += Text(f"  {', '.join(words)}")
@@ -111,6 +112,7 @@ def _node_json(
         "label": None if record is None else record.label,
         "note": record.note if isinstance(record, Savepoint) else None,
         "drained": record.drained if isinstance(record, Savepoint) else None,
+        "schedule_ms": record.schedule_ms if isinstance(record, Savepoint) else None,
         "path": paths.get(node.key.id) if node.key.kind == "savepoint" else None,
         "missing": record is None,
         "program": apps.get((node.key.job, node.key.id)) if node.key.kind == "run" else None,

@@ -21,6 +21,7 @@ from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.savepoints import Savepoints
+from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, NotFound, StaleGeneration, StorageError
@@ -100,7 +101,11 @@ class JobDriver:
         self._failure: str | None = None
         self._started_ms = now_ms()
         self._records = RunRecords(storage, job, self.run_id)
-        self._savepoints = Savepoints(self.history, executor, options.savepoint_directory)
+        self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms)
+        schedule = options.savepoint_schedule
+        self._schedule = (
+            Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
+        )
         self._rng = random.Random()
 
     # -- asked from other threads
@@ -348,6 +353,8 @@ class JobDriver:
         """Answer what was asked; a result if the job is to end."""
         if runner.trial.going_on:
             return self._cancelled(runner.manifest.epoch) if self._inbox.cancelled else None
+        if self._schedule is not None and (due := self._schedule.due(runner.manifest)) is not None:
+            self._savepoints.begin(due, runner.manifest)
         while (request := self._inbox.take()) is not None:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, eq=False)
 class SavepointRequest:
-    """``stop``: end the job with it, ``drain``: and let all timers fire first."""
+    """``stop``: end the job with it, ``drain``: and let all timers fire first. ``schedule_ms``: of one that nobody asked
+    for, how often the schedule makes one."""
 
     directory: str | None
     label: str | None
     note: str | None
     stop: bool
     drain: bool
+    schedule_ms: int | None = None
     done: Future[str] = field(default_factory=Future)
 
 

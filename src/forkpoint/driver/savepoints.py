@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from forkpoint.driver.executor import Executor
@@ -22,10 +22,13 @@ REST = 0.5  # of the time that tasks took: so an export beside a running job lea
 class Savepoints:
     """The savepoints that one run makes."""
 
-    def __init__(self, history: History, executor: Executor, directory: str | None) -> None:
+    def __init__(
+        self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int]
+    ) -> None:
         self._history = history
         self._executor = executor
         self._directory = directory
+        self._now_ms = now_ms
         self._pinned: dict[str, int] = {}
         self._threads: list[threading.Thread] = []
         self.progress: tuple[int, int] | None = None
@@ -90,6 +93,7 @@ class Savepoints:
             export_savepoint(
                 storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
                 run_tasks=run_tasks, label=request.label, note=request.note, progress=self._report,
+                created_ms=self._now_ms(), schedule_ms=request.schedule_ms,
             )  # fmt: skip
         finally:
             self.progress = None

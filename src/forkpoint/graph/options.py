@@ -171,12 +171,34 @@ class RestartStrategy:
 
 
 @dataclass(frozen=True)
+class SavepointSchedule:
+    """Savepoints that a running job takes by itself, one every ``interval_ms``, in ``directory`` (None: where savepoints go).
+
+    Of these, the newest ``keep_last`` stay, and those younger than ``keep_for_ms``: who fulfils either rule stays, without a
+    rule all do. One that people gave a label or note, or that others depend on, stays too.
+    """
+
+    interval_ms: int
+    directory: str | None = None
+    keep_last: int | None = None
+    keep_for_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("the interval of the savepoint schedule in ms", self.interval_ms, 1)
+        if self.keep_last is not None:
+            _at_least("the number of scheduled savepoints to keep", self.keep_last, 1)
+        if self.keep_for_ms is not None:
+            _at_least("the time in ms for which scheduled savepoints are kept", self.keep_for_ms, 1)
+
+
+@dataclass(frozen=True)
 class JobOptions:
     """Everything about a run that is not the program itself.
 
     ``parallelism``: subtasks of a stage, None for what the engine thinks right. ``state_root``: URL or path below which
     the job's state is kept beyond the run; None for a place that is removed with the process. ``savepoint_directory``:
-    where savepoints go unless a path is given with the command, None for below the state root. ``restart``: None for
+    where savepoints go unless a path is given with the command, None for below the state root. ``savepoint_schedule``: those
+    that are taken without being asked for, None for none. ``restart``: None for
     the default, see ``restart_strategy``. ``engine``: None for Spark, unless the surroundings say otherwise.
     ``state_backend``: the subtasks' local store. ``auto_watermark_interval_ms``: 0 holds watermarks back to the end
     of the input, but for what generators emit at elements; any other value is the same as any other, since watermarks
@@ -190,6 +212,7 @@ class JobOptions:
     restart: RestartStrategy | None = None
     state_root: str | None = None
     savepoint_directory: str | None = None
+    savepoint_schedule: SavepointSchedule | None = None
     engine: Literal["spark", "local"] | None = None
     state_backend: Literal["lmdb", "rocksdb", "dict"] = "lmdb"
     auto_watermark_interval_ms: int = 200
@@ -209,6 +232,8 @@ class JobOptions:
             raise ConfigError(f"the engine is {self.engine!r}; it must be 'spark' or 'local'")
         if self.state_backend not in ("lmdb", "rocksdb", "dict"):
             raise ConfigError(f"the state backend is {self.state_backend!r}; it must be 'lmdb', 'rocksdb' or 'dict'")
+        if isinstance(self.savepoint_schedule, Mapping):  # as it was noted with a run
+            object.__setattr__(self, "savepoint_schedule", SavepointSchedule(**self.savepoint_schedule))
         if self.max_epoch_rows is not None:
             _at_least("the greatest number of rows an epoch takes from a source", self.max_epoch_rows, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)

@@ -120,7 +120,7 @@ def import_spark_checkpoint(
         place = os.fspath(target)
         storage = open_storage(place if "://" in place else os.path.abspath(place))
         opened = write_savepoint(new, storage, run_tasks_on(session), progress)
-    remarks = _remarks(log, uids, found, skip)
+    remarks = [*_remarks(log, uids, found, skip), *_immortal(found, wanted)]
     if committed(files)[-1] != before:
         remarks.insert(0, f"the query committed batch {committed(files)[-1]} meanwhile: it is running. This savepoint is of "
                        f"batch {log.batch}; stop the query and import again, or both will do the rest")  # fmt: skip
@@ -136,10 +136,13 @@ def _source_uids(log: QueryLog, sources: Mapping[int | str, str] | str | None) -
     known = ", ".join(f"{s.index}" if s.name == str(s.index) else f"{s.index} ({s.name})" for s in log.sources)
     if isinstance(sources, str):
         if len(log.sources) != 1:
-            raise ConfigError(f"{log.url}: the query has {len(log.sources)} sources ({known}); say a uid for each: INDEX=UID")
+            raise ConfigError(
+                f"{log.url}: the query has {len(log.sources)} sources ({known}); say a uid for each: INDEX=UID"
+            )
         return {0: sources}
     if sources is None:
-        return {0: "source"} if len(log.sources) == 1 else {source.index: f"source-{source.name}" for source in log.sources}
+        alone = len(log.sources) == 1
+        return {source.index: "source" if alone else f"source-{source.name}" for source in log.sources}
     by_name = {name: source.index for source in log.sources for name in (source.index, str(source.index), source.name)}
     found: dict[int, str] = {}
     for name, uid in sources.items():
@@ -173,19 +176,33 @@ def _chosen(
     return wanted
 
 
-def _remarks(
-    log: QueryLog, uids: Mapping[int, str], found: Sequence[QueryOperator], skip: Sequence[int]
-) -> list[str]:
+def _remarks(log: QueryLog, uids: Mapping[int, str], found: Sequence[QueryOperator], skip: Sequence[int]) -> list[str]:
     remarks = []
     if log.unfinished is not None:
         remarks.append(
             f"batch {log.unfinished} was begun and not committed: its input will be read by the new job, and what it has written "
             "already comes a second time unless the sink tells"
         )
-    for source in log.sources:
-        if source.index not in uids:
-            remarks.append(f"source {source.index} ({source.name}) has no uid and is left out")
-    for operator in found:
-        if operator.id in skip:
-            remarks.append(f"operator {operator.id} ({operator.name}) is left out")
+    remarks += [
+        f"source {source.index} ({source.name}) has no uid and is left out"
+        for source in log.sources
+        if source.index not in uids
+    ]
+    remarks += [f"operator {each.id} ({each.name}) is left out" for each in found if each.id in skip]
     return remarks
+
+
+def _immortal(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> list[str]:
+    """What to say of entries that Spark would let expire, and that nobody said the time to live of."""
+    named = (
+        (state, wanted[operator.id].states.get(state.name))
+        for operator in found
+        if operator.id in wanted
+        for state in operator.states
+        if state.expires
+    )
+    return [
+        f"{state.where} expires in Spark, but how long its entries live is not on record: say ttl, or they stay for ever"
+        for state, given in named
+        if given is None or given.ttl is None
+    ]

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError
-from forkpoint.functions import EventTimeSessionWindows, WindowAssigner
+from forkpoint.functions import MergingWindowAssigner, WindowAssigner
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.windows import TimeWindow
 from forkpoint.graph.transformations import WindowSpec
 from forkpoint.processor.names import TIMERS
 from forkpoint.processor.plan import Given, PlannedState
+from forkpoint.runtime.operators.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.operators.window_contexts import CONTENTS
 from forkpoint.savepoint.layout import StateSpec
 from forkpoint.types import TypeInformation, type_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from forkpoint.spark.query_state import QueryOperator, QueryState
+
 
 @dataclass(frozen=True)
 class ImportedState:
@@ -90,7 +92,9 @@ def counted(state: QueryState) -> StateFound:
     """What a state consists of, with the number of its rows."""
     types = {field.name: field.dataType.simpleString() for field in state.frame.schema.fields}
     columns = {name: of for name, of in types.items() if name not in state.key}
-    return StateFound(state.operator, state.name, state.kind, state.frame.count(), {k: types[k] for k in state.key}, columns)
+    return StateFound(
+        state.operator, state.name, state.kind, state.frame.count(), {k: types[k] for k in state.key}, columns
+    )
 
 
 def shaped(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> dict[str, list[PlannedState]]:
@@ -186,7 +190,9 @@ def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
     for shaped_state in states:
         for each in _plan(uid, shaped_state, key):
             if each.spec.name in planned:
-                raise ConfigError(f"operator {uid!r} would have two states called {each.spec.name!r}; give them other names")
+                raise ConfigError(
+                    f"operator {uid!r} would have two states called {each.spec.name!r}; give them other names"
+                )
             planned[each.spec.name] = each
     return list(planned.values())
 
@@ -232,13 +238,14 @@ def _window_state(
     uid: str, of: _Shaped, key: TypeInformation, value: TypeInformation, window: WindowAssigner
 ) -> Iterator[PlannedState]:
     """The accumulators of windows, and the timers at which they close."""
-    if isinstance(window, EventTimeSessionWindows) or not window.is_event_time():
-        raise ConfigError(f"{of.state.where}: the windows have to be tumbling or sliding ones of event time, not {window!r}")
+    if not window.is_event_time() or window.window_type() != type_of(TimeWindow):
+        raise ConfigError(f"{of.state.where}: the windows have to be of event time, not {window!r}")
     spec = WindowSpec(window, window.get_default_trigger(), None, 0, None, "aggregating", value, None, None)
     space = type_of(TimeWindow).describe()
     contents = StateSpec(uid, CONTENTS, "aggregating", key.describe(), value.describe(), space)
     yield PlannedState(contents, Given(of.frame, {}), fingerprint=spec.fingerprint)
     timers = of.frame.selectExpr("key", "namespace", "namespace.end - 1 AS timestamp")
-    yield PlannedState(
-        replace(contents, name=TIMERS["event"], kind="timers-event", value_type=None), Given(timers, {})
-    )
+    yield PlannedState(replace(contents, name=TIMERS["event"], kind="timers-event", value_type=None), Given(timers, {}))
+    if isinstance(window, MergingWindowAssigner):
+        kept_under = of.frame.selectExpr("key", "namespace AS map_key", "namespace AS value")
+        yield PlannedState(replace(contents, name=MERGING_WINDOWS, kind="map", value_type=space), Given(kept_under, {}))

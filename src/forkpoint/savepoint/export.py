@@ -57,8 +57,10 @@ def export_savepoint(
 
     ``storage`` is the checkpoint storage; the files of the manifest's epoch must stay while this runs. ``run_tasks``
     runs a function of bytes on each argument, anywhere that both storages' URLs can be opened. ``parent`` is what the
-    run came from (the manifest's, if None). ``schedule_ms``: how often the schedule that made it does. ``progress`` is told tasks done and tasks in all; if it raises, the export
+    run came from (the manifest's, if None). ``progress`` is told tasks done and tasks in all; if it raises, the export
     ends. Files that an earlier, unfinished export left in ``target`` are removed first.
+
+    ``schedule_ms``: how often the schedule that asks for it does.
 
     The directory is a savepoint only once ``savepoint.json`` is there, which is written last. Raises AlreadyExists if
     there is one already, StorageError, and SavepointCorrupt if a file of the checkpoint is damaged.

@@ -12,7 +12,7 @@ from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
-from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskOf, no_progress, run_here, task
+from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskOf, encode, no_progress, run_here, task
 from forkpoint.snapshot.format import checksum
 from forkpoint.snapshot.paths import SAVEPOINT_FILE
 from forkpoint.snapshot.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
@@ -89,6 +89,10 @@ def _check_structure(opened: OpenedSavepoint, file: str) -> None:
     seen: dict[str, str] = {}
     for spec, state in opened.states():
         layout_of(spec)
+        try:
+            encode(spec)
+        except OverflowError as error:
+            raise SavepointCorrupt(f"{file}: {spec.where} is described with a number beyond all bounds: {error}") from None
         for part in state.files:
             if (other := seen.setdefault(part.path, spec.where)) != spec.where:
                 raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {spec.where}")

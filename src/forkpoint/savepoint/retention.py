@@ -38,7 +38,7 @@ def expired(
     if retention.keep_last is None and retention.keep_for_ms is None:
         return []
     ordered = sorted(savepoints, key=lambda each: (each.created_ms, each.epoch, each.id))
-    scheduled = [each for each in ordered if each.schedule_ms is not None]
+    scheduled = [each for each in ordered if each.schedule_ms is not None and not each.edited]
     ours = [each for each in scheduled if each.label is None and each.note is None]
     kept = {each.id for each in ours[-retention.keep_last :]} if retention.keep_last else set()
     if retention.keep_for_ms is not None:

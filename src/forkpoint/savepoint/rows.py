@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -21,7 +22,10 @@ from forkpoint.savepoint.layout import Layout, Role
 from forkpoint.state import hash_column, hash_keys, key_group
 
 _COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
-_UNREADABLE = (pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, RecursionError, struct.error)
+_UNREADABLE = (
+    pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, RecursionError,
+    struct.error,
+)  # fmt: skip
 
 
 @contextmanager
@@ -119,7 +123,7 @@ def _like_before(columns: list[Any]) -> Any:
     for column in columns:
         if pa.types.is_nested(column.type):
             values = column.to_pylist()
-            same &= np.fromiter((a == b for a, b in zip(values, values[1:], strict=False)), bool, len(same))
+            same &= np.fromiter((a == b for a, b in pairwise(values)), bool, len(same))
         else:
             equal = pc.equal(column.slice(1), column.slice(0, len(same)))
             same &= pc.fill_null(equal, False).to_numpy(zero_copy_only=False)

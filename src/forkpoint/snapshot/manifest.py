@@ -28,7 +28,7 @@ def _relative(path: str) -> str:
         raise ValueError(str(error)) from None  # as a validation error it gets the file and the field
 
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 Epoch = Annotated[int, Field(ge=0, le=MAX_EPOCH)]
 Name = Annotated[str, Field(min_length=1)]
 RelativePath = Annotated[str, AfterValidator(_relative)]

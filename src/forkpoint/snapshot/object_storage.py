@@ -123,6 +123,10 @@ class ObjectStorage:
         with self._errors("look at", path) as store:
             return obstore.head(store, path)["size"]
 
+    def modified_ms(self, path: str) -> int:
+        with self._errors("look at", path) as store:
+            return int(obstore.head(store, path)["last_modified"].timestamp() * 1000)
+
     @cached_property
     def _store(self) -> ObjectStore:
         if self._url.startswith("memory://"):

@@ -80,8 +80,8 @@ class SavepointOperator(Record):
 
 class Savepoint(Record):
     """savepoint.json. `parent` is what the run that took it came from; of one that is `edited`, which no run took, it is
-    the savepoint that it was made from. `schedule_ms`: of one that a schedule made, how often that does. Times are milliseconds since
-    1970 UTC."""
+    the savepoint that it was made from. `schedule_ms`: of one that a schedule made, how often that does. Times are
+    milliseconds since 1970 UTC."""
 
     format_version: Literal[1] = 1
     id: Name

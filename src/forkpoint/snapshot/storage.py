@@ -82,6 +82,10 @@ class Storage(Protocol):
         """The file's length in bytes. Raises NotFound."""
         ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was written, by the store's clock. Raises NotFound."""
+        ...
+
 
 def check_path(path: str) -> str:
     """Return `path` if it is a usable relative path; raise StorageError, naming what is wrong with it, if not."""
@@ -199,11 +203,17 @@ class LocalStorage:
         return os.path.isfile(self._place(path))
 
     def size(self, path: str) -> int:
+        return self._stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return self._stat(path).st_mtime_ns // 1_000_000
+
+    def _stat(self, path: str) -> os.stat_result:
         place = self._place(path)
         try:
             if os.path.isdir(place):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            return os.stat(place).st_size
+            return os.stat(place)
         except OSError as error:
             self._fail("look at", place, error)
 
@@ -212,16 +222,31 @@ class LocalStorage:
 
         `older_than` must be longer than any single write can take: a temporary file of a live writer must not go.
         """
+        gone = [path for path, _ in self.temporary_files(older_than)]
+        for path in gone:
+            self.remove_temporary(path)
+        return gone
+
+    def temporary_files(self, older_than: timedelta) -> builtins.list[tuple[str, int]]:
+        """The temporary files that were last written longer ago, with their sizes."""
         limit = time() - older_than.total_seconds()
-        gone = []
+        found = []
         for directory, _, names in os.walk(self.root):
             for name in names:
                 place = os.path.join(directory, name)
                 with suppress(FileNotFoundError):
-                    if name.startswith(TEMPORARY_PREFIX) and os.stat(place).st_mtime < limit:
-                        os.unlink(place)
-                        gone.append(os.path.relpath(place, self.root))
-        return sorted(gone)
+                    if name.startswith(TEMPORARY_PREFIX) and (stat := os.stat(place)).st_mtime < limit:
+                        found.append((os.path.relpath(place, self.root), stat.st_size))
+        return sorted(found)
+
+    def remove_temporary(self, path: str) -> None:
+        """Delete one of the ``temporary_files``."""
+        place = os.path.join(self.root, path)
+        if not os.path.basename(path).startswith(TEMPORARY_PREFIX):
+            raise StorageError(f"{place} is no temporary file")
+        with suppress(FileNotFoundError):
+            os.unlink(place)
+        self._prune(os.path.dirname(place))
 
     def links_out(self, directory: str = "") -> Iterator[str]:
         """The symbolic links below a directory that lead out of it, or to a directory, where they could go in circles.

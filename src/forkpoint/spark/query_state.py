@@ -8,7 +8,8 @@ value's column that has the name of another is called ``name_2``. Spark's operat
     transformWithState…                   its variables: value, list, map; and timers
     applyInPandasWithState, flatMapGroupsWithState
                                           the group's state: value; and the timeouts: timers
-    sessionWindow…, symmetricHashJoin, globalLimit, …
+    sessionWindowStateStoreSaveExec       the same, of each session, which becomes a part of the key: value
+    symmetricHashJoin, globalLimit, …
                                           ``unreadable``: no counterpart
 """
 
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -174,6 +175,8 @@ def _operator(session: SparkSession, root: str, log: QueryLog, row: Any) -> Quer
     unreadable = None
     if name == "stateStoreSave":
         states = [_flat(number, name, ONLY, "value", load())]
+    elif name == "sessionWindowStateStoreSaveExec":
+        states = [_flat(number, name, ONLY, "value", _sessions(load()))]
     elif name in ("dedupe", "dedupeWithinWatermark"):
         states = _deduplication(number, name, load())
     elif name in _GROUP_STATE:
@@ -219,6 +222,25 @@ def _deduplication(number: int, name: str, frame: DataFrame) -> list[QueryState]
     return [seen, _flat(number, name, TIMERS, "timers-event", timers)]
 
 
+def _sessions(frame: DataFrame) -> DataFrame:
+    """Keys end in the session's start, and values begin with the whole key again, the session's window in its place."""
+    keys, inner = frame.schema["key"].dataType, frame.schema["value"].dataType
+    assert isinstance(keys, spark.StructType)
+    assert isinstance(inner, spark.StructType)
+    value = f.col("value").cast(_numbered(inner))
+    fields = [(field.name, value.getField(f"c{i}")) for i, field in enumerate(inner.fields)]
+    grouping, buffers = fields[: len(keys)], fields[len(keys) :]
+    return frame.select(
+        f.struct(*[column.alias(name) for name, column in grouping]).alias("key"),
+        f.struct(*[column.alias(name) for name, column in buffers]).alias("value"),
+    )
+
+
+def _numbered(of: spark.StructType) -> spark.StructType:
+    """With fields c0, c1, … by which each can be named, even if several have the same name."""
+    return spark.StructType([spark.StructField(f"c{i}", field.dataType) for i, field in enumerate(of.fields)])
+
+
 def _group_state(number: int, name: str, frame: DataFrame, log: QueryLog) -> list[QueryState]:
     inner = frame.schema["value"].dataType
     assert isinstance(inner, spark.StructType)
@@ -250,8 +272,7 @@ def _flat(
             inner = spark.StructType([spark.StructField(role, inner)])
             frame = frame.withColumn(role, f.struct(f.col(role).alias(role)))
         fresh = tuple(_free(field.name, taken) for field in inner.fields)
-        plain = spark.StructType([spark.StructField(f"c{i}", field.dataType) for i, field in enumerate(inner.fields)])
-        frame = frame.withColumn(role, f.col(role).cast(plain))
+        frame = frame.withColumn(role, f.col(role).cast(_numbered(inner)))
         columns += [f.col(f"{role}.c{i}").alias(each) for i, each in enumerate(fresh)]
         names[role] = fresh
     flat = frame.select(*columns)

@@ -42,9 +42,9 @@ def _described(of: spark.DataType, nulls: Set[str], path: str) -> Any:
             found = {"kind": "map", "key": key, "value": _described(of.valueType, nulls, f"{path}[]")}
         case _:
             try:
-                schema = spark.StructType([spark.StructField(path, of, False)])
-                found = type_from_frame(schema).fields[0].type.describe()  # a Row's fields may all be None
-                found = found["of"] if found["kind"] == "optional" else found
+                row = type_from_frame(spark.StructType([spark.StructField(path, of, False)])).describe()
+                found = row["fields"][0]["type"]
+                found = found["of"] if found["kind"] == "optional" else found  # a Row's fields may all be None
             except TypeNotSupported as error:
                 raise TypeNotSupported(f"{error}, or choose columns with a SQL expression of your own") from error
     return {"kind": "optional", "of": found} if path in nulls else found

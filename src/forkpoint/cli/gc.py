@@ -1,0 +1,57 @@
+"""The command that clears away what dead runs have left behind."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+
+import click
+
+from forkpoint.cli import text
+from forkpoint.cli.output import TextOutput
+from forkpoint.cli.scheduling import DurationType
+from forkpoint.cli.settings import Command, current
+from forkpoint.control.leftovers import find_leftovers, remove_leftovers
+from forkpoint.errors import JobNotFound
+from forkpoint.snapshot.paths import JobPaths
+
+
+@click.command(cls=Command)
+@click.argument("job", required=False)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
+@click.option(
+    "--older-than", "age_ms", metavar="TIME", type=DurationType(), default="1h", show_default=True,
+    help="Leave alone what was written later than this long ago.",
+)  # fmt: skip
+def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
+    """Remove what dead runs of JOB, or of all jobs, have left below the state root and nothing needs.
+
+    That is: savepoints that were never finished, files of epochs that no checkpoint needs, staged output that was never
+    committed, records of drivers that were killed, claims of deleted jobs, temporary files. A job that runs, or of which that
+    cannot be told from here, is left alone.
+    """
+    settings = current()
+    storage = settings.storage
+    if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
+        raise JobNotFound(f"there is no job {job!r} under {storage.url}")
+    leftovers = find_leftovers(storage, job, timedelta(milliseconds=age_ms))
+    if not dry_run:
+        remove_leftovers(storage, leftovers)
+    found = leftovers.found
+
+    def show(out: TextOutput) -> None:
+        if found:
+            rows = [[each.kind, each.job or "", each.path, text.number(each.files), text.size(each.bytes)] for each in found]
+            out.table(["KIND", "JOB", "PATH", "FILES", "SIZE"], rows, right=("FILES", "SIZE"))
+        for name, why in leftovers.skipped.items():
+            out.line(f"left alone: job {name}, {why}")
+        word = "would be removed" if dry_run else "removed"
+        out.line(f"{word}: {text.number(sum(each.files for each in found))} files, {text.size(leftovers.bytes)}")
+
+    data = {
+        "removed": not dry_run,
+        "bytes": leftovers.bytes,
+        "leftovers": [asdict(each) for each in found],
+        "skipped": [{"job": name, "why": why} for name, why in leftovers.skipped.items()],
+    }
+    settings.output.result(data, show)

@@ -1,0 +1,54 @@
+"""The options of ``run`` that make savepoints at intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from forkpoint.api.configuration import parse_duration_ms
+from forkpoint.errors import ConfigError
+
+
+class DurationType(click.ParamType):  # type: ignore[type-arg]
+    """A length of time, such as 30s, 15min, 1h or 7d; in ms."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            found = value if isinstance(value, int) else parse_duration_ms("the time", value)
+        except ConfigError:
+            found = 0
+        if found < 1:
+            self.fail(f"{value!r} is no length of time; write it as 30s, 15min, 1h or 7d", param, ctx)
+        return found
+
+
+def schedule_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--savepoint-keep-for", "keep_for_ms", metavar="TIME", type=DurationType(),
+            help="Keep the scheduled savepoints of this long (7d).",
+        ),
+        click.option(
+            "--savepoint-keep-last", "keep_last", metavar="N", type=click.IntRange(1),
+            help="Keep the newest N of the scheduled savepoints.",
+        ),
+        click.option(
+            "--savepoint-every", "every_ms", metavar="TIME", type=DurationType(),
+            help="Take a savepoint at this interval (30s, 15min, 1h); it takes the place of the program's own schedule.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def schedule_of(every_ms: int | None, keep_last: int | None, keep_for_ms: int | None) -> dict[str, Any] | None:
+    """What the options say, as plain data: it is noted with the run."""
+    if every_ms is None:
+        if keep_last is not None or keep_for_ms is not None:
+            raise click.UsageError("--savepoint-keep-last and --savepoint-keep-for go with --savepoint-every")
+        return None
+    return {"interval_ms": every_ms, "keep_last": keep_last, "keep_for_ms": keep_for_ms}

@@ -1,0 +1,137 @@
+"""What dead runs and interrupted commands have left below a state root: found, and removed.
+
+Nothing of a job is looked at while a run of it may be alive, and nothing that was written a short while ago: a run writes
+before it is on record. A job's files are left over if no checkpoint that is there needs them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from forkpoint.control.endpoint import is_endpoint
+from forkpoint.control.registry import list_runs
+from forkpoint.driver.claims import CLAIM
+from forkpoint.driver.history import History
+from forkpoint.errors import NotFound
+from forkpoint.savepoint.catalog import jobs_with_savepoints, savepoints_below
+from forkpoint.savepoint.export import remove_partial
+from forkpoint.snapshot.gc import needed_files
+from forkpoint.snapshot.manifest import Manifest
+from forkpoint.snapshot.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of
+from forkpoint.snapshot.storage import LocalStorage, Storage
+
+Kind = Literal["unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "sink claim", "temporary file"]
+_MAYBE_ALIVE = ("elsewhere", "unknown")
+DEFAULT_AGE = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A file, or the directory of an unfinished savepoint, relative to the state root."""
+
+    kind: Kind
+    job: str | None
+    path: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """``skipped``: the jobs that were not looked at, and why."""
+
+    found: tuple[Leftover, ...]
+    skipped: dict[str, str]
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.found)
+
+
+def find_leftovers(storage: Storage, job: str | None = None, older_than: timedelta = DEFAULT_AGE) -> Leftovers:
+    """What could be removed, of one job or of all. Files come before runs: a run that begins meanwhile has others."""
+    limit_ms = int((time.time() - older_than.total_seconds()) * 1000)
+    paths = storage.list(JOBS if job is None else JobPaths(job).directory)
+    partial = {name: list(_unfinished(storage, name)) for name in ([job] if job else jobs_with_savepoints(storage))}
+    skipped: dict[str, str] = {}
+    for view in list_runs(storage, job):
+        if view.is_live or (view.newest and view.state in _MAYBE_ALIVE):
+            skipped[view.job] = f"run {view.run} is {view.state}"
+    by_job: dict[str, list[str]] = {}
+    for path in paths:
+        if (name := job_of(path)) is not None:
+            by_job.setdefault(name, []).append(path)
+    found: list[Leftover] = []
+    for name in sorted({*by_job, *partial} - skipped.keys()):
+        candidates = [*_of_checkpoints(storage, name, by_job.get(name, [])), *partial.get(name, [])]
+        candidates += [("endpoint", path, [path]) for path in by_job.get(name, []) if is_endpoint(path)]
+        found += [each for kind, path, files in candidates if (each := _aged(storage, kind, name, path, files, limit_ms))]
+    if job is None:
+        found += _claims(storage, set(by_job), limit_ms)
+        found += _temporary(storage, older_than)
+    return Leftovers(tuple(found), skipped)
+
+
+def remove_leftovers(storage: Storage, leftovers: Leftovers) -> None:
+    """Remove what was found. Cut short at any point, the rest is found again."""
+    for each in leftovers.found:
+        if each.kind == "temporary file":
+            assert isinstance(storage, LocalStorage)
+            storage.remove_temporary(each.path)
+        elif each.kind != "unfinished savepoint":
+            storage.delete(each.path)
+        elif not storage.exists(f"{each.path}/{SAVEPOINT_FILE}"):  # else it was finished meanwhile
+            remove_partial(storage, each.path)
+
+
+_Candidate = tuple[Kind, str, list[str]]
+
+
+def _of_checkpoints(storage: Storage, job: str, paths: list[str]) -> Iterator[_Candidate]:
+    """Files of epochs that none of the manifests needs: of tries that failed, and of epochs that were never committed."""
+    history = History(storage, JobPaths(job))
+    manifests: dict[int, Manifest] = {epoch: history.load(epoch) for epoch in history.epochs()}
+    needed: set[str] = set()
+    for manifest in manifests.values():
+        needed |= needed_files(manifest, manifests)
+    for path in paths:
+        file = history.paths.parse(path)
+        if file is None or file.area == "manifest" or path in needed:
+            continue
+        if file.area == "staging" and file.epoch in manifests:  # an epoch's output is made visible anew after a restore
+            continue
+        yield file.area, path, [path]
+
+
+def _unfinished(storage: Storage, job: str) -> Iterator[_Candidate]:
+    for each in savepoints_below(storage, JobPaths(job).savepoints):
+        if each.unfinished:
+            yield "unfinished savepoint", each.directory, storage.list(each.directory)
+
+
+def _aged(storage: Storage, kind: Kind, job: str | None, path: str, files: list[str], limit_ms: int) -> Leftover | None:
+    """It, unless it was written to lately, or is gone meanwhile."""
+    try:
+        if any(storage.modified_ms(file) > limit_ms for file in files):
+            return None
+        return Leftover(kind, job, path, len(files), sum(map(storage.size, files)))
+    except NotFound:
+        return None
+
+
+def _claims(storage: Storage, jobs: set[str], limit_ms: int) -> Iterator[Leftover]:
+    """Claims on places by jobs that have been deleted."""
+    for path in storage.list(SINKS):
+        claim = CLAIM.load(storage, path)
+        if claim.job not in jobs and (each := _aged(storage, "sink claim", claim.job, path, [path], limit_ms)):
+            yield each
+
+
+def _temporary(storage: Storage, older_than: timedelta) -> Iterator[Leftover]:
+    if isinstance(storage, LocalStorage):
+        for path, size in storage.temporary_files(older_than):
+            yield Leftover("temporary file", None, path, 1, size)

@@ -1,0 +1,104 @@
+"""Savepoints that a running job takes by itself, at intervals, and forgets again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from forkpoint.driver.history import History
+from forkpoint.driver.requests import SavepointRequest
+from forkpoint.errors import ForkpointError
+from forkpoint.graph.options import SavepointSchedule
+from forkpoint.savepoint.catalog import savepoints_below
+from forkpoint.savepoint.retention import Retention, remove_expired
+from forkpoint.snapshot.manifest import JOB, Manifest
+from forkpoint.snapshot.storage import Storage, open_storage
+
+log = logging.getLogger("forkpoint")
+
+
+class Schedule:
+    """One run's schedule. The driver's loop asks it; old savepoints go on the thread that made the new one.
+
+    The interval counts from the job's last scheduled savepoint, of whichever run: so a job that is started anew more often
+    than that gets some too. A job that has committed nothing since gets none.
+    """
+
+    def __init__(
+        self, schedule: SavepointSchedule, history: History, run: str, directory: str | None, now_ms: Callable[[], int]
+    ) -> None:
+        self._schedule = schedule
+        self._history = history
+        self._run = run
+        self._directory = schedule.directory or directory
+        self._now_ms = now_ms
+        self._last: tuple[int, int] | None = None  # when, and of which epoch
+        self._making: Future[str] | None = None
+
+    def due(self, manifest: Manifest) -> SavepointRequest | None:
+        """The savepoint to make now, if there is one."""
+        if self._making is not None and not self._making.done():
+            return None
+        last_ms, epoch = self._last or self._newest(manifest)
+        now_ms = self._now_ms()
+        if now_ms < last_ms + self._schedule.interval_ms or manifest.epoch == epoch:
+            return None
+        self._last = now_ms, manifest.epoch
+        request = SavepointRequest(
+            self._directory, None, None, stop=False, drain=False, schedule_ms=self._schedule.interval_ms
+        )
+        request.done.add_done_callback(self._made)
+        self._making = request.done
+        return request
+
+    def _newest(self, manifest: Manifest) -> tuple[int, int]:
+        """When the last one was made, or the job began; and of which epoch it was."""
+        times = [(self._began_ms(), -1)]
+        try:
+            storage, directory = self._place()
+            found = [each.savepoint for each in savepoints_below(storage, directory) if each.savepoint is not None]
+        except ForkpointError as error:
+            log.warning("job %r: its scheduled savepoints cannot be looked at: %s", manifest.job, error)
+            found = []
+        times += [(s.created_ms, s.epoch) for s in found if s.job == manifest.job and s.schedule_ms is not None]
+        self._last = max(times[1:], default=times[0])
+        return self._last
+
+    def _began_ms(self) -> int:
+        try:
+            return JOB.load(self._history.storage, self._history.paths.job_file).created_ms
+        except ForkpointError:
+            return self._now_ms()
+
+    def _made(self, done: Future[str]) -> None:
+        job = self._history.paths.job
+        if (error := done.exception()) is not None:
+            log.warning("job %r: its scheduled savepoint failed, the next one is due in time: %s", job, error)
+            return
+        log.info("job %r: scheduled savepoint %s", job, done.result())
+        try:
+            gone = self.remove_expired()
+        except Exception:
+            log.exception("job %r: old scheduled savepoints were not removed; it will be tried again", job)
+        else:
+            for savepoint in gone:
+                log.info("job %r: scheduled savepoint %s was removed, as its time had come", job, savepoint)
+
+    def remove_expired(self) -> list[str]:
+        """Remove what the rules don't keep; by the job's current run only."""
+        newest = self._history.newest()
+        if newest is None or newest.run != self._run:
+            return []
+        retention = Retention(self._schedule.keep_last, self._schedule.keep_for_ms)
+        storage, directory = self._place()
+        return remove_expired(
+            self._history.storage, storage, directory, self._history.paths.job, retention, self._now_ms()
+        )
+
+    def _place(self) -> tuple[Storage, str]:
+        if self._directory is None:
+            return self._history.storage, self._history.paths.savepoints
+        base = self._directory
+        return open_storage(base if "://" in base else str(Path(base).absolute())), ""
