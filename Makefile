@@ -27,7 +27,7 @@ test-spark: setup ## the tests with Spark
 	$(RUN) pytest -m spark
 
 fuzz: setup ## damaged savepoints: more examples than the tests, then atheris for SECONDS each on what reads bytes
-	$(RUN) FUZZ_TIMES=5 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
+	$(RUN) FUZZ_TIMES=20 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
 	$(RUN) python -m pip install --quiet --disable-pip-version-check atheris
 	@mkdir -p .fuzz
 	$(RUN) cd .fuzz && for target in savepoint.json snapshot changes part; do \

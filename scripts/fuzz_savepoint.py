@@ -117,9 +117,7 @@ def _filled() -> Iterator[bytes]:
     dice = random.Random(1)
     for number, spec in enumerate(SPECS):
         layout = layout_of(spec)
-        rows = [
-            {field.name: _some(str(field.type), dice) for field in layout.schema} for _ in range(ROWS)
-        ]
+        rows = [{field.name: _some(str(field.type), dice) for field in layout.schema} for _ in range(ROWS)]
         writer = PartWriter(layout)
         writer.write(pa.Table.from_pylist(rows, schema=layout.schema))
         yield bytes([number]) + writer.finish()

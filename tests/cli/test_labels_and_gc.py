@@ -160,11 +160,15 @@ def test_a_live_job_is_left_alone_and_a_killed_one_goes_on_after_it(cli):
     os.kill(started["pid"], signal.SIGKILL)
     storage = LocalStorage(str(root))
     found = find_leftovers(storage, older_than=timedelta(milliseconds=1))
-    assert {"unfinished savepoint", "changelog", "snapshot", "staging", "endpoint"} <= {each.kind for each in found.found}
+    assert {"unfinished savepoint", "changelog", "snapshot", "staging", "endpoint"} <= {
+        each.kind for each in found.found
+    }
     before = History(storage, JobPaths("digits")).newest()
     remove_leftovers(storage, found)
     assert not any(file.exists() for file in left)
     again = cli.json("run", "-d", "digits.py")
     assert cli.wait_epoch(before.epoch + 3)["run"] == again["run"]
-    position = cli.json("show", cli.json("stop", "digits")["savepoint"])["savepoint"]["sources"]["numbers"]["position"]["next"]
+    position = cli.json("show", cli.json("stop", "digits")["savepoint"])["savepoint"]["sources"]["numbers"]["position"][
+        "next"
+    ]
     assert position > before.sources["numbers"].position["next"]

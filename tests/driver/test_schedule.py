@@ -265,10 +265,14 @@ def test_a_claimed_savepoint_goes_once_the_run_has_its_state_and_another_stays(t
     shutil.copytree(path, tmp_path / "copy")
     run(tmp_path, [1, 2, 3, 4], None, clock, restore=RestoreOptions(savepoint=str(path)), job_name="one")
     assert open_savepoint(str(path)).savepoint.job == "test"
-    claimed = run(tmp_path, [1, 2, 3, 4], None, clock, restore=RestoreOptions(savepoint=str(path), claim=True), job_name="two")
+    claimed = run(
+        tmp_path, [1, 2, 3, 4], None, clock, restore=RestoreOptions(savepoint=str(path), claim=True), job_name="two"
+    )
     assert claimed.outcome == "finished"
     assert list(path.iterdir()) == []
-    parent = next(r for p in LocalStorage(str(tmp_path)).list("jobs/two/runs") if (r := RUN.load(LocalStorage(str(tmp_path)), p)))
+    parent = next(
+        r for p in LocalStorage(str(tmp_path)).list("jobs/two/runs") if (r := RUN.load(LocalStorage(str(tmp_path)), p))
+    )
     assert parent.parent == Parent(
         kind="savepoint", job="test", run=parent.parent.run, epoch=parent.parent.epoch,
         savepoint_id=path.name, savepoint_path=parent.parent.savepoint_path,

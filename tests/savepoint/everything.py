@@ -97,14 +97,23 @@ def build(env: Any, source: Any) -> Any:
     sessions = keyed.window(fp.EventTimeSessionWindows.with_gap(timedelta(seconds=1)))
     summed = sessions.reduce(lambda a, b: Event(a.user, a.amount + b.amount, b.time)).uid("windows")
     by_record = events.key_by(lambda e: Total(e.amount % 3, 1), Total).reduce(lambda a, b: b).uid("records")
-    return {"state": keyed.connect(rules).process(Everything(), str).uid("everything"), "windows": summed, "last": by_record}
+    return {
+        "state": keyed.connect(rules).process(Everything(), str).uid("everything"),
+        "windows": summed,
+        "last": by_record,
+    }
 
 
 def saved(root: Path, events: int = 40) -> Path:
     """The directory of a savepoint after so many events. Each state has several rows, in one part or two."""
     given = [Event(f"u{i % 7}", i, i * 100) for i in range(events)]
     run = run_local(
-        build, [*given, Eof(savepoint=True)], state_root=str(root), parallelism=2, max_parallelism=MAX_PARALLELISM, epochs=15
+        build,
+        [*given, Eof(savepoint=True)],
+        state_root=str(root),
+        parallelism=2,
+        max_parallelism=MAX_PARALLELISM,
+        epochs=15,
     )
     assert run.savepoint is not None
     return Path(run.savepoint.removeprefix("file://"))

@@ -5,6 +5,7 @@ Elements may come as tuples, where a stream has no type; they are told by their 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
 
@@ -247,8 +248,8 @@ class Batched(fp.KeyedBatchFunction):
         count.write(pa.array(before + np.diff(ctx.offsets)))
         names, seen = table["key"].to_pylist(), last.read()
         last.write([
-            {**(seen[k] or {}), **dict.fromkeys(names[a:b], int(c))}
-            for k, (a, b, c) in enumerate(zip(ctx.offsets[:-1], ctx.offsets[1:], numbers[ctx.offsets[1:] - 1], strict=True))
+            {**(seen[k] or {}), **dict(zip(names[a:b], numbers[a:b].tolist(), strict=True))}
+            for k, (a, b) in enumerate(pairwise(ctx.offsets.tolist()))
         ])  # fmt: skip
         x = pa.array((table["x"].to_numpy() * 31 + numbers) % 1_000_003)
         return table.select(["key", "n", "ts"]).append_column("x", x)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from forkpoint.errors import ConfigError
-from forkpoint.spark.session import QUERY_SETTINGS, find_java_home, get_session, query_settings
+from forkpoint.spark.session import QUERY_SETTINGS, find_java_home, get_session, settings
 
 
 @pytest.mark.spark
@@ -35,7 +35,7 @@ def test_query_settings_hold_within_and_are_unset_again(session: SparkSession) -
     name = "spark.sql.streaming.minBatchesToRetain"
     other.conf.unset(name)
     before = other.conf.get(name, None)
-    with query_settings(other):
+    with settings(other, QUERY_SETTINGS):
         assert other.conf.get(name) == QUERY_SETTINGS[name]
     assert other.conf.get(name, None) == before
 

@@ -41,7 +41,9 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
 
     def show(out: TextOutput) -> None:
         if found:
-            rows = [[each.kind, each.job or "", each.path, text.number(each.files), text.size(each.bytes)] for each in found]
+            rows = [
+                [each.kind, each.job or "", each.path, text.number(each.files), text.size(each.bytes)] for each in found
+            ]
             out.table(["KIND", "JOB", "PATH", "FILES", "SIZE"], rows, right=("FILES", "SIZE"))
         for name, why in leftovers.skipped.items():
             out.line(f"left alone: job {name}, {why}")

@@ -69,7 +69,9 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
     for name in sorted({*by_job, *partial} - skipped.keys()):
         candidates = [*_of_checkpoints(storage, name, by_job.get(name, [])), *partial.get(name, [])]
         candidates += [("endpoint", path, [path]) for path in by_job.get(name, []) if is_endpoint(path)]
-        found += [each for kind, path, files in candidates if (each := _aged(storage, kind, name, path, files, limit_ms))]
+        found += [
+            each for kind, path, files in candidates if (each := _aged(storage, kind, name, path, files, limit_ms))
+        ]
     if job is None:
         found += _claims(storage, set(by_job), limit_ms)
         found += _temporary(storage, older_than)

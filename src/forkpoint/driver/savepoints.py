@@ -22,9 +22,7 @@ REST = 0.5  # of the time that tasks took: so an export beside a running job lea
 class Savepoints:
     """The savepoints that one run makes."""
 
-    def __init__(
-        self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int]) -> None:
         self._history = history
         self._executor = executor
         self._directory = directory

@@ -36,7 +36,31 @@ class StandIn(Function):
         self.function.close()
 
 
-class KeyedAdapter(StandIn, KeyedProcessFunction, CheckpointListener):
+class ListeningStandIn(StandIn, CheckpointListener):
+    """One that passes on what is said of checkpoints."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if isinstance(self.function, CheckpointListener):
+            self.function.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        if isinstance(self.function, CheckpointListener):
+            self.function.notify_checkpoint_aborted(checkpoint_id)
+
+
+class CheckpointedStandIn(ListeningStandIn, CheckpointedFunction):
+    """One for a function that has operator state."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        assert isinstance(self.function, CheckpointedFunction)
+        self.function.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        assert isinstance(self.function, CheckpointedFunction)
+        self.function.snapshot_state(context)
+
+
+class KeyedAdapter(ListeningStandIn, KeyedProcessFunction):
     """The user's function as a process function; all calls are passed on to it."""
 
     function: MapFunction | FlatMapFunction | FilterFunction
@@ -50,25 +74,8 @@ class KeyedAdapter(StandIn, KeyedProcessFunction, CheckpointListener):
             case _:
                 return (value,) if self.function.filter(value) else None
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        if isinstance(self.function, CheckpointListener):
-            self.function.notify_checkpoint_complete(checkpoint_id)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        if isinstance(self.function, CheckpointListener):
-            self.function.notify_checkpoint_aborted(checkpoint_id)
-
-
-class CheckpointedKeyedAdapter(KeyedAdapter, CheckpointedFunction):
-    """The same for a function that has operator state too."""
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        assert isinstance(self.function, CheckpointedFunction)
-        self.function.initialize_state(context)
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        assert isinstance(self.function, CheckpointedFunction)
-        self.function.snapshot_state(context)
+class CheckpointedKeyedAdapter(CheckpointedStandIn, KeyedAdapter): ...
 
 
 def as_keyed_process(function: MapFunction | FlatMapFunction | FilterFunction) -> KeyedProcessFunction:

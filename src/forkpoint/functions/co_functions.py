@@ -6,14 +6,9 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from forkpoint.functions.adapters import StandIn
+from forkpoint.functions.adapters import CheckpointedStandIn, ListeningStandIn
 from forkpoint.functions.base import Function
-from forkpoint.functions.checkpointed import (
-    CheckpointedFunction,
-    CheckpointListener,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
+from forkpoint.functions.checkpointed import CheckpointedFunction
 from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction
 
 
@@ -77,7 +72,7 @@ class KeyedCoProcessFunction(Function):
         return None
 
 
-class _CoAdapter(StandIn, CheckpointListener):
+class _CoAdapter(ListeningStandIn):
     """A CoMapFunction or CoFlatMapFunction as a process function; all calls are passed on to it."""
 
     function: CoMapFunction | CoFlatMapFunction
@@ -94,37 +89,17 @@ class _CoAdapter(StandIn, CheckpointListener):
         result = self.function.map2(value)
         return None if result is None else (result,)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        if isinstance(self.function, CheckpointListener):
-            self.function.notify_checkpoint_complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        if isinstance(self.function, CheckpointListener):
-            self.function.notify_checkpoint_aborted(checkpoint_id)
-
-
-class _Checkpointed(_CoAdapter, CheckpointedFunction):
-    """The same for a function that has operator state too."""
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        assert isinstance(self.function, CheckpointedFunction)
-        self.function.initialize_state(context)
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        assert isinstance(self.function, CheckpointedFunction)
-        self.function.snapshot_state(context)
-
 
 class CoAdapter(_CoAdapter, CoProcessFunction): ...
 
 
-class CheckpointedCoAdapter(_Checkpointed, CoProcessFunction): ...
+class CheckpointedCoAdapter(CheckpointedStandIn, CoAdapter): ...
 
 
 class KeyedCoAdapter(_CoAdapter, KeyedCoProcessFunction): ...
 
 
-class CheckpointedKeyedCoAdapter(_Checkpointed, KeyedCoProcessFunction): ...
+class CheckpointedKeyedCoAdapter(CheckpointedStandIn, KeyedCoAdapter): ...
 
 
 def as_co_process(function: CoMapFunction | CoFlatMapFunction) -> CoProcessFunction:

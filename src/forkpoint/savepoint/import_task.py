@@ -175,7 +175,9 @@ def _converted(
             entries.extend(zip(*codec.to_entries(table, state.moved), strict=True))
         entries.extend(zip(*codec.finish(state.moved), strict=True))
     if groups is None and rows != file.entries:
-        raise SavepointCorrupt(f"{file.file.name}: has {rows} rows, {file.entries} were recorded; restore it from a copy")
+        raise SavepointCorrupt(
+            f"{file.file.name}: has {rows} rows, {file.entries} were recorded; restore it from a copy"
+        )
     return entries, rows
 
 

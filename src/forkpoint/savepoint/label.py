@@ -64,7 +64,9 @@ def is_labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> 
 def check_label(label: str) -> str:
     """The label, or ConfigError if a savepoint could not be named by it."""
     if not label or label in _RESERVED or "/" in label or "\\" in label or not label.isprintable():
-        raise ConfigError(f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}")
+        raise ConfigError(
+            f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}"
+        )
     return label
 
 

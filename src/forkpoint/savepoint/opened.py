@@ -92,7 +92,9 @@ def _check_structure(opened: OpenedSavepoint, file: str) -> None:
         try:
             encode(spec)
         except OverflowError as error:
-            raise SavepointCorrupt(f"{file}: {spec.where} is described with a number beyond all bounds: {error}") from None
+            raise SavepointCorrupt(
+                f"{file}: {spec.where} is described with a number beyond all bounds: {error}"
+            ) from None
         for part in state.files:
             if (other := seen.setdefault(part.path, spec.where)) != spec.where:
                 raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {spec.where}")

@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
+from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.savepoint.layout import Layout, Role
-from forkpoint.state import hash_column, hash_keys, key_group
+from forkpoint.state import hash_column, hash_encoded, key_group
+from forkpoint.types import Types
 
 _COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
 _UNREADABLE = (
@@ -54,6 +56,7 @@ class RowCheck:
         for part in layout.parts:
             self._places[part.role] = slice(at, at + len(part.names))
             at += len(part.names)
+        self._keys = Codec(layout.part("key").type if layout.has("key") else Types.BYTES())
 
     def check(self, table: pa.Table) -> None:
         """Raises SavepointCorrupt, which names the state, what was found and what was expected."""
@@ -84,13 +87,18 @@ class RowCheck:
 
     def _check_groups(self, table: pa.Table) -> None:
         of, columns = self._layout.part("key").type, self._columns(table, "key")
-        hashes = hash_keys(of.from_columns(columns), of) if of.fields else hash_column(columns[0], of)
+        if pa.types.is_integer(of.arrow_type):
+            hashes = hash_column(columns[0], of)
+        else:
+            hashes = hash_encoded(self._keys.encode_columns([column.combine_chunks() for column in columns]))
         expected = key_group(hashes, self._max_parallelism)
         found = self._column(table, "key_group").to_numpy()
         wrong = np.flatnonzero(found != expected)
         if len(wrong):
             at = int(wrong[0])
-            raise self._wrong(f"a key has the key group {found[at]}, expected {expected[at]} of {self._max_parallelism}")
+            raise self._wrong(
+                f"a key has the key group {found[at]}, expected {expected[at]} of {self._max_parallelism}"
+            )
 
     def _check_domain(self, table: pa.Table) -> None:
         domain = self._layout.spec.kind.removeprefix("timers-")

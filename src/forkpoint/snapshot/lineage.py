@@ -1,8 +1,9 @@
 """The history of jobs as a tree of runs and savepoints, and its rows as a version-control graph. Pure.
 
 A run's parent is the savepoint or the run (through one of its checkpoints) that it went on from; a savepoint's parent
-is the run that took it, or, if it was edited, the savepoint that it was made from. For drawing, the savepoints of one run are put on the run's line in order of epochs, and a run
-that went on from a checkpoint branches off where that checkpoint is on the line:
+is the run that took it, or, if it was edited, the savepoint that it was made from. For drawing, the savepoints of one run
+are put on the run's line in order of epochs, and a run that went on from a checkpoint branches off where that checkpoint
+is on the line:
 
     ○      r3, from checkpoint 25 of r1
     │ ○    r2, from s1

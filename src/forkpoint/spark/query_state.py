@@ -30,6 +30,7 @@ from pyspark.sql import types as spark
 
 from forkpoint.errors import ConfigError, NotFound, StorageError
 from forkpoint.spark.query_log import QueryLog
+from forkpoint.spark.session import settings
 
 StateRole = Literal["value", "list", "map", "timers-event", "timers-processing"]
 
@@ -126,22 +127,14 @@ def reading(session: SparkSession, log: QueryLog | None = None) -> Iterator[None
         "spark.sql.streaming.stateStore.checkpointFormatVersion": str(log.state_format if log else 1),
         "spark.sql.session.timeZone": "UTC",
     }
-    before = {name: session.conf.get(name, None) for name in wanted}
     try:
-        for name, value in wanted.items():
-            session.conf.set(name, value)
-        yield
+        with settings(session, wanted):
+            yield
     except (PySparkException, Py4JJavaError) as error:
         raise StorageError(
             f"Spark could not read {log.url if log else 'the checkpoint'}: {_reason(error)}. Files may have been moved (those "
             "of transformWithState hold absolute paths), or the query may be running: stop it first"
         ) from error
-    finally:
-        for name, old in before.items():
-            if old is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, old)
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """The SparkSession that forkpoint runs on: the one that is there, else one with the settings that make epochs short.
 
 A session of the user's keeps its settings. What a streaming query of ours needs from the session's SQL settings is
-set around the start of the query only (`query_settings`): Spark clones the session at that moment.
+set around the start of the query only (`QUERY_SETTINGS`): Spark clones the session at that moment.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ def find_java_home(places: tuple[str, ...] | None = None) -> Path:
 
 
 @contextmanager
-def query_settings(session: SparkSession) -> Iterator[None]:
-    """Within it, the session has the settings that a streaming query of forkpoint is to be started with."""
-    before = {name: session.conf.get(name, None) for name in QUERY_SETTINGS}
+def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Within it, the session has these settings; those it had are back behind it."""
+    before = {name: session.conf.get(name, None) for name in wanted}
     try:
-        for name, value in QUERY_SETTINGS.items():
+        for name, value in wanted.items():
             session.conf.set(name, value)
         yield
     finally:

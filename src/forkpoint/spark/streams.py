@@ -27,7 +27,7 @@ from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.snapshot.manifest import SourcePosition
 from forkpoint.spark.failures import unpack_failure
-from forkpoint.spark.session import query_settings
+from forkpoint.spark.session import QUERY_SETTINGS, settings
 from forkpoint.spark.stream_checkpoint import CheckpointReader, craft
 
 _STATEFUL = {
@@ -92,7 +92,7 @@ class StreamingSources(Streams):
         if self._query is not None or self._stopped:
             raise ConfigError("these StreamingSources were started before; make new ones for another run")
         craft(self._directory, [self._positions.get(source.uid) for source in self._sources])
-        with query_settings(self._session):
+        with settings(self._session, QUERY_SETTINGS):
             staged = [self._stage(source.operator, source.frame) for source in self._sources]
             writer = reduce(DataFrame.union, staged).writeStream.foreachBatch(self._batch)
             writer = writer.option("checkpointLocation", self._directory.as_uri())

@@ -199,7 +199,9 @@ class ArrowFile:
             batch = self._arrow.get_batch(number)
             batch.validate(full=True)
             if batch.num_rows != block.rows or batch.column(0).null_count:
-                raise ValueError(f"batch {number} has {batch.num_rows} rows, {batch.column(0).null_count} without a key")
+                raise ValueError(
+                    f"batch {number} has {batch.num_rows} rows, {batch.column(0).null_count} without a key"
+                )
         return batch
 
     @contextmanager

@@ -91,7 +91,12 @@ def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint
         encoded = list(map(type.encode_key, keys))
     except Exception:
         return np.array([key_hash(key, type) for key in keys], dtype=np.uint32)  # names the key that has no encoding
-    return _splitmix64_high(np.fromiter(map(zlib.crc32, encoded), np.uint64, len(encoded)))
+    return hash_encoded(encoded)
+
+
+def hash_encoded(keys: Sequence[bytes]) -> npt.NDArray[np.uint32]:
+    """`key_hash` of keys of a type that is no integer, as `encode_key` stores them; shape (len(keys),)."""
+    return _splitmix64_high(np.fromiter(map(zlib.crc32, keys), np.uint64, len(keys)))
 
 
 def _null_hash(type: TypeInformation) -> int:
