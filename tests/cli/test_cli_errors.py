@@ -215,7 +215,7 @@ def test_json_of_results(ask, saved):
     listed = json.loads(ask(*root, "savepoints")[1])
     (savepoint,) = listed["savepoints"]
     assert list(savepoint) == [
-        "id", "job", "run", "epoch", "created_ms", "label", "note", "drained", "entries", "bytes", "path",
+        "id", "job", "run", "epoch", "created_ms", "label", "note", "drained", "schedule_ms", "entries", "bytes", "path",
     ]  # fmt: skip
     assert savepoint["path"] == saved[1]
     assert savepoint["entries"] == 10
@@ -225,8 +225,8 @@ def test_json_of_results(ask, saved):
     nodes = json.loads(ask(*root, "tree")[1])["nodes"]
     assert [each["kind"] for each in nodes] == ["savepoint", "run"]
     assert list(nodes[0]) == [
-        "kind", "id", "job", "run", "parent", "epoch", "created_ms", "state", "label", "note", "drained", "path", "missing",
-        "program",
+        "kind", "id", "job", "run", "parent", "epoch", "created_ms", "state", "label", "note", "drained", "schedule_ms", "path",
+        "missing", "program",
     ]  # fmt: skip
     assert nodes[0]["parent"] == {"kind": "run", "job": "digits", "id": run["run"]}
 

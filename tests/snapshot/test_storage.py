@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -100,6 +101,13 @@ def test_list_is_sorted_recursive_and_takes_whole_directories(storage: Storage) 
     assert storage.list("a/b") == ["a/b/c/d"]
     assert storage.list("b") == []  # a file
     assert storage.list("x/y") == []
+
+
+def test_tells_when_a_file_was_written(storage: Storage) -> None:
+    storage.put("a/1", b"x")
+    assert abs(storage.modified_ms("a/1") / 1000 - time.time()) < 60
+    with pytest.raises(NotFound):
+        storage.modified_ms("a")
 
 
 def test_delete(storage: Storage) -> None:

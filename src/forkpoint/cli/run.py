@@ -139,7 +139,8 @@ def run(
     asked = invocation(settings, app, args, options, name)
     laid = asked.options if settings.given_root is None else {**asked.options, "state_root": root}
     if capture is not None:
-        laid = {**laid, "restart": RestartStrategy.none()}  # a version that fails is to say so, not to try for ever
+        # A version that fails is to say so, not to try for ever; and none is to leave savepoints of its own behind.
+        laid = {**laid, "restart": RestartStrategy.none(), "savepoint_schedule": None}
     reporter = Reporter(report_fd) if report_fd is not None else None
     driving = Driving(reporter or _Foreground(settings.output), log, asked.record)
     launch = Launch(

@@ -49,12 +49,16 @@ class Window:
     end: int
 
     def at_one(self, position: int) -> int:
-        """The watermark that an element or timer firing at this position sees."""
-        return min(max((position - 1) >> 1, self.start), self.end)
+        """The watermark that an element or what a timer emitted at this position sees.
+
+        Timers fire on the way to ``start`` as well; elements come behind it.
+        """
+        return min(max((position - 1) >> 1, self.start if position & 1 else self.before), self.end)
 
     def at(self, positions: Longs) -> Longs:
-        """The watermark that elements or timer firings at these positions see."""
-        return np.asarray(np.clip((positions - 1) >> 1, self.start, self.end))
+        """The watermarks that elements or what timers emitted at these positions see."""
+        least = np.where(positions & 1, self.start, self.before)
+        return np.asarray(np.clip((positions - 1) >> 1, least, self.end))
 
 
 @dataclass(frozen=True)

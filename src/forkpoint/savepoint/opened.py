@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.export import check_links, is_own_file, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
-from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.layout import StateSpec, layout_of, typed
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
@@ -89,6 +89,10 @@ def _check_structure(opened: OpenedSavepoint, file: str) -> None:
     seen: dict[str, str] = {}
     for spec, state in opened.states():
         layout_of(spec)
+        parts = (("key", spec.key_type), ("value", spec.value_type), ("namespace", spec.namespace_type))
+        for what, description in parts:
+            if description is not None:  # also where the kind of state has no use for it
+                typed(description, spec, what)
         try:
             encode(spec)
         except OverflowError as error:

@@ -273,7 +273,7 @@ class KeyedBroadcast(KeyedProcess):
         blocks = (batch.objects(order[at : at + BLOCK_ROWS]) for at in range(0, batch.size, BLOCK_ROWS))
         calls = chain.from_iterable(blocks)
         self._wait_for_timers(window, emission)
-        ends = iter([*window.at(_positions(batch, groups)).tolist(), window.end])
+        ends = iter([*np.maximum.accumulate(window.at(_positions(batch, groups))).tolist(), window.end])
         before, end = window.before, next(ends)
         for key, start, stop in zip(groups.run_keys, starts, starts[1:], strict=False):
             if key is not None:
