@@ -16,6 +16,8 @@ import pyarrow as pa
 from forkpoint.graph.job import InEdge
 from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.epoch import SplitProgress, decode_progress, encode_progress
+from forkpoint.runtime.narrow import Packed, pack, pack_columns, unpack_columns
+from forkpoint.runtime.narrow import unpack as unpack_numbers
 from forkpoint.types import dumps
 
 ChunkRow = tuple[int, int, int, bytes]
@@ -46,14 +48,14 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
     values: Any = None
     table = None
     if batch.table is not None:
-        table = batch.table.serialize().to_pybytes()
+        table = pack_columns(batch.table)
     else:
         values = batch.values
     header = (
         batch.size,
         _squeeze(batch.positions),
         _squeeze(batch.splits),
-        batch.sequence,
+        pack(batch.sequence),
         None if table is not None and batch.time_column is not None else batch.timestamps,
         batch.time_column if table is not None else None,
         None if piece is None else (piece.origin, piece.split, piece.piece),
@@ -73,9 +75,9 @@ def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
     )
     batch = Batch(
         size,
-        positions,
-        splits,
-        sequence,
+        _spread_out(positions),
+        _spread_out(splits),
+        unpack_numbers(sequence),
         values=values,
         table=None if table is None else _read_table(table, edge),
         type=edge.type,
@@ -87,16 +89,23 @@ def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
     return None if piece is None else Piece(*piece), batch
 
 
-def _read_table(blob: bytes, edge: InEdge) -> pa.RecordBatch:
+def _read_table(packed: Any, edge: InEdge) -> pa.RecordBatch:
     assert edge.type is not None
-    return pa.ipc.read_record_batch(pa.py_buffer(blob), edge.type.arrow_schema)
+    columns, rest = packed
+    return unpack_columns(columns, rest, edge.type.arrow_schema)
 
 
-def _squeeze(numbers: Longs | int) -> Longs | int:
+def _squeeze(numbers: Longs | int) -> Packed | int:
     """One number in place of many equal ones (streams without time, chunks of one split)."""
-    if not isinstance(numbers, int) and len(numbers) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+    if isinstance(numbers, int):
+        return numbers
+    if len(numbers) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
         return int(numbers[0])
-    return numbers
+    return pack(numbers)
+
+
+def _spread_out(numbers: Packed | int) -> Longs | int:
+    return numbers if isinstance(numbers, int) else unpack_numbers(numbers)
 
 
 def progress_rows(progress: list[SplitProgress], targets: Iterable[int]) -> list[ChunkRow]:

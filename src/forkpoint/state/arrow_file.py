@@ -223,7 +223,7 @@ def file_checksum(data: bytes, name: str) -> int:
 
 def as_list(column: pa.Array) -> list[Any]:
     """Binary values as bytes."""
-    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = column.to_pylist()
     return values
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, repeat
+from operator import itemgetter
 from typing import Any
 
 from forkpoint.errors import StorageError
@@ -16,9 +17,10 @@ from forkpoint.state.store import Changes, Store, check_base
 
 MAX_EPOCHS = 32  # so that a process that takes over has few of them to read
 MAX_ENTRIES = 1 << 18
-MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20  # of values
 
 _PREFIX = 6  # of a store key: key group and sid
+_SID = itemgetter(slice(2, _PREFIX))
 _ABSENT: Any = object()  # as a value None is a delete
 
 
@@ -75,8 +77,8 @@ class WriteBackStore:
         if not all(changes.keys):
             raise StorageError("a store key has at least one byte, got an empty one")
         self._held.update(zip(changes.keys, changes.values, strict=True))
-        self._sids.update({key[2:_PREFIX] for key in changes.keys})
-        self._bytes += sum(map(len, changes.keys)) + sum(map(len, filter(None, changes.values)))
+        self._sids.update(map(_SID, changes.keys))
+        self._bytes += sum(map(len, filter(None, changes.values)))
         self._version = version
         self._epochs += 1
         if len(self._held) > self._max_entries or self._bytes > MAX_BYTES or self._epochs >= MAX_EPOCHS:
