@@ -349,5 +349,3 @@ def flat_with_state(e, state):
 
 def reduced(a, b):
     return El(a[0], (a[1] + b[1]) % 5, b[2], mix(a[3], b[3]))
-
-

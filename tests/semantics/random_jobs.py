@@ -1,4 +1,4 @@
-"""Random jobs over all operators: a strategy for programs, how they are built, and what their runs gave.
+"""Random jobs over all operators: a strategy for programs.
 
 A program is a list of steps, each of which makes streams out of earlier ones. What may be asked of a stream's order is
 tracked: where an operator emits several elements at one place, those that go on to different keys have no order among them
@@ -7,16 +7,11 @@ when they meet again. Behind that only operators are used whose results don't de
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-import random_functions as rf
 from hypothesis import strategies as st
-from random_functions import LATE, LEFT_LATE, RIGHT_LATE, RULES, SIDE, El, digest, mix
-
-import forkpoint as fp
-from forkpoint.testing import TestSource, run_local
+from random_functions import El
 
 IN_ORDER, TOGETHER, SCATTERED, TIMELESS = range(4)
 
@@ -56,6 +51,7 @@ class Job(NamedTuple):
     columnar: bool
     bound: int
     sources: int
+    splits: bool  # one source with as many splits instead
     steps: tuple[Step, ...]
 
 
@@ -83,10 +79,17 @@ lateness = st.sampled_from([0, 0, 4, 15])
 ordered_ends = st.sampled_from(["reduce", "reduce-process", "process", "sum", "min_by", "max", "agg"])
 any_ends = st.sampled_from(["aggregate", "aggregate-process", "process", "count", "agg"])
 
-STATELESS = {"map": seeds, "filter": seeds, "flat_map": seeds, "gate": seeds, "async": st.none(), "rebalance": st.none()}
+STATELESS = {
+    "map": seeds,
+    "filter": seeds,
+    "flat_map": seeds,
+    "gate": seeds,
+    "async": st.none(),
+    "rebalance": st.none(),
+}
 KEYED = {
-    "machine": seeds, "rolling": st.sampled_from(["sum", "min", "max", "min_by", "max_by", "reduce"]), "with_state": st.booleans(),
-    "agg": st.none(), "batched": st.none(),
+    "machine": seeds, "rolling": st.sampled_from(["sum", "min", "max", "min_by", "max_by", "reduce"]),
+    "with_state": st.booleans(), "agg": st.none(), "batched": st.none(),
 }  # fmt: skip
 
 
@@ -94,7 +97,7 @@ KEYED = {
 def windows(draw, stream):
     in_order = stream.order < SCATTERED
     kinds = [time_windows]
-    if in_order or not stream.late:
+    if in_order:  # whether sessions that merely touch become one depends on what comes first
         kinds.append(sessions)
     if not in_order:
         return draw(st.one_of(kinds)), None, None, 0, draw(any_ends)
@@ -116,21 +119,24 @@ def steps(draw, streams, typed):
     if stream.order == TIMELESS:
         kinds += ["tally", "tally"]
     else:
-        kinds += ["iterate", *["windows"] * 6, "buckets", "buckets", "sort", "sort"]
+        # A loop holds the last watermark back from some operators longer than from others if there are several splits.
+        kinds += [*(["iterate"] if stream.late else []), *["windows"] * 6, "buckets", "buckets", "sort", "sort", "all"]
     if stream.order < SCATTERED:
         kinds += [*KEYED, *KEYED, *["machine"] * 4] if typed else ["machine", *(k for k in KEYED if k != "batched")] * 2
-    others = [i for i, s in enumerate(streams) if s.apart(stream)]
-    if others:
+    others = [i for i, s in enumerate(streams) if s.apart(stream) and TIMELESS not in (s.order, stream.order)]
+    if others and draw(st.integers(0, 2)):
         kinds = ["union", "interval", "interval", "window_join", "window_join"]
         order = max(stream.order, max(streams[i].order for i in others))
         if order < SCATTERED:
             kinds += ["connect", "connect", "broadcast", "broadcast", "temporal", "temporal"]
-        if order == TIMELESS:
-            kinds = ["union"]
+    else:
+        others = []
     kind = draw(st.sampled_from(kinds))
     match kind:
         case "union":
             return Step(kind, (at, draw(st.sampled_from(others or range(len(streams))))), ())
+        case "all":
+            args = (draw(st.sampled_from(["sort", "count"])), draw(spans))
         case "interval":
             low = draw(st.integers(-9, 9))
             args = (draw(keys), low, draw(st.integers(low, low + 12)))
@@ -165,9 +171,9 @@ def steps(draw, streams, typed):
 def jobs(draw, most=6, sources=1):
     typed = draw(st.booleans()) or draw(st.booleans())
     columnar = typed and draw(st.booleans())
-    job = Job(typed, columnar, draw(st.integers(0, 8)), sources, ())
+    job = Job(typed, columnar, draw(st.integers(0, 8)), sources, sources > 1 and draw(st.booleans()), ())
     streams = sources_of(job)
-    for _ in range(draw(st.integers(1, most))):
+    for _ in range(draw(st.integers(2, most))):
         step = draw(steps(streams, typed))
         job = job._replace(steps=(*job.steps, step))
         streams = [*streams, *made_by(step, streams, len(job.steps))]
@@ -181,13 +187,22 @@ def inputs(draw, behind, size=30):
     for _ in range(draw(st.integers(1, size))):
         now += draw(st.integers(0, pace))
         ts = now - draw(st.one_of(st.just(0), st.integers(0, behind)))
-        found.append(El(draw(st.sampled_from(["a", "b", "c", "", "é"])), draw(st.integers(0, 3)), ts, draw(st.integers(0, 10**6))))
+        found.append(
+            El(
+                draw(st.sampled_from(["a", "b", "c", "", "é"])),
+                draw(st.integers(0, 3)),
+                ts,
+                draw(st.integers(0, 10**6)),
+            )
+        )
     return found
 
 
 def sources_of(job):
     if job.sources == 1:
         return [Stream(IN_ORDER)]
+    if job.splits:
+        return [Stream(SCATTERED, late=False)]
     return [Stream(SCATTERED, frozenset({(-1, i)}), late=False) for i in range(job.sources)]
 
 
@@ -202,6 +217,9 @@ def made_by(step, streams, number):
     by = None if order >= SCATTERED else "key"
     out = Stream(order, sides, late)
     result = Stream(keyed, sides, late, by)
+    # What windows without an end give has the end of time for a timestamp.
+    endless = step.kind in ("windows", "window_join") and step.args[1][0] in ("count", "global")
+    timed = replace(result, order=TIMELESS) if endless else result
     match step.kind:
         case "map" | "filter" | "rebalance":
             return [out]
@@ -220,7 +238,11 @@ def made_by(step, streams, number):
             return [result, result]
         case "rolling":
             kept = step.args[0] in ("field", "number", "both") and step.args[1] not in ("reduce",)
-            return [replace(result, order=order if order < TOGETHER else keyed, by=f"={step.args[0]}" if kept and by else None)]
+            return [
+                replace(
+                    result, order=order if order < TOGETHER else keyed, by=f"={step.args[0]}" if kept and by else None
+                )
+            ]
         case "with_state":
             return [replace(result, by=None)]
         case "batched" | "agg" | "tally":
@@ -229,227 +251,13 @@ def made_by(step, streams, number):
             selector = f"={step.args[0]}" if by else None
             named = step.args[-1] in ("process", "reduce-process", "aggregate-process")
             late_ones = replace(result, by=selector)
-            return [replace(result, by=by if named else None), late_ones]
+            return [replace(timed, by=by if named else None), late_ones]
         case "sort":
             return [replace(result, by=f"={step.args[0]}" if by else None), replace(result, by=None)]
         case "interval":
             return [replace(result, by=None)] * 3
-        case "window_join" | "temporal":
+        case "window_join":
+            return [replace(timed, by=None)]
+        case "temporal" | "all":
             return [replace(result, by=None)]
     return [result]
-
-
-# -- how they are built
-
-
-def build(job, *, every=False):
-    def program(env, *given):
-        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(job.bound).with_timestamp_assigner(lambda e, _: e[2])
-        streams = [env.from_source(s, strategy, f"in-{i}").uid(f"in-{i}") for i, s in enumerate(given)]
-        known, outputs, used = sources_of(job), {}, set()
-        for number, step in enumerate(job.steps, 1):
-            order = max(known[i].order for i in step.inputs)
-            made = Builder(job, number, order).step(step, [streams[i] for i in step.inputs])
-            facts = made_by(step, known, number)
-            assert len(made) == len(facts), step
-            used.update(step.inputs)
-            streams += made
-            known += facts
-        for i, (stream, facts) in enumerate(zip(streams, known, strict=True)):
-            if i not in used or facts.by is not None or every:
-                outputs[f"out-{i}"] = stream
-        return outputs
-
-    return program
-
-
-@dataclass
-class Builder:
-    job: Job
-    number: int
-    order: int
-    uid: str = field(init=False)
-    type: Any = field(init=False)
-
-    def __post_init__(self):
-        self.uid, self.type = f"step-{self.number}", El if self.job.typed else None
-
-    def key(self, stream, name):
-        picked, by_place, type_ = KEYS[name]
-        return stream.key_by(picked) if self.job.typed and name in ("field", "number", "both") else stream.key_by(by_place, type_)
-
-    def step(self, step, streams):
-        stream, args, uid, seed = streams[0], step.args, self.uid, step.args[0] if step.args else None
-        keyed = self.key(stream, args[0]) if args and args[0] in KEYS else None
-        other = self.key(streams[1], args[0]) if keyed is not None and len(streams) > 1 else None
-        match step.kind:
-            case "map":
-                return [stream.map(lambda e: El(e[0], (e[1] + seed) % 4, e[2], mix(e[3], seed)), self.type)]
-            case "filter":
-                return [stream.filter(lambda e: (e[3] + seed) % 4 > 0)]
-            case "flat_map":
-                return [stream.flat_map(lambda e: [El(e[0], i, e[2], mix(e[3], i)) for i in range((e[3] + seed) % 4)], self.type)]
-            case "gate":
-                out = stream.process(rf.Gate(seed), self.type).uid(uid)
-                return [out, out.get_side_output(SIDE)]
-            case "async":
-                return [fp.AsyncDataStream.ordered_wait(stream, rf.looked_up, 60_000, output_type=self.type).uid(uid)]
-            case "rebalance":
-                return [stream.rebalance().map(lambda e: El(*e), self.type)]
-            case "split":
-                return [stream.filter(lambda e, side=side: (e[3] % seed == 0) == (side == 0)) for side in (0, 1)]
-            case "union":
-                return [stream.union(streams[1])]
-            case "iterate":
-                return [self.loop(stream, *args)]
-            case "machine":
-                out = keyed.process(rf.Machine(args[1]), self.type).uid(uid)
-                return [out, out.get_side_output(SIDE)]
-            case "buckets":
-                return [keyed.process(rf.Buckets(args[1]), self.type).uid(uid)]
-            case "tally":
-                return [keyed.process(rf.Tally(), self.type).uid(uid)]
-            case "rolling":
-                return [(keyed.reduce(rf.reduced) if args[1] == "reduce" else getattr(keyed, args[1])(3)).uid(uid)]
-            case "with_state":
-                method, fn = (keyed.flat_map_with_state, rf.flat_with_state) if args[1] else (keyed.map_with_state, rf.with_state)
-                return [method(fn, int, self.type).uid(uid)]
-            case "batched":
-                return [keyed.process_batch(rf.Batched(), El).uid(uid)]
-            case "agg":
-                return [self.element(keyed.agg(**self.aggregates(running=True)).uid(uid))]
-            case "sort":
-                out = keyed.sort_by_event_time(LATE).uid(uid)
-                return [out, out.get_side_output(LATE)]
-            case "windows":
-                return self.windows(keyed, *args[1:])
-            case "interval":
-                join = keyed.interval_join(other).between(args[1], args[2])
-                join = join.side_output_left_late_data(LEFT_LATE).side_output_right_late_data(RIGHT_LATE)
-                out = join.process(rf.near, self.type).uid(uid)
-                return [out, out.get_side_output(LEFT_LATE), out.get_side_output(RIGHT_LATE)]
-            case "window_join":
-                _, selector, type_ = KEYS[args[0]]
-                start = stream.join if args[-1] else stream.co_group
-                joined = start(streams[1]).where(selector, type_).equal_to(selector, type_).window(self.assigner(args[1]))
-                self.settle(joined, *args[2:5], side=False)
-                return [joined.apply(rf.pair if args[-1] else rf.grouped(self.order < SCATTERED), self.type).uid(uid)]
-            case "temporal":
-                temporal = keyed.temporal_join(other)
-                return [(temporal.left_outer() if args[1] else temporal).apply(rf.outer, self.type).uid(uid)]
-            case "connect":
-                return [keyed.connect(other).process(rf.Meeting(args[1]), self.type).uid(uid)]
-            case "broadcast":
-                return [keyed.connect(streams[1].broadcast(RULES)).process(rf.Ruled(args[1]), self.type).uid(uid)]
-        raise AssertionError(step)
-
-    def loop(self, stream, keyed, key):
-        loop = stream.iterate().uid(self.uid)
-        body = loop.filter(lambda e: e[1] > 0).map(lambda e: El(e[0], e[1] - 1, e[2], mix(e[3], 5)), self.type)
-        if keyed:
-            body = self.key(body, key).process(rf.Tally(), self.type).uid(f"{self.uid}-body")
-        loop.close_with(body)
-        return loop.filter(lambda e: e[1] <= 0)
-
-    def assigner(self, given):
-        match given:
-            case ("tumbling", size, offset):
-                return fp.TumblingEventTimeWindows.of(size, offset % size)
-            case ("sliding", size, slide):
-                return fp.SlidingEventTimeWindows.of(size, slide)
-            case ("session", gap):
-                return fp.EventTimeSessionWindows.with_gap(gap)
-            case ("dynamic", most):
-                return fp.EventTimeSessionWindows.with_dynamic_gap(lambda e: 1 + (e.left or e.right if hasattr(e, "left") else e)[3] % most)
-            case ("global",):
-                return fp.GlobalWindows.create()
-            case ("count", size, slide):
-                return fp.CountSlidingWindowAssigner.of(size, slide) if slide else fp.CountTumblingWindowAssigner.of(size)
-        raise AssertionError(given)
-
-    def settle(self, windowed, trigger, evictor, late, *, side=True):
-        match trigger:
-            case ("count", n):
-                windowed.trigger(fp.CountTrigger.of(n))
-            case ("purging-count", n):
-                windowed.trigger(fp.PurgingTrigger.of(fp.CountTrigger.of(n)))
-            case ("continuous", interval):
-                windowed.trigger(fp.ContinuousEventTimeTrigger.of(interval))
-            case ("purging-time",):
-                windowed.trigger(fp.PurgingTrigger.of(fp.EventTimeTrigger.create()))
-        match evictor:
-            case ("count", n, after):
-                windowed.evictor(fp.CountEvictor.of(n, after))
-            case ("time", span, after):
-                windowed.evictor(fp.TimeEvictor.of(span, after))
-        windowed.allowed_lateness(late)
-        if side:
-            windowed.side_output_late_data(LATE)
-
-    def windows(self, keyed, assigner, trigger, evictor, late, end):
-        windowed = keyed.window(self.assigner(assigner))
-        self.settle(windowed, trigger, evictor, late)
-        in_order, merging = self.order < SCATTERED, assigner[0] in ("session", "dynamic")
-        match end:
-            case "reduce":
-                out = windowed.reduce(rf.reduced)
-            case "reduce-process":
-                out = windowed.reduce(rf.reduced, rf.Windowed(), self.type)
-            case "aggregate":
-                out = windowed.aggregate(rf.Total(), output_type=self.type)
-            case "aggregate-process":
-                out = windowed.aggregate(rf.Total(), rf.Windowed(), output_type=self.type)
-            case "process":
-                out = windowed.process(rf.InOrder(in_order=in_order, merging=merging), self.type)
-            case "count":
-                out = windowed.count()
-            case "agg":
-                out = windowed.agg(**self.aggregates(bounds=assigner[0] in ("tumbling", "sliding", "session", "dynamic")))
-            case field_method:
-                out = getattr(windowed, field_method)(3)
-        out = out.uid(self.uid)
-        found = self.element(out) if end in ("count", "agg") else out
-        return [found, out.get_side_output(LATE)]
-
-    def aggregates(self, *, bounds=False, running=False):
-        key, n, ts, x = El._fields if self.job.typed else range(4)
-        found = {"cnt": fp.Count(), "tot": fp.Sum(x), "lo": fp.Min(ts), "hi": fp.Max(x), "mean": fp.Avg(n)}
-        if self.order < SCATTERED:
-            found |= {"fst": fp.First(x), "lst": fp.Last(ts), "by": fp.MinBy(n, x)}
-        if bounds and not running:
-            found |= {"start": fp.WindowStart(), "stop": fp.WindowEnd()}
-        return found
-
-    def element(self, rows):
-        return rows.map(lambda row: El(str(row[0]), digest(tuple(row)) % 4, 0, digest(tuple(row))), self.type)
-
-
-# -- what they gave
-
-
-def sources(job, *scripts):
-    kind = {"type": El, "columnar": job.columnar, "batch_rows": 4 if job.columnar else None} if job.typed else {}
-    return [TestSource(script, **kind) for script in scripts]
-
-
-def run(job, *scripts, **how):
-    return run_local(build(job), *sources(job, *scripts), **how)
-
-
-def results(job, *runs):
-    """Of each output all elements with their timestamps; in order, by key, where there is one."""
-    known = sources_of(job)
-    for number, step in enumerate(job.steps, 1):
-        known += made_by(step, known, number)
-    found = {}
-    for name in runs[0].records:
-        by = known[int(name.removeprefix("out-"))].by
-        records = [(tuple(r.value), r.timestamp) for each in runs for r in each.records[name]]
-        if by is None:
-            found[name] = Counter(records)
-        else:
-            select = (lambda e: e[0]) if by == "key" else KEYS[by.removeprefix("=")][1]
-            found[name] = {}
-            for record in records:
-                found[name].setdefault(select(record[0]), []).append(record)
-    return found

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_jobs import build, inputs, jobs, results, run, sources
+from random_jobs import inputs, jobs
+from random_runs import build, results, run, sources
 
 import forkpoint as fp
 from forkpoint.driver.check import check_program
@@ -79,7 +80,9 @@ def test_cuts_and_parallelism(job, events, epochs, parallelism):
 
 
 @examples(12)
-@given(jobs(), inputs(15), st.lists(st.integers(0, 30), min_size=1, max_size=2), st.lists(starts(), min_size=3, max_size=3))
+@given(
+    jobs(), inputs(15), st.lists(st.integers(0, 30), min_size=1, max_size=2), st.lists(starts(), min_size=3, max_size=3)
+)
 def test_stopped_and_restored(job, events, cuts, hows):
     straight = results(job, run(job, events, parallelism=1))
     cuts = sorted(min(cut, len(events)) for cut in cuts)
@@ -113,7 +116,9 @@ def test_nothing_is_left_behind_a_drain(job, events, how):
         f"step-{n}" for n, step in enumerate(job.steps, 1)
         if any(isinstance(a, tuple) and a[0] in ("tumbling", "sliding", "session", "dynamic") for a in step.args)
     }  # fmt: skip
-    assert not {place for place in left if place[1] in EMPTY_AT_THE_END or (place[0] in by_time and place[1] not in ("seen",))}
+    assert not {
+        place for place in left if place[1] in EMPTY_AT_THE_END or (place[0] in by_time and place[1] not in ("seen",))
+    }
 
 
 @examples(6)
@@ -167,5 +172,3 @@ def test_two_sources(job, data, epochs, parallelism, cut, how):
         first = run(job, script, two, state_root=root, parallelism=parallelism, epochs=epochs)
         second = run(job, script, two, state_root=root, restore=first.savepoint, job_name="other", **how)
     assert results(job, first, second) == straight
-
-

@@ -278,3 +278,45 @@ def test_a_default_value_stands_for_an_empty_state():
         for value in (1, None, 0, 5):
             harness.process_element(value)
         assert harness.output == [7, 1, 7, 0]
+
+
+@pytest.mark.parametrize("kind", ["value", "reduced", "mean", "items", "table"])
+@pytest.mark.parametrize("epochs", [1, 100, [1], [2]])
+def test_a_timer_sees_what_expires_only_later_in_its_epoch(kind, epochs):
+    """The element that is next for the key comes when the value has expired; the timer is due ahead of it."""
+    ttl = fp.StateTtlConfig.new_builder(10).use_event_time().build()
+
+    class Reminder(fp.KeyedProcessFunction):
+        value = fp.ValueStateDescriptor("value", int).enable_time_to_live(ttl)
+        reduced = fp.ReducingStateDescriptor("reduced", max, int).enable_time_to_live(ttl)
+        mean = fp.AggregatingStateDescriptor("mean", Mean(), tuple[int, int]).enable_time_to_live(ttl)
+        items = fp.ListStateDescriptor("items", int).enable_time_to_live(ttl)
+        table = fp.MapStateDescriptor("table", int, int).enable_time_to_live(ttl)
+
+        def process_element(self, e, ctx):
+            e = e[1]
+            yield e, self.seen()
+            state = getattr(self, kind)
+            state.update(e) if kind == "value" else state.put(1, e) if kind == "table" else state.add(e)
+            ctx.timer_service().register_event_time_timer(e + 5)
+
+        def on_timer(self, timestamp, ctx):
+            yield timestamp, self.seen()
+
+        def seen(self):
+            state = getattr(self, kind)
+            match kind:
+                case "value":
+                    return state.value() is not None
+                case "table":
+                    return not state.is_empty()
+                case "items":
+                    return bool(state.get())
+            return state.get() is not None
+
+    def build(env, source):
+        times = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: e[1])
+        return env.from_source(source, times, "in").key_by(lambda e: e[0], str).process(Reminder())
+
+    found = run_local(build, [("a", 0), ("b", 30), ("a", 40)], epochs=epochs).output
+    assert sorted(found) == [(0, False), (5, True), (30, False), (35, False), (40, False), (45, False)]

@@ -30,6 +30,9 @@ class Window(Protocol):
         """The last moment that belongs to the window, int milliseconds: the timestamp of its results."""
 
 
+_END_OF_TIME_MS = 2**63 - 1
+
+
 class TimeWindow(NamedTuple):
     """From ``start`` to ``end``, the end not included; int milliseconds since 1970-01-01 UTC."""
 
@@ -37,8 +40,8 @@ class TimeWindow(NamedTuple):
     end: int
 
     def max_timestamp(self) -> int:
-        """The last moment within: ``end - 1``."""
-        return self.end - 1
+        """The last moment within: ``end - 1``; of a window that reaches the end of time, 2**63 - 1, that itself."""
+        return self.end if self.end == _END_OF_TIME_MS else self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether the two overlap or touch."""
@@ -197,6 +200,11 @@ def _window_start(timestamp: int, offset_ms: int, slide_ms: int) -> int:
     return timestamp - (timestamp - offset_ms) % slide_ms
 
 
+def _window(start: int, size_ms: int) -> TimeWindow:
+    """Within 64 bits: what global windows give has the greatest timestamp there is."""
+    return TimeWindow(max(start, -(2**63)), min(start + size_ms, _END_OF_TIME_MS))
+
+
 class _Tumbling(WindowAssigner):
     def __init__(self, size: timedelta | int, offset: timedelta | int | None = None) -> None:
         self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
@@ -207,7 +215,7 @@ class _Tumbling(WindowAssigner):
 
     def _assign(self, timestamp: int) -> list[TimeWindow]:
         start = _window_start(timestamp, self._offset_ms, self._size_ms)
-        return [TimeWindow(start, start + self._size_ms)]
+        return [_window(start, self._size_ms)]
 
 
 class _Sliding(WindowAssigner):
@@ -225,7 +233,7 @@ class _Sliding(WindowAssigner):
 
     def _assign(self, timestamp: int) -> list[TimeWindow]:
         last = _window_start(timestamp, self._offset_ms, self._slide_ms)
-        return [TimeWindow(s, s + self._size_ms) for s in range(last, timestamp - self._size_ms, -self._slide_ms)]
+        return [_window(s, self._size_ms) for s in range(last, timestamp - self._size_ms, -self._slide_ms)]
 
 
 def _offset_ms(offset: timedelta | int, below_ms: int, what: str) -> int:
@@ -339,7 +347,7 @@ class _Sessions(MergingWindowAssigner):
         if gap_ms is None:
             assert self._extract is not None
             gap_ms = to_ms(self._extract(element), "the gap of a session", minimum_ms=1)
-        return [TimeWindow(start, start + gap_ms)]
+        return [_window(start, gap_ms)]
 
 
 class EventTimeSessionWindows(_Sessions, _EventTime):

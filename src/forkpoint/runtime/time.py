@@ -141,12 +141,12 @@ def window_of(context: EpochContext, uid: str, origins: Collection[int], splits:
 def operator_window(splits: Collection[Splits], current_ms: int, drain: bool) -> Window:
     """The watermark of an operator behind these splits; it never goes back behind ``current_ms``.
 
-    If no split is waited for any more, it ends where the last one left it.
+    If no split is waited for any more, it ends where each origin's last one left it.
     """
     unheard = [MIN_MS for s in splits if s.unheard]
     starts = [s.starts[name] for s in splits for name in s.active]
     ends = [s.ends[name] for s in splits for name in s.waiting]
-    left = max((s.ends[name] for s in splits for name in s.active), default=MIN_MS)
+    left = min((max(s.ends[name] for name in s.active) for s in splits if s.active), default=MIN_MS)
     start = max(current_ms, min(unheard + starts, default=current_ms))
     end = MAX_MS if drain else max(start, min(unheard + ends, default=left))
     return Window(current_ms, start, end)

@@ -89,6 +89,10 @@ class _Cell:
         self._current = None
         self._changed = True
 
+    def alive(self) -> bool:
+        """Whether the key at hand has something; a default is nothing."""
+        return self._current is not None
+
     def all_values(self) -> list[Any]:
         """The values of all keys of the epoch, for operators that work on whole columns."""
         return self._values
@@ -158,7 +162,7 @@ class AggregatingHandle(_Cell, AggregatingState[Any, Any]):
 
 
 class _Stamped:
-    """Adds a stamp to a cell: an expired value counts as empty and is removed when its key is next seen."""
+    """Adds a stamp to a cell: an expired value counts as empty and is removed when it is next read or written."""
 
     __slots__ = ()
 
@@ -173,13 +177,10 @@ class _Stamped:
         self._dirty = dict[int, None]()
 
     def enter(self: Any, index: int) -> None:
+        # Not looked at yet whether it has expired: timers may be due ahead of the element that is at hand.
         self._changed = False
-        self._current = value = self._values[index]
+        self._current = self._values[index]
         self._stamp = self._stamps[index]
-        if value is not None and self._expiry.expired(self._stamp):
-            self._changed = True
-            if not self._expiry.returns_expired:
-                self._current = None
 
     def leave(self: Any, index: int) -> None:
         if self._changed:
@@ -202,19 +203,20 @@ class _Stamped:
             log.values.append(None if raw is None else pack_stamp(self._stamps[i]) + raw)
         self._values, self._stamps, self._dirty = [], [], dict[int, None]()
 
-    def _alive(self: Any) -> None:
-        """Within one key's elements time may pass: look again before each access."""
-        if self._current is not None and self._expiry.expired(self._stamp) and not self._expiry.returns_expired:
-            self._current = None
+    def alive(self: Any) -> bool:
+        """Whether there is something. Within one key's elements time may pass: look again before each access."""
+        if self._current is not None and self._expiry.expired(self._stamp):
             self._changed = True
+            if not self._expiry.returns_expired:
+                self._current = None
+        return self._current is not None
 
     def _touch(self: Any) -> None:
         self._stamp = self._expiry.stamp()
         self._changed = True
 
     def _read(self: Any) -> None:
-        self._alive()
-        if self._expiry.on_read and self._current is not None:
+        if self.alive() and self._expiry.on_read:
             self._touch()
 
 
@@ -238,7 +240,7 @@ class StampedReducingHandle(_Stamped, ReducingHandle):
         return super().get()
 
     def add(self, value: Any) -> None:
-        self._alive()
+        self.alive()
         super().add(value)
         self._touch()
 
@@ -251,7 +253,7 @@ class StampedAggregatingHandle(_Stamped, AggregatingHandle):
         return super().get()
 
     def add(self, value: Any) -> None:
-        self._alive()
+        self.alive()
         super().add(value)
         self._touch()
 

@@ -67,4 +67,5 @@ def _holds(handle: Any) -> bool:
         return not handle.is_empty()
     if isinstance(handle, ListState):
         return bool(handle.get())
-    return handle._current is not None
+    held: bool = handle.alive()
+    return held
