@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from scenarios import Comparison, Measurement, Unit
+from scenarios import FORKPOINT_SCENARIOS, Comparison, Measurement, Unit
 
 Results = Mapping[str, Sequence[Measurement]]  # scenario name → its runs
 
@@ -28,14 +28,16 @@ class Figure:
     ratio: float | None
 
 
-def in_unit(run: Measurement, unit: Unit) -> float:
+def in_unit(run: Measurement, unit: Unit, scenario: str) -> float:
     if unit == "rows/s":
         return run.rows_per_second
+    if unit == "keys/s":
+        return FORKPOINT_SCENARIOS[scenario].keys / statistics.median(run.epoch_seconds)
     return statistics.median(run.epoch_seconds) * (1000 if unit == "ms/epoch" else 1)
 
 
-def median(runs: Sequence[Measurement], unit: Unit) -> float:
-    return statistics.median(in_unit(run, unit) for run in runs)
+def median(runs: Sequence[Measurement], unit: Unit, scenario: str) -> float:
+    return statistics.median(in_unit(run, unit, scenario) for run in runs)
 
 
 def figures(comparisons: Sequence[Comparison], results: Results) -> list[Figure]:
@@ -44,11 +46,11 @@ def figures(comparisons: Sequence[Comparison], results: Results) -> list[Figure]
     for row in comparisons:
         if row.forkpoint not in results or (row.reference and row.reference not in results):
             continue
-        value = median(results[row.forkpoint], row.unit)
+        value = median(results[row.forkpoint], row.unit, row.forkpoint)
         reference_value = ratio = None
         if row.reference:
-            reference_value = median(results[row.reference], row.unit)
-            ratio = value / reference_value if row.unit == "rows/s" else reference_value / value
+            reference_value = median(results[row.reference], row.unit, row.reference)
+            ratio = value / reference_value if row.unit.endswith("/s") else reference_value / value
         found.append(Figure(row.name, value, row.unit, row.reference, reference_value, ratio))
     return found
 
@@ -65,7 +67,7 @@ def runs_table(results: Results) -> Table:
     for name, runs in results.items():
         cells = []
         for unit in ("rows/s", "ms/epoch"):
-            values = [in_unit(run, unit) for run in runs]
+            values = [in_unit(run, unit, name) for run in runs]
             cells.append(f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})")
         table.add_row(name, str(len(runs)), *cells)
     return table

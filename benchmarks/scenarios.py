@@ -29,7 +29,7 @@ def use_cores() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
 
-Unit = Literal["rows/s", "ms/epoch", "s"]
+Unit = Literal["rows/s", "keys/s", "ms/epoch", "s"]
 
 
 @dataclass(frozen=True)
@@ -212,4 +212,8 @@ COMPARISONS = (
     Comparison("restore of 10M keys, to the first commit", "s", "restore_10m", None),
     Comparison("restore of 10M keys at parallelism 3 instead of 2, to the first commit", "s", "rescale_10m", None),
     Comparison("restore of 10M keys whose values are migrated in Python, to the first commit", "s", "migrate_10m", None),
+    Comparison("entries saved, of 10M keys", "keys/s", "savepoint_10m", None),
+    Comparison("entries restored, of 10M keys", "keys/s", "restore_10m", None),
+    Comparison("entries restored at parallelism 3 instead of 2, of 10M keys", "keys/s", "rescale_10m", None),
+    Comparison("entries restored and migrated in Python, of 10M keys", "keys/s", "migrate_10m", None),
 )  # fmt: skip
