@@ -64,7 +64,9 @@ def stage(directory: Path, keys: int, files: int) -> None:
             first = index * FILE_ROWS
             drawn = np.arange(first, first + FILE_ROWS) if index < loading else random.integers(0, keys, FILE_ROWS)
             amounts = random.integers(1, 10_000, FILE_ROWS)
-            table = pa.table({"key": drawn, "amount": amounts, "ts": START_MS + np.arange(first, first + FILE_ROWS)}, SCHEMA)
+            table = pa.table(
+                {"key": drawn, "amount": amounts, "ts": START_MS + np.arange(first, first + FILE_ROWS)}, SCHEMA
+            )
             pq.write_table(table, path.with_suffix(".tmp"))
             os.utime(path.with_suffix(".tmp"), (START_MS // 1000 + index,) * 2)
             path.with_suffix(".tmp").rename(path)
@@ -109,7 +111,10 @@ def run(scenario: Scenario, engine: str) -> Measurement:
     """``savepoint``: seconds of each savepoint, and the job's throughput meanwhile. ``no_savepoint``: the job alone.
     ``restore``, ``rescale``, ``migrate``: seconds from the start of a run to its first commit, the engine being up."""
     HOME.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="forkpoint-bench-", dir=HOME) as temporary, Watcher() as watcher:
+    with (
+        tempfile.TemporaryDirectory(prefix="forkpoint-bench-", dir=HOME, ignore_cleanup_errors=True) as temporary,
+        Watcher() as watcher,
+    ):
         directory = Path(temporary) / "bids"
         rows, loading = scenario.rows_per_epoch, scenario.keys // scenario.rows_per_epoch
         stage(directory, scenario.keys, scenario.epochs * rows // FILE_ROWS)
@@ -117,7 +122,9 @@ def run(scenario: Scenario, engine: str) -> Measurement:
             measurement = running(scenario, engine, temporary, directory, loading)
         else:
             measurement = restoring(scenario, engine, temporary, directory, saved(scenario, engine))
-        print("peak MiB: " + ", ".join(f"{kind} {peak >> 20:,}" for kind, peak in watcher.peaks.items()), file=sys.stderr)
+        print(
+            "peak MiB: " + ", ".join(f"{kind} {peak >> 20:,}" for kind, peak in watcher.peaks.items()), file=sys.stderr
+        )
         return measurement
 
 
