@@ -16,7 +16,7 @@ from forkpoint.savepoint.tasks import RunTasks, Task
 from forkpoint.snapshot.manifest import Manifest
 from forkpoint.snapshot.storage import Storage, open_storage
 
-REST = 0.5  # of the time that tasks took: so an export beside a running job leaves it two thirds of the cores
+REST = 0.3  # of the time that tasks took: so an export beside a running job leaves it more than half of the cores
 
 
 class Savepoints:
