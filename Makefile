@@ -1,10 +1,11 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark fuzz lint format bench flink-parity clean
+.PHONY: help setup demo test test-fast test-spark explore fuzz lint format bench flink-parity clean
 
 WORKERS ?= 3
 SECONDS_EACH ?= 60
+ROUNDS ?= 3
 RUN := . .venv/env.sh &&
 
 help: ## this list
@@ -26,8 +27,12 @@ test-fast: setup ## the tests without Spark
 test-spark: setup ## the tests with Spark
 	$(RUN) pytest -m spark
 
+explore: setup ## the property tests on examples that they have not seen yet, ROUNDS times
+	$(RUN) for round in $$(seq $(ROUNDS)); do \
+		EXAMPLES=other pytest -n $(WORKERS) -m "hypothesis and not spark" || exit 1; done
+
 fuzz: setup ## damaged savepoints: more examples than the tests, then atheris for SECONDS each on what reads bytes
-	$(RUN) FUZZ_TIMES=20 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
+	$(RUN) EXAMPLES=other FUZZ_TIMES=20 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
 	$(RUN) python -m pip install --quiet --disable-pip-version-check atheris
 	@mkdir -p .fuzz
 	$(RUN) cd .fuzz && for target in savepoint.json snapshot changes part; do \

@@ -1,14 +1,22 @@
-"""The Spark session that all tests in this process share: starting one takes seconds, and two can't be there at once."""
+"""What all tests share: a Spark session (starting one takes seconds, and two can't be there at once), and which examples
+the property tests look at."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The tests that decide whether a change may land look at the same examples each time; `make explore` looks at others.
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("other", print_blob=True)
+settings.load_profile(os.environ.get("EXAMPLES", "same"))
 
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
 

@@ -95,10 +95,11 @@ def reference(script, lower, upper):
                     if lower <= right.ts - left.ts <= upper:
                         out.append((left.id, right.id, max(left.ts, right.ts)))
             kept.append(element)
-        watermark = max(watermark, element.ts - BOUND - 1)
-        kept = [
-            e for e in kept if e.ts + (max(0, upper) if isinstance(e, Left) else max(0, -lower)) > watermark
-        ]  # fmt: skip
+        if element.ts - BOUND - 1 > watermark:  # a timer for a time that has passed waits for the next watermark
+            watermark = element.ts - BOUND - 1
+            kept = [
+                e for e in kept if e.ts + (max(0, upper) if isinstance(e, Left) else max(0, -lower)) > watermark
+            ]  # fmt: skip
     return sorted(out, key=repr), late
 
 

@@ -49,7 +49,7 @@ def _make(description: JsonObject) -> TypeInformation:
             return MapType(_make(description["key"]), _make(description["value"]))
         case "enum":
             members = tuple((name, value) for name, value in description["members"])
-            return EnumType(description["name"], description["form"], members, None)
+            return EnumType(_name(description), description["form"], members, None)
         case "record":
             return _record(description)
         case _:
@@ -59,8 +59,10 @@ def _make(description: JsonObject) -> TypeInformation:
 
 
 def _record(description: JsonObject) -> TypeInformation:
-    flavor, name = description["flavor"], description["name"]
+    flavor, name = description["flavor"], _name(description)
     members = tuple(map(_field, description["fields"]))
+    if len({member.name for member in members}) < len(members):
+        raise ValueError("two fields have one name")
     if flavor in ("tuple", "row"):
         return RecordType(flavor, name, members, None, True)
     if flavor not in (*ARRAY_FLAVORS, *MAP_FLAVORS):
@@ -73,4 +75,11 @@ def _field(description: JsonObject) -> Field:
     default: dict[str, Any] = {}
     if "default" in description:
         default = default_from_description(of, description["default"])
-    return Field(description["name"], of, **default)
+    return Field(_name(description), of, **default)
+
+
+def _name(description: JsonObject) -> str:
+    name = description["name"]
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is no name")
+    return name
