@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import math
+import random
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from forkpoint.runtime.columnar import objects
 from forkpoint.runtime.columnar.running import ColumnRunning
 from forkpoint.runtime.columnar.sessions import ColumnSessions
 from forkpoint.runtime.columnar.windows import ByElements, ColumnTimeWindows
 from forkpoint.testing import TestSource, run_local
+
+
+class Place(NamedTuple):
+    street: Optional[str]  # noqa: UP045
+    number: int
+
+
+@dataclass
+class Extra:
+    """Of which nothing tells whether it is None itself."""
+
+    gift: Optional[bool] = None  # noqa: UP045
+    price: Optional[Decimal] = None  # noqa: UP045
 
 
 class Sale(NamedTuple):
@@ -23,6 +42,18 @@ class Sale(NamedTuple):
     amount: int
     weight: float
     note: str
+    opened: date = date(2024, 2, 29)
+    discount: Optional[int] = None  # noqa: UP045
+    rating: Optional[float] = None  # noqa: UP045
+    label: Optional[str] = None  # noqa: UP045
+    day: Optional[date] = None  # noqa: UP045
+    at: Optional[fp.Instant] = None  # noqa: UP045
+    took: Optional[timedelta] = None  # noqa: UP045
+    paid: Optional[bool] = None  # noqa: UP045
+    place: Optional[Place] = None  # noqa: UP045
+    extra: Optional[Extra] = None  # noqa: UP045
+    sizes: Optional[list[int]] = None  # noqa: UP045
+    price: Optional[Decimal] = None  # noqa: UP045
 
 
 LATE = fp.OutputTag("late", Sale)
@@ -31,7 +62,8 @@ KEYS = {
     "text": lambda e: e.till,
     "pair": lambda e: (e.shop, e.till),
 }
-AGGREGATES = {
+NO_KEY = "none"
+PLAIN = {
     "n": fp.Count(),
     "noted": fp.Count("note"),
     "total": fp.Sum("amount"),
@@ -45,11 +77,61 @@ AGGREGATES = {
     "last": fp.Last("amount"),
     "lightest": fp.MinBy("weight", "note"),
     "dearest": fp.MaxBy("amount"),
-}
-ONLY_BY_ELEMENTS = {
     "all": fp.Collect("amount"),
+    "whole": fp.Collect(),
     "notes": fp.CountDistinct("note"),
+    "weights": fp.CountDistinct("weight"),
     "top": fp.TopN("amount", 2),
+    "heaviest": fp.TopN("weight", 3),
+    "first_note": fp.Min("note"),
+    "last_note": fp.MaxBy("note", "amount"),
+    "oldest": fp.MinBy("opened"),
+}
+OF_SOME = {
+    "discounted": fp.Count("discount"),
+    "discounts": fp.Sum("discount"),
+    "ratings": fp.Sum("rating"),
+    "mean_discount": fp.Avg("discount"),
+    "mean_rating": fp.Avg("rating"),
+    "spread_discount": fp.StdDev("discount"),
+    "spread_rating": fp.StdDev("rating"),
+    "least_discount": fp.Min("discount"),
+    "most_rating": fp.Max("rating"),
+    "least_label": fp.Min("label"),
+    "most_label": fp.Max("label"),
+    "most_day": fp.Max("day"),
+    "least_at": fp.Min("at"),
+    "most_took": fp.Max("took"),
+    "least_paid": fp.Min("paid"),
+    "first_label": fp.First("label"),
+    "last_label": fp.Last("label"),
+    "first_place": fp.First("place"),
+    "last_place": fp.Last("place"),
+    "first_extra": fp.First("extra"),
+    "last_sizes": fp.Last("sizes"),
+    "by_rating": fp.MinBy("rating", "place"),
+    "by_label": fp.MaxBy("label", "extra"),
+    "by_day": fp.MinBy("day"),
+    "by_at": fp.MaxBy("at", "label"),
+    "all_labels": fp.Collect("label"),
+    "all_places": fp.Collect("place"),
+    "all_extras": fp.Collect("extra"),
+    "labels": fp.CountDistinct("label"),
+    "discount_kinds": fp.CountDistinct("discount"),
+    "rating_kinds": fp.CountDistinct("rating"),
+    "days": fp.CountDistinct("day"),
+    "ats": fp.CountDistinct("at"),
+    "paids": fp.CountDistinct("paid"),
+    "top_labels": fp.TopN("label", 3),
+    "top_discounts": fp.TopN("discount", 1),
+    "top_ats": fp.TopN("at", 5),
+    "top_tooks": fp.TopN("took", 2),
+}
+AGGREGATES = {**PLAIN, **OF_SOME}
+ONLY_BY_ELEMENTS = {
+    "prices": fp.CountDistinct("price"),
+    "least_price": fp.Min("price"),
+    "top_prices": fp.TopN("price", 2),
 }
 
 
@@ -64,7 +146,10 @@ def assigner_of(kind):
 
 
 class Setup(NamedTuple):
-    """``windows``: None for running aggregates. ``end``: names of aggregates, or a built-in aggregate and its field."""
+    """``windows``: None for running aggregates. ``key``: of KEYS, or NO_KEY.
+
+    ``end``: names of aggregates, or a built-in aggregate and its field.
+    """
 
     windows: tuple | None
     end: tuple
@@ -78,17 +163,16 @@ def build(setup):
         strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(setup.bound).with_timestamp_assigner(
             lambda e, _: e.ts
         )
-        keyed = env.from_source(source, strategy, "in").uid("in").key_by(KEYS[setup.key])
-        target = keyed
+        stream = env.from_source(source, strategy, "in").uid("in")
+        target = stream if setup.key == NO_KEY else stream.key_by(KEYS[setup.key])
         bounds = {}
         if setup.windows is not None:
-            target = (
-                keyed.window(assigner_of(setup.windows)).allowed_lateness(setup.lateness).side_output_late_data(LATE)
-            )
+            window = target.window_all if setup.key == NO_KEY else target.window
+            target = window(assigner_of(setup.windows)).allowed_lateness(setup.lateness).side_output_late_data(LATE)
             bounds = {"window_start": fp.WindowStart(), "window_end": fp.WindowEnd()}
         match setup.end:
             case ("agg", *names):
-                found = target.agg(**bounds, **{name: {**AGGREGATES, **ONLY_BY_ELEMENTS}[name] for name in names})
+                found = target.agg(**bounds, **{name: {**ONLY_BY_ELEMENTS, **AGGREGATES}[name] for name in names})
             case ("count",):
                 found = target.count()
             case (method, field):
@@ -99,8 +183,23 @@ def build(setup):
     return job
 
 
+OBJECTS = "objects"  # Python objects that the operators turn into columns
+
+
 def run(setup, script, *, columnar, **how):
-    return run_local(build(setup), TestSource(script, type=Sale, columnar=columnar), **how)
+    """``columnar``: True where elements come as columns, OBJECTS, or False for element by element."""
+    with nullcontext() if columnar else by_elements():
+        return run_local(build(setup), TestSource(script, type=Sale, columnar=columnar is True), **how)
+
+
+@contextmanager
+def by_elements():
+    """No objects are turned into columns."""
+    fits, objects._fits = objects._fits, lambda values, type: False
+    try:
+        yield
+    finally:
+        objects._fits = fits
 
 
 def results(run, setup):
@@ -113,6 +212,8 @@ def results(run, setup):
 
 
 def key_of(value, setup):
+    if setup.key == NO_KEY:
+        return None
     if setup.end == ("count",):
         return value[0]
     if setup.end[0] != "agg":
@@ -169,8 +270,38 @@ ends = st.one_of(
     ),
     st.just(("count",)),
     st.tuples(st.sampled_from(["sum", "min", "max", "min_by", "max_by"]), st.sampled_from(["amount", "weight"])),
+    st.tuples(st.sampled_from(["min", "max", "min_by", "max_by"]), st.sampled_from(["note", "opened"])),
 )
 amounts = st.one_of(st.integers(-5, 300), st.integers(-(2**40), 2**40))
+
+
+def optionals(count, seed=3):
+    """What the fields that may be None are, from ``discount`` on."""
+    made, found = random.Random(seed), [(None,) * 11]
+    for _ in range(count):
+        start = datetime(2024, 1, 1, tzinfo=UTC)
+        values = [
+            made.choice([made.randint(-3, 3), made.randint(-(2**50), 2**50)]),
+            made.choice([0.1, 0.2, -0.3, 1e16, made.uniform(-9, 9)]),
+            made.choice(["", "a", "b", "ab", "é", "z\x00", "語", "\U0001f600", "\uffff"]),
+            date(1969, 12, 30) + timedelta(made.randint(0, 5)), start + timedelta(microseconds=made.randint(-9, 9)),
+            timedelta(microseconds=made.randint(-9, 9)), made.random() < 0.5,
+            Place(made.choice([None, "x", "y" * 40]), made.randint(0, 2)),
+            Extra(made.choice([None, True]), made.choice([None, Decimal("1.50")])), made.choice([[], [1], [2, 300]]),
+            Decimal(made.choice(["1", "1.0", "2.5"])),
+        ]  # fmt: skip
+        found.append(tuple(value if made.random() < 0.6 else None for value in values))
+    return found
+
+
+SOME = optionals(60)
+
+
+def comparable(events):
+    """Whether Python and numpy choose the same among their weights."""
+    return not any(math.isnan(e.weight) or (e.weight == 0 and math.copysign(1, e.weight) < 0) for e in events)
+
+
 weights = st.one_of(
     st.floats(-100, 100), st.sampled_from([0.1, 0.2, 0.3, 1e16, 1.0, 5e-324]), st.sampled_from([-0.0, float("nan"), float("inf")])
 )  # fmt: skip
@@ -184,7 +315,7 @@ def setups(draw, running=True):
     return Setup(
         shape,
         end,
-        draw(st.sampled_from(sorted(KEYS))),
+        draw(st.sampled_from(sorted(KEYS) + [NO_KEY] * (shape is not None))),
         draw(st.sampled_from([0, 0, 0, 3, 20])),
         draw(st.integers(0, 8)),
     )
@@ -200,5 +331,7 @@ def sales(draw, size=30):
         now += draw(st.integers(0, steps))
         ts = now - draw(st.one_of(st.just(0), st.integers(0, behind)))
         shop, till = draw(st.integers(-1, 1)), draw(st.sampled_from(["x", "yy", ""]))
-        found.append(Sale(shop, till, ts, draw(amounts), draw(weight), f"n{i}"))
+        some = draw(st.sampled_from(SOME))
+        note, opened = draw(st.sampled_from([f"n{i}", "n1", "", "ü"])), date(1970, 1, 1) + timedelta(i * 7 % 5 - 2)
+        found.append(Sale(shop, till, ts, draw(amounts), draw(weight), note, opened, *some))
     return found

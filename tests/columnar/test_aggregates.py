@@ -3,17 +3,37 @@
 import math
 import random
 import statistics
+from datetime import date
+from itertools import product
 from typing import NamedTuple, Optional
 
+import numpy as np
+import pyarrow as pa
 import pytest
-from column_jobs import AGGREGATES, ONLY_BY_ELEMENTS, Sale, Setup, counting_columns, results, run, saved
+from column_jobs import (
+    AGGREGATES,
+    ONLY_BY_ELEMENTS,
+    SOME,
+    Sale,
+    Setup,
+    comparable,
+    counting_columns,
+    results,
+    run,
+    sales,
+    saved,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from forkpoint.functions.aggregates import Aggregates, RowShape
+from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.columnar.plans import aggregates_plan, empty_leaves
+from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.columnar.sessions import ColumnSessions
 from forkpoint.testing import Eof, TestSource, run_local
-from forkpoint.types import Types
+from forkpoint.types import Types, type_of
 
 numbers = st.integers(-100, 100)
 
@@ -58,16 +78,20 @@ def random_sales(count, seed=5, disorder=(0, 0, 0, 4)):
     for i in range(count):
         now += made.randint(0, 4)
         ts = now - made.choice(disorder)
-        found.append(Sale(made.randint(0, 4), made.choice("xy"), ts, made.randint(0, 99), made.random(), f"n{i % 7}"))
+        shop, till, amount, weight = made.randint(0, 4), made.choice("xy"), made.randint(0, 99), made.random()
+        found.append(Sale(shop, till, ts, amount, weight, f"n{i % 7}", date(2024, 1, 1 + i % 9), *made.choice(SOME)))
     return found
 
 
-@pytest.mark.parametrize("windows", [("tumbling", 10, 0), ("sliding", 12, 4), ("session", 6), None])
-@pytest.mark.parametrize("end", [("agg", *AGGREGATES), ("sum", "amount"), ("min", "weight"), ("max_by", "amount")])
-@pytest.mark.parametrize("key", ["int", "text", "pair"])
+@pytest.mark.parametrize(
+    ("windows", "key"),
+    [
+        *product([("tumbling", 10, 0), ("sliding", 12, 4), ("session", 6)], ["int", "text", "pair", "none"]),
+        *product([None], ["int", "text", "pair"]),
+    ],
+)
+@pytest.mark.parametrize("end", [("agg", *AGGREGATES), ("sum", "amount"), ("min", "weight"), ("max_by", "opened")])
 def test_columns_are_computed_as_columns(windows, end, key):
-    if windows is None and "agg" in end:
-        end = tuple(name for name in end if name != "spread")
     setup = Setup(windows, end, key, 0, 5)
     events = random_sales(120)
     with counting_columns() as counts:
@@ -76,6 +100,57 @@ def test_columns_are_computed_as_columns(windows, end, key):
     assert counts["both"] == 0 or windows == ("session", 6)
     assert counts["columns"] + counts["both"] in (3, 6)  # three epochs, on one or two subtasks
     assert results(found, setup) == results(run(setup, events, columnar=False), setup)
+
+
+@pytest.mark.parametrize("windows", [("tumbling", 10, 0), ("sliding", 12, 4), ("session", 6), None])
+@pytest.mark.parametrize("columnar", [True, False])
+def test_all_that_is_saved_is_what_elements_save(windows, columnar, tmp_path):
+    """And either way goes on from the other's savepoint."""
+    setup = Setup(windows, ("agg", *AGGREGATES), "pair", 0, 5)
+    events = random_sales(150, seed=8)
+    script = [*events[:80], Eof(savepoint=True), *events[80:]]
+    first = {mode: run(setup, script, columnar=mode, state_root=tmp_path / str(mode)) for mode in (True, False)}
+    assert saved(first[True].savepoint) == saved(first[False].savepoint)
+    with counting_columns() as counts:
+        rest = run(
+            setup, script, columnar=columnar, state_root=tmp_path / "rest", restore=first[not columnar].savepoint
+        )
+    assert (counts["columns"] + counts["both"] > 0) == columnar
+    begun, late = results(first[not columnar], setup)
+    ended, later = results(rest, setup)
+    joined = {key: begun.get(key, []) + ended.get(key, []) for key in begun.keys() | ended.keys()}
+    assert (joined, sorted(late + later)) == results(run(setup, events, columnar=False), setup)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sales(), st.integers(0, 29))
+def test_accumulators_have_the_same_bytes(events, at):
+    """Of all rows that come in one go, and behind each one that does; from nothing, and from what is saved of others."""
+    events = [e._replace(weight=0.5) if not comparable([e]) else e for e in events]
+    elements, rows = type_of(Sale), sorted(range(at, len(events)), key=lambda i: events[i].shop)
+    if not rows:
+        return
+    table = pa.RecordBatch.from_arrays(elements.to_columns(events), schema=elements.arrow_schema)
+    shops = [events[i].shop for i in rows]
+    keys, known = sorted(set(shops)), list(dict.fromkeys(e.shop for e in events[:at]))
+    segments = Segments(
+        table, np.array(rows), np.array([*map(shops.index, keys), len(rows)]),
+        np.array([known.index(key) if key in known else -1 for key in keys]),
+    )  # fmt: skip
+    for aggregate in AGGREGATES.values():  # each by itself: what has dates in it is not encoded in bulk
+        aggregates = Aggregates([aggregate])
+        codec = Codec(aggregates.accumulator_type(elements))
+        plan = aggregates_plan(aggregates, RowShape(elements, (), False, {}), codec.type, elements)
+        accumulators, stored = {}, {}
+        for i, event in enumerate(events):
+            before = accumulators.get(event.shop) or aggregates.create_accumulator()
+            accumulators[event.shop] = aggregates.add(event, before)
+            if i < at:
+                stored[event.shop] = codec.type.encode(accumulators[event.shop])
+        leaves = codec.decode([stored[key] for key in known]) if known else empty_leaves(codec.type)
+        expected = [codec.type.encode(accumulators[key]) for key in keys]
+        assert codec.encode(plan.update(segments, leaves)) == expected
+        assert codec.encode(plan.running(segments, leaves).leaves) == expected
 
 
 def test_epochs_that_columns_cannot_compute_are_computed_by_element():

@@ -2,7 +2,19 @@
 
 import tempfile
 
-from column_jobs import Sale, assigner_of, results, run, sales, saved, setups, windows
+from column_jobs import (
+    Sale,
+    assigner_of,
+    by_elements,
+    comparable,
+    counting_columns,
+    results,
+    run,
+    sales,
+    saved,
+    setups,
+    windows,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +28,19 @@ cuts = st.sets(st.integers(1, 29), max_size=6)
 @given(setups(), sales(), cuts, st.integers(1, 3))
 def test_results_at_any_cut_and_parallelism(setup, events, cuts, parallelism):
     expected = results(run(setup, events, columnar=False, parallelism=1), setup)
-    found = results(run(setup, events, columnar=True, parallelism=parallelism, epochs=sorted(cuts)), setup)
+    with counting_columns() as counts:
+        found = results(run(setup, events, columnar=True, parallelism=parallelism, epochs=sorted(cuts)), setup)
     assert found == expected
+    check_columns(counts, setup, events)
+
+
+def check_columns(counts, setup, events):
+    """Whether everything was computed over columns that should be."""
+    if not comparable(events):
+        return
+    assert counts["elements"] == 0
+    if not setup.lateness and (setup.windows is None or setup.windows[0] != "session"):
+        assert counts["columns"] > counts["both"] == 0
 
 
 @settings(max_examples=40, deadline=None)
@@ -26,10 +49,13 @@ def test_saved_state_is_the_same_and_either_restores_the_others(setup, events, a
     script = [*events[:at], Eof(savepoint=True), *events[at:]]
     whole = run(setup, events, columnar=False, parallelism=2)
     with tempfile.TemporaryDirectory() as root:
-        stopped = {
-            mode: run(setup, script, columnar=mode, parallelism=2, state_root=f"{root}/{mode}", epochs=rows)
-            for mode in (False, True)
-        }
+        stopped = {}
+        for mode in (False, True):
+            with counting_columns() as counts:
+                stopped[mode] = run(
+                    setup, script, columnar=mode, parallelism=2, state_root=f"{root}/{mode}", epochs=rows
+                )
+        check_columns(counts, setup, events)
         if stopped[True].savepoint is None:  # the input ended ahead of it
             return
         assert saved(stopped[True].savepoint) == saved(stopped[False].savepoint)
@@ -90,7 +116,8 @@ def in_order(records):
 @given(windows, sales(), cuts, st.integers(1, 3))
 def test_the_next_stage_sees_results_where_they_belong(kind, events, cuts, parallelism):
     source = TestSource(events, type=Sale)
-    expected = run_local(two_stages(kind, columnar=False), source, parallelism=1)
+    with by_elements():
+        expected = run_local(two_stages(kind, columnar=False), source, parallelism=1)
     found = run_local(
         two_stages(kind, columnar=True),
         TestSource(events, type=Sale, columnar=True),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkpoint.runtime.columnar.keys import KeySet, read_timers
-from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.columnar.leaves import Codec, to_columns
 from forkpoint.runtime.columnar.msgpack import layout_of
 from forkpoint.state import state_key, timer_key
 from forkpoint.types import Types, type_of
@@ -28,6 +28,8 @@ class Whole:
     small: int
 
 
+Wide = NamedTuple("Wide", [(f"n{i}", int) for i in range(17)])  # an array of more than 15
+
 edges = [s * (2**b + d) for b in (0, 5, 7, 8, 15, 16, 31, 32, 62) for d in (-1, 0, 1) for s in (1, -1)]
 longs = st.one_of(st.sampled_from(edges), st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200))
 wholes = st.builds(Whole, st.builds(Pair, longs, st.floats()), st.booleans(), longs)
@@ -41,6 +43,45 @@ def test_records_of_numbers(values):
     raw = [codec.type.encode(value) for value in values]
     assert codec.encode_columns(codec.type.to_columns(values)) == raw
     assert codec.encode_columns(codec.columns(raw)) == raw
+
+
+class Address(NamedTuple):
+    street: Optional[str]  # noqa: UP045
+    number: int
+
+
+@dataclass
+class Gift:
+    given: Optional[bool] = None  # noqa: UP045
+    price: Optional[float] = None  # noqa: UP045
+
+
+MIXED = type_of(
+    tuple[
+        Address | None, list[str | None], set[str] | None, Gift | None, bytes, list[Address] | None,
+        set[float], list[list[int]], tuple[int, ...] | None, Wide, str,
+    ]
+)  # fmt: skip
+texts = st.one_of(st.text(max_size=3), st.integers(0, 70_000).map(lambda n: "é" * (n if n < 300 else n // 2)))
+addresses = st.builds(Address, st.none() | texts, longs)
+floats = st.floats(allow_nan=False).map(lambda x: x + 0.0)
+mixed = st.tuples(
+    st.none() | addresses, st.lists(st.none() | texts, max_size=20), st.none() | st.sets(st.text(max_size=2)),
+    st.none() | st.builds(Gift, st.none() | st.booleans(), st.none() | floats), st.binary(max_size=300),
+    st.none() | st.lists(addresses, max_size=3), st.sets(floats), st.lists(st.lists(longs, max_size=40), max_size=2),
+    st.none() | st.lists(longs).map(tuple), st.builds(Wide._make, st.tuples(*[longs] * 17)), texts,
+)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(mixed, min_size=1, max_size=8))
+def test_texts_lists_sets_and_none(values):
+    codec = Codec(MIXED)
+    assert codec._writable
+    raw = [MIXED.encode(value) for value in values]
+    leaves = codec.leaves_of(MIXED.to_columns(values))
+    assert codec.encode(leaves) == raw
+    assert MIXED.from_columns(to_columns(leaves, MIXED)) == values
 
 
 def test_ints_in_a_field_of_floats_and_none_are_read_one_by_one():

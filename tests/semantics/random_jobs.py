@@ -28,13 +28,14 @@ KEYS = {
 class Stream:
     """What may be asked of a stream. ``order``: IN_ORDER: elements have places of their own; TOGETHER: those that share one
     come from one subtask, in order; SCATTERED: they have none; TIMELESS: nor a place in time. ``sides``: of which splits
-    it has which side. ``late``: whether elements may be behind the watermark. ``by``: within what outputs keep order.
+    it has which side. ``by``: within what outputs keep order. ``at_end``: whether timestamps may be the end of time,
+    as those of what windows without an end give.
     """
 
     order: int
     sides: frozenset[tuple[int, int]] = frozenset()
-    late: bool = True
     by: str | None = None
+    at_end: bool = False
 
     def apart(self, other: Stream) -> bool:
         return any((n, 1 - side) in other.sides for n, side in self.sides)
@@ -119,8 +120,7 @@ def steps(draw, streams, typed):
     if stream.order == TIMELESS:
         kinds += ["tally", "tally"]
     else:
-        # A loop holds the last watermark back from some operators longer than from others if there are several splits.
-        kinds += [*(["iterate"] if stream.late else []), *["windows"] * 6, "buckets", "buckets", "sort", "sort", "all"]
+        kinds += ["iterate", *["windows"] * 6, "buckets", "buckets", "sort", "sort", "all"]
     if stream.order < SCATTERED:
         kinds += [*KEYED, *KEYED, *["machine"] * 4] if typed else ["machine", *(k for k in KEYED if k != "batched")] * 2
     others = [i for i, s in enumerate(streams) if s.apart(stream) and TIMELESS not in (s.order, stream.order)]
@@ -202,8 +202,8 @@ def sources_of(job):
     if job.sources == 1:
         return [Stream(IN_ORDER)]
     if job.splits:
-        return [Stream(SCATTERED, late=False)]
-    return [Stream(SCATTERED, frozenset({(-1, i)}), late=False) for i in range(job.sources)]
+        return [Stream(SCATTERED)]
+    return [Stream(SCATTERED, frozenset({(-1, i)})) for i in range(job.sources)]
 
 
 def made_by(step, streams, number):
@@ -211,15 +211,14 @@ def made_by(step, streams, number):
     first = streams[step.inputs[0]]
     order = max(streams[i].order for i in step.inputs)
     sides = frozenset.intersection(*(streams[i].sides for i in step.inputs))
-    late = any(streams[i].late for i in step.inputs)
     # Behind a stage with elements that share a place, they have no order.
     keyed = TOGETHER if order == IN_ORDER else max(order, SCATTERED)
     by = None if order >= SCATTERED else "key"
-    out = Stream(order, sides, late)
-    result = Stream(keyed, sides, late, by)
-    # What windows without an end give has the end of time for a timestamp.
+    at_end = any(streams[i].at_end for i in step.inputs)
+    out = Stream(order, sides, None, at_end)
+    result = Stream(keyed, sides, by, at_end)
     endless = step.kind in ("windows", "window_join") and step.args[1][0] in ("count", "global")
-    timed = replace(result, order=TIMELESS) if endless else result
+    fired = replace(result, at_end=at_end or endless)
     match step.kind:
         case "map" | "filter" | "rebalance":
             return [out]
@@ -251,13 +250,13 @@ def made_by(step, streams, number):
             selector = f"={step.args[0]}" if by else None
             named = step.args[-1] in ("process", "reduce-process", "aggregate-process")
             late_ones = replace(result, by=selector)
-            return [replace(timed, by=by if named else None), late_ones]
+            return [replace(fired, by=by if named else None), late_ones]
         case "sort":
             return [replace(result, by=f"={step.args[0]}" if by else None), replace(result, by=None)]
         case "interval":
             return [replace(result, by=None)] * 3
         case "window_join":
-            return [replace(timed, by=None)]
+            return [replace(fired, by=None)]
         case "temporal" | "all":
             return [replace(result, by=None)]
     return [result]

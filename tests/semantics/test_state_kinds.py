@@ -320,3 +320,29 @@ def test_a_timer_sees_what_expires_only_later_in_its_epoch(kind, epochs):
 
     found = run_local(build, [("a", 0), ("b", 30), ("a", 40)], epochs=epochs).output
     assert sorted(found) == [(0, False), (5, True), (30, False), (35, False), (40, False), (45, False)]
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 100])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_an_int_given_for_a_float_is_that_float(epochs, parallelism):
+    """As the key of the stream and as that of a map; a NaN is one key as well."""
+
+    class Counts(fp.KeyedProcessFunction):
+        elements = fp.ValueStateDescriptor("elements", int, 0)
+        tenths = fp.MapStateDescriptor("tenths", float, int)
+
+        def process_element(self, value, ctx):
+            self.elements.update(self.elements.value() + 1)
+            tenth = 0 if value != value else value // 10
+            self.tenths.put(tenth, (self.tenths.get(tenth) or 0) + 1)
+            yield repr(ctx.get_current_key()), self.elements.value(), self.tenths.get(tenth)
+
+    def build(env, source):
+        events = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in")
+        return events.key_by(lambda e: e % 10, float).process(Counts()).uid("counts")
+
+    nan = [float("nan"), float("nan")]
+    result = run_local(build, [1, 11.0, 1.0, 11, 2, nan[0], 2.0, nan[1]], epochs=epochs, parallelism=parallelism)
+    assert sorted(result.output) == [
+        ("1.0", 1, 1), ("1.0", 2, 1), ("1.0", 3, 2), ("1.0", 4, 2), ("2.0", 1, 1), ("2.0", 2, 2), ("nan", 1, 1), ("nan", 2, 2),
+    ]  # fmt: skip

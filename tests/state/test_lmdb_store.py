@@ -234,16 +234,21 @@ def test_a_forked_child_uses_the_store_on_its_own(tmp_path: Path) -> None:
     scan = store.scan(b"0", b"9")
     first = next(scan)
 
+    fork = multiprocessing.get_context("fork")
+    scanned = fork.Event()  # a scan that goes on after a fork has to find the version with which it began
+
     def work() -> None:
         assert store._handle._open is None  # the parent's reader slots are not the child's
         other = LmdbStore(tmp_path / "store")
         assert (store.version, other.version) == (1, 1)
+        assert scanned.wait(20)
         store.apply(Changes([b"from"], [b"child"]), 2, 1)
         assert other.get_many([b"from"]) == [b"child"]
 
-    process = multiprocessing.get_context("fork").Process(target=work)
+    process = fork.Process(target=work)
     process.start()
     assert [first, *scan][0] == (KEYS[0], b"1")
+    scanned.set()
     process.join(20)
     assert process.exitcode == 0
     assert (store.version, store.get_many([b"from"])) == (2, [b"child"])

@@ -174,3 +174,19 @@ def test_the_job_is_told_its_parameters():
         lambda env, s: env.from_source(s, NO_WATERMARKS, "in").map(Told()), [1], options={"parameters": {"greeting": "hi"}}
     )
     assert run.output == ["hi"]
+
+
+@pytest.mark.parametrize(
+    ("drain", "seen", "said"), [(False, [1, 2, 3, 4], "it goes on"), (True, [1, 2, 3], "it was drained and ends")]
+)
+def test_a_stop_whose_savepoint_fails_is_an_error_behind_what_the_job_still_does(tmp_path, caplog, drain, seen, said):
+    (tmp_path / "file").write_text("in the way")
+    sink = TestSink()
+    with pytest.raises(fp.StorageError, match="file"):
+        run_local(
+            lambda env, source: passing(env, source).sink_to(sink).uid("out") and None,
+            [1, 2, Eof(savepoint=True, drain=drain), 3, PAUSE, 4],
+            options={"savepoint_directory": str(tmp_path / "file")},
+        )
+    assert [record.value for record in sink.records] == seen
+    assert said in caplog.text

@@ -145,6 +145,38 @@ class TestState:
             assert left == {names["declared"], names["firings"]}
             assert "window/firings" in names
 
+    def test_a_descriptor_on_the_class_can_be_asked_for_of_both_contexts(self):
+        class Asking(fp.ProcessWindowFunction):
+            sizes = fp.ListStateDescriptor("sizes", int)
+
+            def open(self, runtime_context):
+                self.opened = runtime_context.get_list_state(self.sizes)
+
+            def process(self, key, context, elements):
+                of_window = context.window_state().get_list_state(self.sizes)
+                of_window.add(len(elements))
+                context.global_state().get_list_state(self.sizes).add(len(elements))
+                yield context.window().start, list(of_window.get()), list(self.sizes.get()), list(self.opened.get())
+
+        def build(stream):
+            return stream.key_by(lambda s: s.shop).window(TEN).allowed_lateness(5).process(Asking())
+
+        with OperatorHarness(build, input_type=Sale) as harness:
+            harness.process_elements([(Sale("a", 1, 5), 1), (Sale("a", 4, 3), 4)])
+            harness.process_watermark(10)
+            harness.process_element(Sale("a", 3, 1), 3)
+            harness.process_element(Sale("a", 11, 1), 11)
+            harness.process_watermark(19)
+            assert harness.take() == [(0, [2], [2], [2]), (0, [2, 3], [2, 3], [2, 3]), (10, [1], [2, 3, 1], [2, 3, 1])]
+
+    def test_what_describes_no_state_is_refused(self):
+        class Asking(fp.ProcessWindowFunction):
+            def process(self, key, context, elements):
+                yield context.global_state().get_state("sizes")
+
+        with pytest.raises(fp.ForkpointError, match="operator 'windows': a state is asked for by 'sizes'; give"):
+            run(lambda w: w.process(Asking()).uid("windows"))
+
     def test_state_of_windows_that_merge_is_refused(self):
         class Asking(fp.ProcessWindowFunction):
             def process(self, key, context, elements):

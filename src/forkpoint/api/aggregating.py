@@ -32,7 +32,7 @@ def aggregates_of(
 
 def _key_fields(key: KeyBy, elements: TypeInformation | None) -> tuple[tuple[str, TypeInformation], ...]:
     type = key.key_type or Types.ANY()
-    if key.columns is None or elements is None or elements.fields is None:
+    if not key.columns or elements is None or elements.fields is None:
         return (("key", type),)
     if key.single:
         return ((key.columns[0], type),)

@@ -28,6 +28,14 @@ BY_INDEX = frozenset({"namedtuple", "tuple", "row"})
 BY_ITEM_NAME = frozenset({"row"})
 
 
+def one_key(element: Any) -> int:
+    return 0
+
+
+ONE_KEY = KeyBy(one_key, Types.INT(), columns=())
+"""All elements under one key."""
+
+
 def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None) -> KeyBy:
     """The partitioning for a selector: a callable, a KeySelector, a field's name or index, or a tuple of these two.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.base import StreamBase
-from forkpoint.api.keys import key_by
+from forkpoint.api.keys import ONE_KEY, key_by
 from forkpoint.errors import GraphError
 from forkpoint.functions import KeySelector
 from forkpoint.graph.transformations import Custom, Forward, Rebalance
@@ -32,6 +32,11 @@ class PartitionMixin(StreamBase):
 
         partitioning = key_by(key_selector, key_type, self._type)
         return KeyedStream(self._env, self._partitioned(partitioning), self._type)
+
+    def _under_one_key(self) -> KeyedStream:
+        from forkpoint.api.streams import KeyedStream
+
+        return KeyedStream(self._env, self._partitioned(ONE_KEY), self._type)
 
     def rebalance(self) -> DataStream:
         """Spread the elements over all subtasks, each split as a whole so that its order survives."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import OutputTag
@@ -20,8 +20,4 @@ def sorted_by_event_time(stream: KeyedStream, late_data_tag: OutputTag | None) -
     return stream._operator(EventTimeSortSpec(type or Types.ANY(), late_data_tag), "sort_by_event_time", type)
 
 
-def one_key(element: Any) -> int:
-    return 0
-
-
-__all__ = ["one_key", "sorted_by_event_time"]
+__all__ = ["sorted_by_event_time"]

@@ -14,7 +14,7 @@ from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
 from forkpoint.api.naming import NamingMixin
 from forkpoint.api.partitioning import PartitionMixin
 from forkpoint.api.signatures import output_type as type_of_output
-from forkpoint.api.sorting import one_key, sorted_by_event_time
+from forkpoint.api.sorting import sorted_by_event_time
 from forkpoint.api.transforming import TransformMixin
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream, windowed_all
 from forkpoint.errors import GraphError
@@ -71,7 +71,7 @@ class DataStream(TransformMixin, PartitionMixin, ConnectMixin, JoinMixin, SinkMi
         """The elements in the order of their timestamps, each once the watermark has passed it. All go through one subtask;
         see the keyed stream's ``sort_by_event_time``.
         """
-        return sorted_by_event_time(self.key_by(one_key, Types.INT()), late_data_tag)
+        return sorted_by_event_time(self._under_one_key(), late_data_tag)
 
 
 class KeyedStream(KeyedJoinMixin, DataStream):

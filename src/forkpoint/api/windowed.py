@@ -326,11 +326,7 @@ def _check_stateless(operator: str, func: Any) -> None:
 
 def windowed_all(stream: DataStream, assigner: WindowAssigner) -> AllWindowedStream:
     """All elements under one key."""
-    return AllWindowedStream(stream.key_by(_one_key, Types.INT()), assigner)
-
-
-def _one_key(element: Any) -> int:
-    return 0
+    return AllWindowedStream(stream._under_one_key(), assigner)
 
 
 __all__ = ["AllWindowedStream", "WindowedStream", "windowed_all"]

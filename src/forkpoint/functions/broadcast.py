@@ -3,81 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from forkpoint.functions.base import Function
 from forkpoint.functions.descriptors import MapStateDescriptor, StateDescriptor, declared_states
 from forkpoint.functions.process import TimeDomain, TimerService
+from forkpoint.functions.state import ReadableMap, WritableMap
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class ReadOnlyBroadcastState(ABC, Generic[K, V]):
-    """Broadcast state as the other stream's elements see it. Its values must not be changed in place."""
+class ReadOnlyBroadcastState(ReadableMap[K, V]):
+    """Broadcast state as the other stream's elements see it. Its values must not be changed in place.
 
-    @abstractmethod
-    def get(self, key: K) -> V | None:
-        """The value of an entry, None where there is none."""
-
-    @abstractmethod
-    def contains(self, key: K) -> bool:
-        """Whether there is an entry."""
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
-        """All entries, in the order in which their keys came."""
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]:
-        """The keys of all entries, likewise."""
-
-    @abstractmethod
-    def values(self) -> Iterable[V]:
-        """The values of all entries, likewise."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Whether there are no entries."""
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
+    Its entries are in the order in which their keys came.
+    """
 
 
-class BroadcastState(ReadOnlyBroadcastState[K, V]):
+class BroadcastState(ReadOnlyBroadcastState[K, V], WritableMap[K, V]):
     """Broadcast state as the broadcast elements see it.
 
     Every subtask has a copy of its own, so what is written must follow from the broadcast elements alone.
     """
 
     @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set one entry."""
-
-    @abstractmethod
-    def put_all(self, entries: Mapping[K, V]) -> None:
-        """Set many entries."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove one entry; nothing happens where there is none."""
-
-    @abstractmethod
     def clear(self) -> None:
         """Remove all entries."""
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
 
 
 class _BaseContext(ABC):

@@ -59,24 +59,12 @@ class ListState(State, Generic[T]):
         return iter(self.get())
 
 
-class MapState(State, Generic[K, V]):
-    """A dictionary a key, of which single entries are read and written without touching the others."""
+class ReadableMap(ABC, Generic[K, V]):
+    """What can be asked of every state that is a dictionary."""
 
     @abstractmethod
     def get(self, key: K) -> V | None:
         """The value of an entry, None where there is none."""
-
-    @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set one entry."""
-
-    @abstractmethod
-    def put_all(self, entries: Mapping[K, V]) -> None:
-        """Set many entries."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove one entry; nothing happens where there is none."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
@@ -84,7 +72,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """All entries, in no order that a program may rely on."""
+        """All entries."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
@@ -101,17 +89,40 @@ class MapState(State, Generic[K, V]):
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
 
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class WritableMap(ReadableMap[K, V]):
+    """What can be done to one, too, but for clearing it."""
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set one entry."""
+
+    @abstractmethod
+    def put_all(self, entries: Mapping[K, V]) -> None:
+        """Set many entries."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove one entry; nothing happens where there is none."""
+
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
 
     def __delitem__(self, key: K) -> None:
         self.remove(key)
 
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
+class MapState(State, WritableMap[K, V]):
+    """A dictionary a key, of which single entries are read and written without touching the others.
+
+    Its entries are in no order that a program may rely on.
+    """
 
 
 class ReducingState(State, Generic[T]):

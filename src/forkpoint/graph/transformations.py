@@ -42,7 +42,7 @@ class KeyBy:
 
     ``selector`` takes an element and returns its key. ``columns`` names the fields that make up the key where the
     selector does nothing but pick fields, so that the key can be taken from columns without touching elements;
-    ``single`` tells whether the key is the field itself or a tuple of the fields.
+    ``single`` tells whether the key is the field itself or a tuple of the fields. No names at all: one key that all have.
     """
 
     selector: Callable[[Any], Any]

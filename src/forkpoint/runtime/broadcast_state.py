@@ -26,6 +26,11 @@ def unpack_entry(data: bytes) -> tuple[bytes, bytes]:
     return data[_LENGTH.size : end], data[end:]
 
 
+def broadcast_record(uid: str, descriptor: MapStateDescriptor[Any, Any]) -> StateRecord:
+    value, key = descriptor.value_type.describe(), descriptor.key_type.describe()
+    return StateRecord(state_id(uid, descriptor.name), uid, descriptor.name, "broadcast", None, value, key, None)
+
+
 class BroadcastMap(BroadcastState[Any, Any]):
     """One subtask's copy. Entries are numbered in the order in which their keys came."""
 
@@ -48,11 +53,6 @@ class BroadcastMap(BroadcastState[Any, Any]):
         self._changed: dict[Any, None] = {}
         self._removed: list[int] = []
         self.read_only = _ReadOnly(self)
-
-    @property
-    def record(self) -> StateRecord:
-        value, key = self._value_type.describe(), self._key_type.describe()
-        return StateRecord(self.sid, self._uid, self._name, "broadcast", None, value, key, None)
 
     def get(self, key: Any) -> Any:
         return self._entries.get(key)

@@ -212,7 +212,7 @@ class MapHandle(MapState[Any, Any]):
         if value is self:  # not looked up in this epoch yet
             if self._index in self._loaded:
                 return _GONE
-            entry = self._prefixes[self._index] + self._key_type.encode(key)
+            entry = self._prefixes[self._index] + self._key_type.encode_key(key)
             raw = self._backend.store.get_many([entry])[0]
             if raw is None:
                 self._absent.add((self._index, key))
@@ -319,10 +319,10 @@ class MapHandle(MapState[Any, Any]):
                 gone = value is _GONE or (self._expiry is not None and self._expiry.expired(stamps[key]))
                 if gone:
                     if not self._never_stored(index, key):
-                        log.keys.append(prefix + self._key_type.encode(key))
+                        log.keys.append(prefix + self._key_type.encode_key(key))
                         log.values.append(None)
                 else:
-                    log.keys.append(prefix + self._key_type.encode(key))
+                    log.keys.append(prefix + self._key_type.encode_key(key))
                     raw = checked(self._backend, self._name, self._value_type, value)
                     log.values.append(raw if self._expiry is None else pack_stamp(stamps[key]) + raw)
         self._maps, self._stamps, self._dirty, self._loaded, self._absent = {}, {}, {}, {}, set()

@@ -29,9 +29,12 @@ class Groups:
 
 
 def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
-    """The key as a column, where elements are columns and the key is one of them."""
+    """The key as a column, where elements are columns and the key is one of them, or the same for all."""
     if batch.table is None or key.columns is None or not key.single:
         return None
+    if not key.columns:
+        assert key.key_type is not None
+        return pa.repeat(pa.scalar(key.selector(None), key.key_type.arrow_type), batch.size)
     column = batch.table.column(batch.table.schema.get_field_index(key.columns[0]))
     if column.null_count:
         raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
@@ -141,19 +144,8 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
     """Group a batch that is in order; each key's elements stay in order."""
     column = key_column(batch, key)
     if column is None:
-        keys = python_keys(batch, key)
-        index: dict[Any, int] = {}
-        first: list[Any] = []
-        codes = np.empty(len(keys), dtype=np.int64)
-        for i, k in enumerate(keys):
-            identity = (k.__class__, k)
-            code = index.get(identity)
-            if code is None:
-                code = index[identity] = len(first)
-                first.append(k)
-            codes[i] = code
         assert key.key_type is not None
-        return _by_code(*_stored_alike(codes, first, key.key_type))
+        return _by_python_key(python_keys(batch, key), key.key_type)
     if pa.types.is_integer(column.type):
         numbers = column.to_numpy(zero_copy_only=False)
         order, ordered = stable_order(numbers)
@@ -166,11 +158,30 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
     return _by_code(encoded.indices.to_numpy(), key.key_type.from_arrow(encoded.dictionary))
 
 
+def _by_python_key(keys: list[Any], type: TypeInformation) -> Groups:
+    codes = np.empty(len(keys), dtype=np.int64)
+    index: dict[Any, int] = {}
+    if type.encode_key is not type.encode:
+        # There are floats: an int may stand for one, and NaN equals nothing. What is stored decides, as for columns.
+        for i, raw in enumerate(map(type.encode_key, keys)):
+            codes[i] = index.setdefault(raw, len(index))
+        return _by_code(codes, list(map(type.decode, index)))
+    first: list[Any] = []
+    for i, k in enumerate(keys):
+        identity = (k.__class__, k)
+        code = index.get(identity)
+        if code is None:
+            code = index[identity] = len(first)
+            first.append(k)
+        codes[i] = code
+    return _by_code(*_stored_alike(codes, first, type))
+
+
 def _stored_alike(codes: Ints, keys: list[Any], type: TypeInformation) -> tuple[Ints, list[Any]]:
     """Keys of several classes that are stored alike, as a tuple and a NamedTuple may be, are one key."""
     if len({k.__class__ for k in keys}) < 2:
         return codes, keys
-    encoded = list(map(type.encode_key, keys))
+    encoded = list(map(type.encode, keys))
     found = {raw: code for code, raw in enumerate(dict.fromkeys(encoded))}
     if len(found) == len(keys):
         return codes, keys

@@ -23,7 +23,7 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.epoch import KnownState
-from forkpoint.state import MAX_SID, Store, hash_keys, key_group, prefix_stop, state_keys
+from forkpoint.state import MAX_SID, Store, encode_keys, key_group, prefix_stop, state_keys
 from forkpoint.types import TypeInformation, same_bytes
 
 
@@ -139,6 +139,7 @@ class KeyedBackend:
 
     def get(self, descriptor: StateDescriptor) -> Any:
         """The live handle of a described state; the same one each time it is asked for."""
+        descriptor = self.described(descriptor)
         known = self.by_name.get(descriptor.name)
         if known is not None:
             if type(known[0]) is not type(descriptor):
@@ -152,6 +153,18 @@ class KeyedBackend:
         self.add(handle)
         return handle
 
+    def described(self, state: Any) -> StateDescriptor:
+        """The descriptor itself, or that of a live handle: such a one stands in the place of a class attribute."""
+        if isinstance(state, StateDescriptor):
+            return state
+        for descriptor, handle in self.by_name.values():
+            if handle is state:
+                return descriptor
+        raise GraphError(
+            f"operator {self.uid!r}: a state is asked for by {state!r}; give its descriptor, such as "
+            "ValueStateDescriptor(name, type), or the attribute of the function's class that it is declared as"
+        )
+
     def add(self, handle: Handle) -> None:
         self.handles.append(handle)
         if self.current is not None:  # asked for while an element is being processed
@@ -164,8 +177,8 @@ class KeyedBackend:
         self.keys = keys
         self.processing_time_ms = processing_time_ms
         self.watermark = watermark
-        self.key_bytes = list(map(self.key_type.encode, keys))
-        self.key_groups = key_group(hash_keys(keys, self.key_type), self.max_parallelism).tolist()
+        self.key_bytes, hashes = encode_keys(keys, self.key_type)
+        self.key_groups = key_group(hashes, self.max_parallelism).tolist()
         for handle in self.handles:
             handle.begin()
 

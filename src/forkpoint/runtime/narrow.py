@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Longs = npt.NDArray[np.int64]
+from forkpoint.runtime.batch import Longs
+
 Packed = tuple[int, npt.NDArray[Any]]
 """The least number, and what each is above it."""
 

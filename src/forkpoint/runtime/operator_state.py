@@ -18,7 +18,7 @@ from forkpoint.functions import (
     MapStateDescriptor,
     OperatorStateStore,
 )
-from forkpoint.runtime.broadcast_state import BroadcastMap
+from forkpoint.runtime.broadcast_state import BroadcastMap, broadcast_record
 from forkpoint.runtime.keyed_state import ChangeLog, StateRecord, state_id
 from forkpoint.state import Store, operator_key, operator_range
 
@@ -103,7 +103,7 @@ class OperatorState(OperatorStateStore, FunctionInitializationContext):
         """A map that is the same on every subtask."""
         state = BroadcastMap(self._store, self._uid, self._subtask, descriptor)
         self._maps.append(state)
-        self.records.append(state.record)
+        self.records.append(broadcast_record(self._uid, descriptor))
         return state
 
     def collect(self) -> ChangeLog:

@@ -5,6 +5,7 @@ from forkpoint.state.changelog import merge, read_changes, slice_changes, write_
 from forkpoint.state.keygroups import (
     DEFAULT_MAX_PARALLELISM,
     MAX_MAX_PARALLELISM,
+    encode_keys,
     hash_column,
     hash_encoded,
     hash_keys,
@@ -56,6 +57,7 @@ __all__ = [
     "decode_state_key",
     "decode_timer_key",
     "destroy_store",
+    "encode_keys",
     "file_checksum",
     "hash_column",
     "hash_encoded",

@@ -94,6 +94,12 @@ def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint
     return hash_encoded(encoded)
 
 
+def encode_keys(keys: Sequence[Any], type: TypeInformation) -> tuple[list[bytes], npt.NDArray[np.uint32]]:
+    """The keys as they are stored, and `key_hash` of each, in order."""
+    encoded = list(map(type.encode_key, keys))
+    return encoded, hash_keys(keys, type) if pa.types.is_integer(type.arrow_type) else hash_encoded(encoded)
+
+
 def hash_encoded(keys: Sequence[bytes]) -> npt.NDArray[np.uint32]:
     """`key_hash` of keys of a type that is no integer, as `encode_key` stores them; shape (len(keys),)."""
     return _splitmix64_high(np.fromiter(map(zlib.crc32, keys), np.uint64, len(keys)))

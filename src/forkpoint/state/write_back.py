@@ -85,10 +85,9 @@ class WriteBackStore:
             self._flush()
 
     def _flush(self) -> None:
-        held = Changes(list(self._held), list(self._held.values()))
-        version, base = self.version, self._base
+        version = self.version
         if self._held:  # they may have gone: another process was faster
-            self._store.apply(held, version, base)
+            self._store.apply(Changes(list(self._held), list(self._held.values())), version, self._base)
             self._base = version
             self._drop()
 

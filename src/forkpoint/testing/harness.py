@@ -290,7 +290,7 @@ class Harness:
                 for entry, _ in subtask.store.scan(*sid_range(group, sid)):
                     timer = decode_timer_key(entry)
                     found.append((to_flink_ms(timer.ts_ms), timer.key))
-        wanted = None if key is None else key_type.encode(key)
+        wanted = None if key is None else key_type.encode_key(key)
         return [(time, key_type.decode(k)) for time, k in sorted(found) if wanted is None or k == wanted]
 
     def _backend(self, name: str, subtask: _Subtask | None = None) -> tuple[KeyedBackend, TypeInformation]:

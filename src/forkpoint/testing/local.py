@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +93,7 @@ def run_local(
     ``state_root``: keep checkpoints and savepoints there, so that a later run goes on where this one was stopped; then
     every source, sink and stateful operator needs a uid. ``restore``: a savepoint's path, "latest", or RestoreOptions.
     ``options``: fields of JobOptions. A failing function ends the run with its error unless a restart strategy was set.
+    If the savepoint that the inputs stop the run with fails, the job goes on, and its error is raised at the end.
     """
     env = build if isinstance(build, StreamExecutionEnvironment) else StreamExecutionEnvironment(JobOptions())
     sources = [i if isinstance(i, TestSource) else TestSource(i) for i in inputs]
@@ -159,6 +161,7 @@ class _Script(Steps):
         self.sources = sources
         self.driver: JobDriver | None = None
         self.committed = 0
+        self.asked: Future[str] | None = None  # the savepoint that the run is stopped with
 
     def on_step(self, step: str, epoch: int) -> None:
         self.committed += step == "committed"
@@ -167,7 +170,7 @@ class _Script(Steps):
         stops = [source.stop for source in self.sources if source.stop is not None]
         if step == "published" and stops and self.driver is not None:
             if any(stop.savepoint for stop in stops):
-                self.driver.savepoint(stop=True, drain=any(stop.drain for stop in stops))
+                self.asked = self.driver.savepoint(stop=True, drain=any(stop.drain for stop in stops)).done
             else:
                 self.driver.cancel()
             for source in self.sources:
@@ -198,6 +201,8 @@ class _Runner:
                 deaths += 1
                 restore = RestoreOptions()
                 continue
+            if (asked := self.script.asked) is not None and (error := asked.exception()) is not None:
+                raise error
             return LocalRun(
                 {uid.removeprefix(_OUTPUT): list(sink.records) for uid, sink in sinks.items()},
                 result.outcome,
@@ -215,7 +220,7 @@ class _Runner:
             self.name, self.graph, self.options, open_storage(self.root), LocalExecutor(),
             parallelism=self.options.parallelism or 2, local_dir=local_dir, now_ms=self.clock, steps=self.script,
         )  # fmt: skip
-        self.script.driver = driver
+        self.script.driver, self.script.asked = driver, None
         try:
             return driver, driver.run(restorer(driver, restore))
         except ProcessDied:

@@ -21,8 +21,8 @@ from forkpoint.runtime.batch import Batch, DerivedBatch, Longs, empty_batch, spr
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts
 from forkpoint.runtime.columnar.states import Collections, ValueColumns
 from forkpoint.runtime.grouping import group_by_key
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.timers import to_flink_ms
 from forkpoint.types import TypeInformation
 
@@ -103,7 +103,7 @@ class ColumnContext(BatchContext):
         self.collected.append((self._owner.typed(result), rows))
 
 
-class BatchProcess:
+class BatchProcess(KeyedOperator):
     """Runs one KeyedBatchFunction."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedBatchFunction) -> None:
@@ -208,12 +208,6 @@ class BatchProcess:
         for state in self._values.values():
             state.collect(log)
         return log
-
-    def states(self) -> list[StateRecord]:
-        return self._backend.records
-
-    def next_processing_timer_ms(self) -> int | None:
-        return None
 
     def close(self) -> None:
         self._fn.close()

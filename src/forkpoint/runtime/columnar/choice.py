@@ -12,7 +12,7 @@ from forkpoint.graph.transformations import WindowSpec
 from forkpoint.runtime.columnar.keys import key_parts
 from forkpoint.runtime.columnar.plans import window_plan
 from forkpoint.runtime.columnar.sessions import ColumnSessions
-from forkpoint.runtime.columnar.windows import ColumnTimeWindows
+from forkpoint.runtime.columnar.windows import LARGEST_MS, ColumnTimeWindows
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.window import WindowOperator
@@ -23,11 +23,11 @@ def window_operator(info: TaskInfo, backend: KeyedBackend, spec: WindowSpec) -> 
     key, elements = info.operator.key, info.operator.inputs[0].type
     plain = type(spec.trigger) is EventTimeTrigger and spec.evictor is None and not spec.tagged
     plan = window_plan(spec, elements) if plain and info.operator.output_type is not None else None
-    if plan is None or key is None or key_parts(key) is None:
+    if plan is None or key is None or key_parts(key) is None or spec.lateness_ms > LARGEST_MS:
         return WindowOperator(info, backend, spec)
     assigner = spec.assigner
     if type(assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows):
         return ColumnTimeWindows(info, backend, spec, plan)
-    if type(assigner) is EventTimeSessionWindows and assigner._gap_ms is not None and not spec.lateness_ms:
+    if type(assigner) is EventTimeSessionWindows and assigner._gap_ms is not None:
         return ColumnSessions(info, backend, spec, plan)
     return WindowOperator(info, backend, spec)

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.columnar.leaves import to_list
+from forkpoint.runtime.columnar.msgpack import Kind, encode_ints
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
-from forkpoint.runtime.columnar.msgpack import encode_ints
+from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
+from forkpoint.runtime.grouping import key_column
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.state import hash_column, key_group
 from forkpoint.types import TypeInformation
@@ -31,7 +33,7 @@ def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
     if key.columns is None or type is None:
         return None
     parts = (type,) if key.single else _fields(type)
-    if parts is None or len(parts) != len(key.columns):
+    if parts is None or len(parts) != max(1, len(key.columns)):
         return None
     return parts if all(_groupable(part.arrow_type) and not part.nullable for part in parts) else None
 
@@ -44,14 +46,17 @@ def _fields(type: TypeInformation) -> tuple[TypeInformation, ...] | None:
 
 def _groupable(type: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(type) or pa.types.is_string(type) or pa.types.is_boolean(type) or pa.types.is_date(type)
-    )
+        pa.types.is_integer(type) or pa.types.is_string(type) or pa.types.is_boolean(type) or pa.types.is_floating(type)
+        or pa.types.is_temporal(type)
+    )  # fmt: skip
 
 
 def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
     """The key's columns of a batch; None where they are others than the types say."""
     if batch.table is None or key.columns is None:
         return None
+    if not key.columns:
+        return [key_column(batch, key)]
     schema = batch.table.schema
     columns = [batch.table.column(schema.get_field_index(name)) for name in key.columns]
     fits = all(c.type == part.arrow_type and not c.null_count for c, part in zip(columns, parts, strict=True))
@@ -89,6 +94,10 @@ def _codes(column: pa.Array) -> Longs:
         return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
     if pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
+    if pa.types.is_floating(column.type) or pa.types.is_temporal(column.type):
+        # Keys are what is stored of them: 0.0 and -0.0 are two, and one NaN is another only by its bits.
+        bits = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
+        return np.asarray(bits.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
     return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
@@ -124,6 +133,8 @@ class KeySet:
     def encoded(self) -> pa.BinaryArray:
         if pa.types.is_integer(self.column.type):
             return encode_ints(self.column.to_numpy(zero_copy_only=False))
+        if pa.types.is_floating(self.column.type):
+            return encode_numbers(("float",), [self.column.to_numpy(zero_copy_only=False)], len(self.column))
         return pa.array(list(map(self.type.encode, self.type.from_arrow(self.column))), pa.binary())
 
     @cached_property
@@ -185,8 +196,11 @@ def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]
 
 def decode_keys(encoded: Sequence[bytes], type: TypeInformation) -> pa.Array:
     """Encoded keys as one array of their type."""
-    if pa.types.is_integer(type.arrow_type) and encoded:
-        found = decode_numbers(("int",), encoded)
+    number: Kind | None = (
+        "int" if pa.types.is_integer(type.arrow_type) else "float" if pa.types.is_floating(type.arrow_type) else None
+    )
+    if number is not None and encoded:
+        found = decode_numbers((number,), encoded)
         if found is not None:
             return pa.array(found[0], type.arrow_type)
     return type.to_arrow(list(map(type.decode, encoded)))

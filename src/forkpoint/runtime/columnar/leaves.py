@@ -1,11 +1,14 @@
 """Values of a type taken apart into leaves, one Arrow array for each part that has no parts, and saved values as such.
 
-None occurs only in leaves: a record that is None has no leaves, so whoever meets one works element by element.
+Where a record is None all its leaves are null. One of them has to tell it from a record of Nones: a record that may be None
+and has only fields that may be, too, is a leaf as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,9 +24,29 @@ Leaves = list[pa.Array]
 
 
 def record_of(type: TypeInformation) -> RecordType | None:
-    """The record that a type is, Optional or not."""
+    """The record that a type is, Optional or not; None also where its leaves would not tell whether it is None."""
     inner = type.of if isinstance(type, OptionalType) else type
-    return inner if isinstance(inner, RecordType) and inner.members else None
+    if not isinstance(inner, RecordType) or not inner.members:
+        return None
+    return None if inner is not type and _certain(inner) is None else inner
+
+
+def witness(type: TypeInformation) -> int:
+    """The leaf that is null just where the value is None."""
+    record = record_of(type)
+    return 0 if record is None else _certain(record) or 0
+
+
+def _certain(record: RecordType) -> int | None:
+    """A leaf of the record that is never None."""
+    at = 0
+    for member in record.members:
+        if not member.type.nullable:
+            found = _certain(member.type) if isinstance(member.type, RecordType) and member.type.members else 0
+            if found is not None:
+                return at + found
+        at += len(leaf_types(member.type))
+    return None
 
 
 def leaf_types(type: TypeInformation) -> list[TypeInformation]:
@@ -33,20 +56,13 @@ def leaf_types(type: TypeInformation) -> list[TypeInformation]:
     return [leaf for member in record.members for leaf in leaf_types(member.type)]
 
 
-def take_apart(array: pa.Array, type: TypeInformation) -> Leaves | None:
-    """The leaves of a column; None where a record in it is null."""
+def take_apart(array: pa.Array, type: TypeInformation) -> Leaves:
+    """The leaves of a column; all null where a record in it is."""
     record = record_of(type)
     if record is None:
         return [array]
-    if array.null_count:
-        return None
-    found: Leaves = []
-    for column, member in zip(array.flatten(), record.members, strict=True):
-        leaves = take_apart(column, member.type)
-        if leaves is None:
-            return None
-        found += leaves
-    return found
+    columns = zip(array.flatten(), record.members, strict=True)
+    return [leaf for column, member in columns for leaf in take_apart(column, member.type)]
 
 
 def put_together(leaves: Iterator[pa.Array], type: TypeInformation) -> pa.Array:
@@ -54,9 +70,12 @@ def put_together(leaves: Iterator[pa.Array], type: TypeInformation) -> pa.Array:
     record = record_of(type)
     if record is None:
         return next(leaves)
-    columns = [put_together(leaves, member.type) for member in record.members]
+    mine = list(islice(leaves, len(leaf_types(type))))
+    rest = iter(mine)
+    columns = [put_together(rest, member.type) for member in record.members]
     fields = [pa.field(m.name, m.type.arrow_type) for m in record.members]
-    return pa.StructArray.from_arrays(columns, fields=fields)
+    mask = mine[witness(type)].is_null() if isinstance(type, OptionalType) else None
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
 
 def to_columns(leaves: Sequence[pa.Array], type: TypeInformation) -> list[pa.Array]:
@@ -74,18 +93,25 @@ class Codec:
     def __init__(self, type: TypeInformation) -> None:
         self.type = type
         self.types = leaf_types(type)
-        self._layout = msgpack.layout_of(type)
+        apart = all(record_of(leaf) is None for leaf in self.types)
+        self._layout = msgpack.layout_of(type) if apart else None
+        self._writable = msgpack.writable(type)
 
     def encode(self, leaves: Sequence[pa.Array]) -> list[bytes]:
+        """Sets in the leaves are in the order in which they are written."""
         if not len(leaves[0]):
             return []
         if self._layout is not None and not any(leaf.null_count for leaf in leaves):
             numbers = [leaf.to_numpy(zero_copy_only=False) for leaf in leaves]
             return to_list(msgpack.encode(self._layout, numbers, len(leaves[0])))
-        return list(map(self.type.encode, self.type.from_columns(to_columns(leaves, self.type))))
+        columns = to_columns(leaves, self.type)
+        if self._writable:
+            with suppress(pa.ArrowCapacityError):  # more than the 2 GiB of one array
+                return to_list(msgpack.encode_array(_joined(columns, self.type), self.type))
+        return list(map(self.type.encode, self.type.from_columns(columns)))
 
     def decode(self, raw: Sequence[bytes]) -> Leaves | None:
-        """None where a record is None, or a value isn't what the columns can hold."""
+        """None where a value isn't what the columns can hold."""
         found = self._numbers(raw)
         if found is not None:
             return found
@@ -94,18 +120,13 @@ class Codec:
         except TypeNotSupported:  # Python's ints grow beyond those of columns
             return None
 
-    def leaves_of(self, columns: Sequence[pa.Array]) -> Leaves | None:
-        """The leaves of the type's columns; None where a record in them is null."""
+    def leaves_of(self, columns: Sequence[pa.Array]) -> Leaves:
+        """The leaves of the type's columns."""
         record = record_of(self.type)
         if record is None or isinstance(self.type, OptionalType):
             return take_apart(columns[0], self.type)
-        found: Leaves = []
-        for column, member in zip(columns, record.members, strict=True):
-            leaves = take_apart(column, member.type)
-            if leaves is None:
-                return None
-            found += leaves
-        return found
+        parts = zip(columns, record.members, strict=True)
+        return [leaf for column, member in parts for leaf in take_apart(column, member.type)]
 
     def _numbers(self, raw: Sequence[bytes]) -> Leaves | None:
         numbers = None if self._layout is None or not raw else msgpack.decode(self._layout, raw)
@@ -120,8 +141,8 @@ class Codec:
 
     def encode_columns(self, columns: Sequence[pa.Array]) -> list[bytes]:
         """The inverse of ``columns``."""
-        leaves = None if self._layout is None else self.leaves_of(columns)
-        if leaves is None:
+        leaves = [] if self._layout is None else self.leaves_of(columns)
+        if not leaves or any(leaf.null_count for leaf in leaves):
             return list(map(self.type.encode, self.type.from_columns(columns)))
         return self.encode(leaves)
 
@@ -148,3 +169,10 @@ def merged(new: pa.Array, saved: pa.Array, use_saved: Any, saved_at: Any) -> pa.
     places = np.arange(len(new))
     places[use_saved] = len(new) + saved_at[use_saved]
     return pa.concat_arrays([new, saved]).take(pa.array(places))
+
+
+def _joined(columns: Sequence[pa.Array], type: TypeInformation) -> pa.Array:
+    """The columns of a type as one array."""
+    if not isinstance(type, RecordType) or not type.members:
+        return columns[0]
+    return pa.StructArray.from_arrays(list(columns), fields=[pa.field(m.name, m.type.arrow_type) for m in type.members])

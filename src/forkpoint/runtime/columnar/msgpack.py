@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import OptionalType
+from forkpoint.types.containers import OptionalType, SequenceType
 from forkpoint.types.records import ARRAY_FLAVORS, RecordType
 from forkpoint.types.wire import pack
 
@@ -86,9 +87,15 @@ def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryAr
         blocks.append(block)
         used.append(mask)
     matrix, mask = np.concatenate(blocks, axis=1), np.concatenate(used, axis=1)
-    offsets = np.zeros(count + 1, np.int32)
+    return _gathered(matrix, mask)
+
+
+def _gathered(matrix: Bytes, mask: npt.NDArray[np.bool_]) -> pa.BinaryArray:
+    """An entry for each row: those of its bytes that count."""
+    offsets = np.zeros(len(matrix) + 1, np.int32)
     np.cumsum(mask.sum(axis=1), out=offsets[1:])
-    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(matrix[mask])])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(matrix[mask])]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(matrix), buffers)
 
 
 def _encode_numbers(kind: Kind, numbers: Numbers) -> tuple[Bytes, npt.NDArray[np.bool_]]:
@@ -124,6 +131,66 @@ _WIDTHS = np.array([0, 1, 2, 4, 8], np.uint8)  # bytes behind the first
 
 def encode_ints(numbers: Numbers) -> pa.BinaryArray:
     return encode(("int",), [numbers], len(numbers))
+
+
+def writable(type: TypeInformation) -> bool:
+    """Whether ``encode_array`` knows all that is in a type."""
+    if isinstance(type, RecordType):
+        array = type.flavor in ARRAY_FLAVORS
+        if not type.members or type.flavor == "struct" or (not array and not type.plain):
+            return False
+    if isinstance(type, OptionalType | SequenceType | RecordType):
+        return all(map(writable, type.children))
+    return type.kind in _KINDS or type.kind in ("float", "string", "char", "bytes")
+
+
+def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
+    """The values of a column, also with None, texts and lists in them; sets in the order in which they are written."""
+    if isinstance(type, OptionalType):
+        found = encode_array(array, type.of)
+        return pc.if_else(array.is_valid(), found, pa.scalar(b"\xc0")) if array.null_count else found
+    if isinstance(type, SequenceType):
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy()
+        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+        lists = pa.ListArray.from_arrays(offsets, encode_array(array.flatten(), type.element))
+        return _join(_heads(lengths, _ARRAY_HEADS), pc.binary_join(lists, b""))
+    if isinstance(type, RecordType):
+        in_array, count = type.flavor in ARRAY_FLAVORS, len(type.members)
+        parts = [_heads(np.array([count]), _ARRAY_HEADS if in_array else _MAP_HEADS)[0]]
+        for member, column in zip(type.members, array.flatten(), strict=True):
+            names = [] if in_array else [pa.scalar(pack(member.name))]
+            parts += [*names, encode_array(column, member.type)]
+        return _join(*parts)
+    kind: Kind | None = "float" if type.kind == "float" else _KINDS.get(type.kind)
+    if kind is not None:
+        filled = array.fill_null(False if kind == "bool" else 0) if array.null_count else array
+        return encode((kind,), [filled.to_numpy(zero_copy_only=False)], len(array))
+    heads = _BYTES_HEADS if type.kind == "bytes" else _TEXT_HEADS
+    lengths = pc.binary_length(array).fill_null(0).to_numpy()
+    return _join(_heads(lengths, heads), array.cast(pa.binary()))
+
+
+def _join(*parts: pa.Array | pa.Scalar) -> pa.BinaryArray:
+    return pc.binary_join_element_wise(*parts, b"")
+
+
+_Heads = tuple[tuple[int, int, int], ...]  # up to which length, the first byte, how many bytes of length follow
+_ARRAY_HEADS: _Heads = ((15, 0x90, 0), (2**16 - 1, 0xDC, 2), (2**32 - 1, 0xDD, 4))
+_MAP_HEADS: _Heads = ((15, 0x80, 0), (2**16 - 1, 0xDE, 2), (2**32 - 1, 0xDF, 4))
+_TEXT_HEADS: _Heads = ((31, 0xA0, 0), (255, 0xD9, 1), (2**16 - 1, 0xDA, 2), (2**32 - 1, 0xDB, 4))
+_BYTES_HEADS: _Heads = ((255, 0xC4, 1), (2**16 - 1, 0xC5, 2), (2**32 - 1, 0xC6, 4))
+
+
+def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
+    """What values of these lengths begin with."""
+    limits, firsts, widths = (np.array(column) for column in zip(*kinds, strict=True))
+    kind = np.searchsorted(limits, lengths)
+    block = np.empty((len(lengths), 5), np.uint8)
+    block[:, 0] = np.where(widths[kind] == 0, firsts[kind] + lengths, firsts[kind])
+    block[:, 1:] = lengths.astype(">u4").view(np.uint8).reshape(len(lengths), 4)
+    mask = widths[kind][:, None] > np.arange(4, -1, -1)[None, :]
+    mask[:, 0] = True
+    return _gathered(block, mask)
 
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:

@@ -5,31 +5,62 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.functions import Aggregates, RowShape, WindowBound, WindowRows
+from forkpoint.functions import (
+    Aggregates,
+    Aggregator,
+    Avg,
+    Collect,
+    Count,
+    CountDistinct,
+    First,
+    Last,
+    Max,
+    MaxBy,
+    Min,
+    MinBy,
+    RowShape,
+    StdDev,
+    Sum,
+    TopN,
+    WindowBound,
+    WindowRows,
+)
 from forkpoint.functions.window_adapters import Count as CountElements
 from forkpoint.functions.window_adapters import WithKey
 from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.batch import Longs
+from forkpoint.runtime.columnar.collecting import Collecting, CountingDistinct, Topping
 from forkpoint.runtime.columnar.leaves import Leaves, leaf_types, numbers, to_columns
+from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
 from forkpoint.runtime.columnar.reductions import (
-    Choosing,
+    Averaging,
     Counting,
+    Deviating,
     Extreme,
+    ExtremeBy,
+    FirstOrLast,
     Reduction,
-    Segments,
     Summing,
-    column_index,
-    column_type,
-    firsts,
-    reduction_of,
+    chosen,
 )
+from forkpoint.runtime.columnar.segments import Segments, Source
 from forkpoint.types import TypeInformation
+from forkpoint.types.containers import OptionalType, optional
 
 Bounds = Callable[[WindowBound], Longs]
+
+
+@dataclass(frozen=True)
+class RunningColumns:
+    """``leaves``: the accumulator behind each group's last row. ``results``: the columns of results behind each row."""
+
+    leaves: Leaves
+    results: list[pa.Array]
 
 
 class Plan(ABC):
@@ -42,14 +73,24 @@ class Plan(ABC):
         """Accumulators with each group's rows added; None where it has to be done element by element."""
 
     @abstractmethod
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """Accumulators behind each row, in the segments' order."""
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+        """What is behind the rows, in the segments' order."""
 
     @abstractmethod
+    def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
+        """The columns of results."""
+
+    def shaped(
+        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
+    ) -> list[pa.Array]:
+        """The columns that come out. ``key``: as one array, ``parts``: as its columns."""
+        return results
+
     def rows(
         self, leaves: Sequence[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
     ) -> list[pa.Array]:
-        """The columns that come out. ``key``: as one array, ``parts``: as its columns."""
+        """``shaped`` of the results."""
+        return self.shaped(self.results(leaves), key, parts, bounds)
 
 
 @dataclass(frozen=True)
@@ -70,30 +111,33 @@ class AggregatesPlan(Plan):
         self.type, self.sides, self.outputs, self.shape = type, sides, outputs, shape
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._each(saved, lambda reduction, mine: reduction.update(segments, mine))
-
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._each(saved, lambda reduction, mine: reduction.running(segments, mine))
-
-    def _each(
-        self, saved: Sequence[pa.Array], work: Callable[[Reduction, Sequence[pa.Array]], Leaves | None]
-    ) -> Leaves | None:
         found: Leaves = []
         for side in self.sides:
-            leaves = work(side.reduction, saved[side.start : side.stop])
+            leaves = side.reduction.update(segments, saved[side.start : side.stop])
             if leaves is None:
                 return None
             found += leaves
         return found
 
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+        leaves: Leaves = []
+        results = []
+        for side in self.sides:
+            found = side.reduction.running(segments, saved[side.start : side.stop])
+            if found is None:
+                return None
+            leaves += found.leaves
+            results.append(found.results)
+        return RunningColumns(leaves, [results[i] for i in self.outputs])
+
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
         columns = [side.reduction.result(leaves[side.start : side.stop]) for side in self.sides]
         return [columns[i] for i in self.outputs]
 
-    def rows(
-        self, leaves: Sequence[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
+    def shaped(
+        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
     ) -> list[pa.Array]:
-        columns = self.results(leaves)
+        columns = list(results)
         for place, bound in sorted(self.shape.bounds.items()):
             columns.insert(place, pa.array(bounds(bound)))
         head = [] if not self.shape.key_names else [key] if self.shape.single else list(parts)
@@ -101,60 +145,76 @@ class AggregatesPlan(Plan):
 
 
 class CountPlan(Plan):
-    """``count``: pairs of key and number."""
+    """``count``: pairs of key and number; without keys, numbers."""
 
-    def __init__(self, type: TypeInformation) -> None:
-        self.type = type
+    def __init__(self, type: TypeInformation, *, keyed: bool) -> None:
+        self.type, self.keyed = type, keyed
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         return Counting(None).update(segments, saved)
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return Counting(None).running(segments, saved)
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+        found = Counting(None).running(segments, saved)
+        return RunningColumns(found.leaves, [found.results])
 
-    def rows(
-        self, leaves: Sequence[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
+    def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
+        return list(leaves)
+
+    def shaped(
+        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
     ) -> list[pa.Array]:
-        return [key, leaves[0]]
+        return [key, *results] if self.keyed else results
 
 
 class ElementPlan(Plan):
     """An aggregate of one field whose accumulator is an element: the first with the field replaced, or the extreme one."""
 
     def __init__(self, spec: RollingSpec, column: int) -> None:
-        self.type = spec.value_type
-        self.spec, self.column = spec, column
-        self._columns = tuple((i, column_type(i, self.type)) for i in range(len(self.type.column_names)))
-        widths = [len(leaf_types(of)) for _, of in self._columns]
-        self._leaf = sum(widths[:column])
+        self.type, self._kind = spec.value_type, spec.kind
+        self._field = Source(column, column_type(column, self.type))
+        self._element = element(self.type)
+        self._leaf = sum(len(leaf_types(column_type(i, self.type))) for i in range(column))
         ufunc = np.minimum if spec.kind in ("min", "min_by") else np.maximum
-        self._extreme = Extreme(column, ufunc, column_type(column, self.type).arrow_type)
+        of = Source(column, _present(self._field.type))
+        self._by = ExtremeBy(of, ufunc, self._element)
+        self._replaced = Summing(of) if spec.kind == "sum" else Extreme(of, ufunc)
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._with(saved, lambda reduction, mine: reduction.update(segments, mine))
-
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._with(saved, lambda reduction, mine: reduction.running(segments, mine))
-
-    def _with(
-        self, saved: Sequence[pa.Array], work: Callable[[Reduction, Sequence[pa.Array]], Leaves | None]
-    ) -> Leaves | None:
-        column = saved[self._leaf : self._leaf + 1]
-        if self.spec.kind in ("min_by", "max_by"):
-            found = work(Choosing(self._columns, firsts, by=self._extreme), [*column, *saved])
-            return None if found is None else found[1:]
-        chosen = work(Choosing(self._columns, firsts), saved)
-        replaced = work(Summing(self.column) if self.spec.kind == "sum" else self._extreme, column)
-        if chosen is None or replaced is None:
+        if not self._complete(segments, saved):
             return None
-        if self.spec.kind == "sum" and not _summed_alike(chosen[self._leaf]):
-            return None
-        chosen[self._leaf] = replaced[0].cast(chosen[self._leaf].type)
-        return chosen
+        mine = saved[self._leaf]
+        if self._kind in ("min_by", "max_by"):
+            leaves = self._by.add(segments, [mine, *saved])
+            return None if leaves is None else leaves[1:]
+        first = chosen(segments, self._element, segments.starts[:-1], saved, segments.has_saved)
+        return self._with(first, self._replaced.add(segments, [mine]))
 
-    def rows(
-        self, leaves: Sequence[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
-    ) -> list[pa.Array]:
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+        leaves = self._behind(segments, saved) if self._complete(segments, saved) else None
+        if leaves is None:
+            return None
+        return RunningColumns([leaf.take(segments.last) for leaf in leaves], self.results(leaves))
+
+    def _behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        mine = saved[self._leaf]
+        if self._kind in ("min_by", "max_by"):
+            leaves = self._by.behind(segments, [mine, *saved])
+            return None if leaves is None else leaves[1:]
+        at, use = np.repeat(segments.starts[:-1], segments.sizes), np.repeat(segments.has_saved, segments.sizes)
+        first = chosen(segments, self._element, at, saved, use)
+        return self._with(first, self._replaced.behind(segments, [mine]))
+
+    def _complete(self, segments: Segments, saved: Sequence[pa.Array]) -> bool:
+        """Whether the field is always something: what to do where it is None, Python says."""
+        return segments.present(self._field) is None and not saved[self._leaf].null_count
+
+    def _with(self, first: Leaves, replaced: Leaves | None) -> Leaves | None:
+        if replaced is None or (self._kind == "sum" and not _summed_alike(first[self._leaf])):
+            return None
+        first[self._leaf] = replaced[0].cast(first[self._leaf].type)
+        return first
+
+    def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
         return to_columns(leaves, self.type)
 
 
@@ -171,8 +231,8 @@ def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | No
     combine, fn = spec.combine, spec.fn
     if isinstance(combine, Aggregates) and isinstance(fn, WindowRows):
         return aggregates_plan(combine, fn.shape, spec.contents_type, elements)
-    if type(combine) is CountElements and type(fn) is WithKey:
-        return CountPlan(spec.contents_type)
+    if type(combine) is CountElements and (fn is None or type(fn) is WithKey):
+        return CountPlan(spec.contents_type, keyed=fn is not None)
     if isinstance(combine, RollingSpec) and fn is None:
         return element_plan(combine)
     return None
@@ -180,7 +240,8 @@ def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | No
 
 def element_plan(spec: RollingSpec) -> ElementPlan | None:
     column = column_index(spec.field, spec.value_type)
-    if column is None or column_type(column, spec.value_type).kind not in ("long", "double"):
+    kinds = ("long", "double") if spec.kind == "sum" else ORDERED
+    if column is None or _present(column_type(column, spec.value_type)).kind not in kinds or _has_sets(spec.value_type):
         return None
     return ElementPlan(spec, column)
 
@@ -202,3 +263,71 @@ def aggregates_plan(
 
 def empty_leaves(type: TypeInformation) -> Leaves:
     return [pa.array([], leaf.arrow_type) for leaf in leaf_types(type)]
+
+
+def element(type: TypeInformation) -> Source:
+    """Elements themselves."""
+    return Source(None if type.fields else 0, type)
+
+
+def column_index(field: int | str | None, elements: TypeInformation) -> int | None:
+    """The column that a field is."""
+    names = elements.column_names
+    if isinstance(field, str):
+        return names.index(field) if field in names else None
+    return None if field is None or not -len(names) <= field < len(names) else field % len(names)
+
+
+def column_type(column: int, elements: TypeInformation) -> TypeInformation:
+    return elements.fields[column].type if elements.fields else elements
+
+
+def _present(type: TypeInformation) -> TypeInformation:
+    return type.of if isinstance(type, OptionalType) else type
+
+
+def source_of(field: int | str | None, elements: TypeInformation) -> Source | None:
+    """What an aggregator is of; None where it isn't a column, or one that doesn't tell None or the order of a set."""
+    column = column_index(field, elements)
+    if field is not None and column is None:
+        return None
+    source = element(elements) if column is None else Source(column, _present(column_type(column, elements)))
+    return None if source.type.kind == "any" or _has_sets(source.type) else source
+
+
+def _has_sets(type: TypeInformation) -> bool:
+    return type.kind in ("set", "frozenset") or any(map(_has_sets, type.children))
+
+
+def reduction_of(aggregator: Aggregator[Any], elements: TypeInformation) -> Reduction | None:
+    """How an aggregate is computed over columns; None where it isn't."""
+    if type(aggregator) is Count and aggregator.field is None:
+        return Counting(None)
+    of = source_of(aggregator.field, elements)
+    if of is None:
+        return None
+    kind = of.type.kind
+    match aggregator:
+        case Count():
+            return Counting(of)
+        case First() | Last():
+            return FirstOrLast(Source(of.column, optional(of.type)), isinstance(aggregator, Last))
+        case Collect():
+            return Collecting(of)
+        case Sum() if kind in NUMBERS:
+            return Summing(of)
+        case Avg() if kind in NUMBERS:
+            return Averaging(of, kind not in ("float", "double"))
+        case StdDev() if kind in NUMBERS:
+            return Deviating(of)
+        case CountDistinct() if kind in ORDERED:
+            return CountingDistinct(of)
+        case TopN() if kind in ORDERED:
+            return Topping(of, aggregator.n)
+        case Min() | Max() if kind in ORDERED:
+            return Extreme(of, np.minimum if isinstance(aggregator, Min) else np.maximum)
+        case MinBy() if kind in ORDERED:
+            value = source_of(aggregator.value, elements)
+            ufunc = np.maximum if isinstance(aggregator, MaxBy) else np.minimum
+            return None if value is None else ExtremeBy(of, ufunc, Source(value.column, optional(value.type)))
+    return None

@@ -1,74 +1,41 @@
 """Aggregates over segments of rows: what the aggregators' ``add`` does, for all groups at once and to the same bit.
 
-Where numpy would not do the same as Python (sums beyond 64 bits, NaN and -0.0 in comparisons, nulls), a reduction
-answers None, and the caller works element by element.
+Where numpy would not do the same as Python (sums beyond 64 bits, NaN and -0.0 in comparisons), a reduction answers None,
+and the caller works element by element.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from forkpoint.functions import Aggregator, Avg, Count, First, Last, Max, MaxBy, Min, MinBy, StdDev, Sum
 from forkpoint.runtime.batch import Longs
-from forkpoint.runtime.columnar.leaves import Leaves, merged, numbers, put_together, take_apart
-from forkpoint.types import TypeInformation
+from forkpoint.runtime.columnar.leaves import Leaves, merged, numbers, put_together, take_apart, witness
+from forkpoint.runtime.columnar.ordering import Ordered, ordered
+from forkpoint.runtime.columnar.segments import (
+    Bools,
+    Numbers,
+    Segments,
+    Source,
+    accumulated,
+    either,
+    layers,
+)
 
-Numbers = npt.NDArray[Any]
-_LONG = 512  # rows; a longer segment is worked through by itself
-_DEEP = 64  # a loop over the rows of the longest segment costs so much as this many elements each
+_ALONE = 64  # as many segments as one loop over their rows side by side has to pay for
 
 
 @dataclass(frozen=True)
-class Segments:
-    """Rows of a table in groups: those of group i are ``rows[starts[i]:starts[i + 1]]``, at least one, in order.
+class Running:
+    """``leaves``: the accumulator behind each group's last row. ``results``: the result behind each row."""
 
-    ``saved_at[i]``: which of the saved entries group i goes on from, -1 for none.
-    """
-
-    table: pa.RecordBatch
-    rows: Longs
-    starts: Longs
-    saved_at: Longs
-
-    @property
-    def count(self) -> int:
-        return len(self.saved_at)
-
-    @cached_property
-    def sizes(self) -> Longs:
-        return np.diff(self.starts)
-
-    @cached_property
-    def has_saved(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.saved_at >= 0)
-
-    @cached_property
-    def of_row(self) -> Longs:
-        """The group of each row."""
-        return np.repeat(np.arange(self.count), self.sizes)
-
-    def values(self, column: int) -> Numbers | None:
-        """A column's numbers in the rows' order; None where it has nulls."""
-        array = self.table.column(column)
-        return None if array.null_count else numbers(array)[self.rows]
-
-    def of_saved(self, leaf: pa.Array) -> Numbers:
-        """A saved leaf's numbers, one for each group that has something saved."""
-        if not self.has_saved.any():
-            return np.empty(0, np.int64)
-        return np.asarray(numbers(leaf)[self.saved_at[self.has_saved]])
-
-    def pick(self, column: pa.Array, at: Longs) -> pa.Array:
-        """A column's entries at these places of the order."""
-        return column.take(pa.array(self.rows[at]))
+    leaves: Leaves
+    results: pa.Array
 
 
 class Reduction(ABC):
@@ -78,9 +45,9 @@ class Reduction(ABC):
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """The leaves of each group's accumulator, its rows added."""
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """The leaves behind each row."""
-        return None
+    @abstractmethod
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        """What is behind the rows."""
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         """The column of results."""
@@ -89,36 +56,95 @@ class Reduction(ABC):
 
 @dataclass(frozen=True)
 class Counting(Reduction):
-    column: int | None
+    """Of elements, or where there is a source of those that have a value in it."""
+
+    of: Source | None
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        if self.column is not None and segments.table.column(self.column).null_count:
-            return None
-        counts = segments.sizes.astype(np.int64)
-        if segments.has_saved.any():
-            counts[segments.has_saved] += numbers(saved[0])[segments.saved_at[segments.has_saved]]
-        return [pa.array(counts)]
+        present = None if self.of is None else segments.present(self.of)
+        counts = segments.sizes if present is None else np.add.reduceat(present, segments.starts[:-1], dtype=np.int64)
+        return [pa.array(counts + self._before(segments, saved))]
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        if self.column is not None and segments.table.column(self.column).null_count:
-            return None
-        before = np.zeros(segments.count, np.int64)
-        before[segments.has_saved] = segments.of_saved(saved[0])
-        return [
-            pa.array(np.arange(1, len(segments.rows) + 1) + np.repeat(before - segments.starts[:-1], segments.sizes))
-        ]
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running:
+        counts = self.behind(segments, saved)
+        return Running([counts.take(segments.last)], counts)
+
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> pa.Array:
+        """The count behind each row."""
+        present = None if self.of is None else segments.present(self.of)
+        before, begins = self._before(segments, saved), segments.starts[:-1]
+        if present is None:
+            return pa.array(np.arange(1, len(segments.rows) + 1) + np.repeat(before - begins, segments.sizes))
+        counts = np.cumsum(present)
+        return pa.array(counts + np.repeat(before - (counts[begins] - present[begins]), segments.sizes))
+
+    def _before(self, segments: Segments, saved: Sequence[pa.Array]) -> Longs:
+        return segments.seeds(saved[0], np.zeros(segments.count, np.int64))
 
 
 @dataclass(frozen=True)
-class Summing(Reduction):
-    column: int
+class OfValues(Reduction):
+    """An aggregate that leaves None out: rows without a value, and saved entries that have seen none, are nothing to it.
+
+    The accumulator is None as long as there was no value: then all its leaves are null, and the one at ``witness`` only then.
+    """
+
+    of: Source
+
+    @property
+    def witness(self) -> int:
+        return 0
+
+    @abstractmethod
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        """``update`` where each row has a value and each saved entry that is gone on from is something."""
+
+    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        """``running``, likewise."""
+        leaves = self.behind(segments, saved)
+        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], self.result(leaves))
+
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        """The leaves behind each row, likewise."""
+        raise AssertionError("each() is overridden where there are none")
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values = segments.values(self.column)
-        if values is None:
+        segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
+        if present is None:
+            return self.add(segments, saved)
+        mine, groups = segments.where(present)
+        leaves = self.add(mine, saved) if len(groups) else [leaf.slice(0, 0) for leaf in saved]
+        return None if leaves is None else self._spread(leaves, segments, groups, saved)
+
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
+        if present is None:
+            return self.each(segments, saved)
+        mine, groups = segments.where(present)
+        nothing: Leaves = [leaf.slice(0, 0) for leaf in saved]
+        found = self.each(mine, saved) if len(groups) else Running(nothing, self.result(nothing))
+        if found is None:
             return None
-        has = segments.has_saved
-        seeds = numbers(saved[0])[segments.saved_at[has]] if has.any() else None
+        before = self.result(self._spread(nothing, segments, groups[:0], saved))
+        seen, begins = np.cumsum(present), segments.starts[:-1]
+        at = seen - 1
+        without = at < np.repeat(seen[begins] - present[begins], segments.sizes)
+        at[without] = len(found.results) + segments.of_row[without]
+        results = pa.concat_arrays([found.results, before]).take(pa.array(at))
+        return Running(self._spread(found.leaves, segments, groups, saved), results)
+
+    def _spread(self, leaves: Leaves, segments: Segments, groups: Longs, saved: Sequence[pa.Array]) -> Leaves:
+        """Leaves of some groups, for the others what is saved of them."""
+        at = np.full(segments.count, -1)
+        at[groups] = np.arange(len(groups))
+        return [either(new, at, old, segments.saved_at) for new, old in zip(leaves, saved, strict=True)]
+
+
+@dataclass(frozen=True)
+class Summing(OfValues):
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        values, has = segments.values(self.of), segments.has_saved
+        seeds = numbers(segments.saved(saved[0])) if has.any() else None
         if values.dtype.kind == "f":
             values = values.astype(np.float64, copy=False)
             groups = segments.of_row
@@ -134,16 +160,13 @@ class Summing(Reduction):
             sums[has] += seeds
         return [pa.array(sums)]
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values = segments.values(self.column)
-        if values is None:
-            return None
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        values = segments.values(self.of)
         floats = values.dtype.kind == "f"
         values = values.astype(np.float64 if floats else np.int64, copy=False)
-        seeds = np.zeros(segments.count, values.dtype)
-        seeds[segments.has_saved] = segments.of_saved(saved[0])
+        seeds = segments.seeds(saved[0], np.zeros(segments.count, values.dtype))
         if floats:
-            return accumulated(np.add, values, segments, seeds)
+            return [pa.array(accumulated(np.add, values, segments, seeds))]
         if overflows(values, int(segments.sizes.max(initial=0)), seeds):
             return None
         sums = np.cumsum(values)  # beyond 64 bits it goes round, and the differences are right all the same
@@ -161,267 +184,170 @@ def _largest(values: Numbers) -> int:
     return max(abs(int(values.max())), abs(int(values.min()))) if len(values) else 0
 
 
-def incomparable(values: Numbers) -> bool:
-    """Whether Python's comparisons might choose otherwise than numpy's."""
-    return values.dtype.kind == "f" and bool((np.isnan(values) | ((values == 0) & np.signbit(values))).any())
-
-
 @dataclass(frozen=True)
-class Extreme(Reduction):
-    column: int
-    ufunc: np.ufunc
-    arrow: pa.DataType
-
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values = segments.values(self.column)
-        if values is None or incomparable(values):
-            return None
-        found = self.ufunc.reduceat(values, segments.starts[:-1])
-        has = segments.has_saved
-        if has.any():
-            seeds = numbers(saved[0])[segments.saved_at[has]]
-            if incomparable(seeds):
-                return None
-            found[has] = self.ufunc(found[has], seeds)
-        return [pa.array(found, self.arrow)]
-
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values = segments.values(self.column)
-        if values is None or incomparable(values):
-            return None
-        seeds = values[segments.starts[:-1]].copy()
-        if segments.has_saved.any():
-            seeds[segments.has_saved] = segments.of_saved(saved[0])
-            if incomparable(seeds):
-                return None
-        found = accumulated(self.ufunc, values, segments, seeds)
-        return None if found is None else [pa.array(numbers(found[0]), self.arrow)]
-
-
-@dataclass(frozen=True)
-class Averaging(Reduction):
-    column: int
+class Averaging(OfValues):
     exact: bool  # whether sums are ints
 
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        sums = Summing(self.column).update(segments, saved[:1])
-        counts = Counting(self.column).update(segments, saved[1:])
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        sums = Summing(self.of).add(segments, saved[:1])
+        counts = Counting(None).update(segments, saved[1:])
         return None if sums is None or counts is None else [*sums, *counts]
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        sums = Summing(self.column).running(segments, saved[:1])
-        counts = Counting(self.column).running(segments, saved[1:])
-        return None if sums is None or counts is None else [*sums, *counts]
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        sums = Summing(self.of).behind(segments, saved[:1])
+        return None if sums is None else [*sums, Counting(None).behind(segments, saved[1:])]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
-        sums, counts = numbers(leaves[0]), numbers(leaves[1])
-        if self.exact and len(sums) and _largest(sums) > 2**53:
-            return pa.array([s / n for s, n in zip(sums.tolist(), counts.tolist(), strict=True)], pa.float64())
-        return pa.array(sums / counts)
+        sums, counts = leaves
+        if self.exact and _largest(numbers(sums.drop_null())) > 2**53:
+            pairs = zip(sums.to_pylist(), counts.to_pylist(), strict=True)
+            return pa.array([None if s is None else s / n for s, n in pairs], pa.float64())
+        return pc.divide(sums.cast(pa.float64()), counts.cast(pa.float64()))
 
 
 @dataclass(frozen=True)
-class Deviating(Reduction):
-    """Welford's recurrence, one row of each group at a time."""
+class Deviating(OfValues):
+    """Welford's recurrence: one row of each group at a time, and those of the few largest groups by themselves."""
 
-    column: int
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        return self._leaves(segments, saved, each=False)
 
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values = segments.values(self.column)
-        deepest = int(segments.sizes.max(initial=0))
-        if values is None or deepest * _DEEP > len(segments.rows) + 4096:
-            return None
-        values = values.astype(np.float64)
-        size = segments.count
-        counts, means, squares = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
-        has = segments.has_saved
-        if has.any():
-            at = segments.saved_at[has]
-            counts[has], means[has], squares[has] = (numbers(leaf)[at] for leaf in saved)
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        return self._leaves(segments, saved, each=True)
+
+    def _leaves(self, segments: Segments, saved: Sequence[pa.Array], *, each: bool) -> Leaves:
+        size, sizes, starts = segments.count, segments.sizes, segments.starts
+        values = segments.values(self.of).astype(np.float64)
+        counts = segments.seeds(saved[0], np.zeros(size, np.int64))
+        means, squares = (segments.seeds(leaf, np.zeros(size)) for leaf in saved[1:])
+        behind = (np.empty_like(values), np.empty_like(values)) if each else None
+        large = sizes > (np.partition(sizes, -_ALONE)[-_ALONE] if size >= _ALONE else 0)
         with np.errstate(all="ignore"):
-            for alive, rows in layers(segments):
+            for at, (alive, rows) in enumerate(layers(segments, ~large), 1):
                 value = values[rows]
-                counts[alive] += 1
                 off = value - means[alive]
-                means[alive] += off / counts[alive]
+                means[alive] += off / (counts[alive] + at)
                 squares[alive] += off * (value - means[alive])
-        return [pa.array(counts), pa.array(means), pa.array(squares)]
+                if behind is not None:
+                    behind[0][rows], behind[1][rows] = means[alive], squares[alive]
+        for group in np.flatnonzero(large).tolist():
+            a, b = starts[group], starts[group + 1]
+            found = _welford(values[a:b].tolist(), int(counts[group]), float(means[group]), float(squares[group]))
+            means[group], squares[group] = found[0][-1], found[1][-1]
+            if behind is not None:
+                behind[0][a:b], behind[1][a:b] = found
+        if behind is not None:
+            return [Counting(None).behind(segments, saved), pa.array(behind[0]), pa.array(behind[1])]
+        return [pa.array(counts + sizes), pa.array(means), pa.array(squares)]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
-        with np.errstate(all="ignore"):
-            return pa.array(np.sqrt(numbers(leaves[2]) / numbers(leaves[0])))
+        return pc.sqrt(pc.divide(leaves[2], leaves[0].cast(pa.float64())))
 
 
-def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Numbers) -> Leaves | None:
-    """``ufunc.accumulate`` within each segment, each beginning from its seed, strictly from left to right.
-
-    Segments are worked through side by side, one row of each at a time, so that floating-point results are those of a
-    loop over elements; a long segment is cheaper by itself.
-    """
-    result = np.empty_like(values)
-    long = segments.sizes > _LONG
-    starts = segments.starts
-    for s in np.flatnonzero(long).tolist():
-        a, b = starts[s], starts[s + 1]
-        result[a:b] = ufunc.accumulate(np.concatenate((seeds[s : s + 1], values[a:b])))[1:]
-    so_far = seeds.copy()
-    for alive, at in layers(segments, ~long):
-        so_far[alive] = result[at] = ufunc(so_far[alive], values[at])
-    return [pa.array(result)]
-
-
-def layers(segments: Segments, which: npt.NDArray[np.bool_] | None = None) -> Any:
-    """The first rows of all groups (or of some), then the second ones, and so on: pairs of groups and places."""
-    order = np.argsort(-segments.sizes, kind="stable")
-    if which is not None:
-        order = order[which[order]]
-    lengths, at = segments.sizes[order], segments.starts[:-1][order].copy()
-    for depth in range(int(lengths[0]) if len(lengths) else 0):
-        alive = int(np.searchsorted(-lengths, -depth, side="left"))
-        yield order[:alive], at[:alive]
-        at[:alive] += 1
+def _welford(values: list[float], count: int, mean: float, square: float) -> tuple[list[float], list[float]]:
+    """Means and sums of squares behind each value."""
+    means, squares = [], []
+    for at, value in enumerate(values, count + 1):
+        off = value - mean
+        mean += off / at
+        square += off * (value - mean)
+        means.append(mean)
+        squares.append(square)
+    return means, squares
 
 
 @dataclass(frozen=True)
-class Choosing(Reduction):
-    """One row of each group as it is: its first or last, or the first with the extreme of a column (``by``).
+class Extreme(OfValues):
+    """The least or greatest value: ``ufunc`` is numpy's minimum or maximum."""
 
-    ``columns``: of the table, with their types, that make up the leaves; behind that of the extreme where there is one.
-    """
+    ufunc: np.ufunc
 
-    columns: tuple[tuple[int, TypeInformation], ...]
-    which: Callable[[Segments], Longs]
-    keeps_saved: bool = True
-    by: Extreme | None = None
+    def ranked(self, segments: Segments, leaf: pa.Array) -> Ordered | None:
+        return ordered(segments.picked(self.of), segments.saved(leaf), self.of.type)
 
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        has = segments.has_saved
-        if self.by is None:
-            return self._chosen(segments, self.which(segments), saved, has & self.keeps_saved)
-        values = segments.values(self.by.column)
-        best = self.by.update(segments, saved[:1])
-        if values is None or best is None:
+    def best(self, segments: Segments, ranks: Ordered) -> Longs:
+        """The extreme of each group."""
+        found: Longs = self.ufunc.reduceat(ranks.new, segments.starts[:-1])
+        found[segments.has_saved] = self.ufunc(found[segments.has_saved], ranks.saved)
+        return found
+
+    def best_so_far(self, segments: Segments, ranks: Ordered) -> Longs:
+        """The extreme behind each row."""
+        seeds = ranks.new[segments.starts[:-1]]
+        seeds[segments.has_saved] = ranks.saved
+        return accumulated(self.ufunc, ranks.new, segments, seeds)
+
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        ranks = self.ranked(segments, saved[0])
+        return None if ranks is None else [ranks.back(self.best(segments, ranks))]
+
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        ranks = self.ranked(segments, saved[0])
+        return None if ranks is None else [ranks.back(self.best_so_far(segments, ranks))]
+
+
+@dataclass(frozen=True)
+class ExtremeBy(OfValues):
+    """What ``value`` is in the first element with the extreme. The extreme is the first leaf, then come the value's."""
+
+    ufunc: np.ufunc
+    value: Source
+
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        by = Extreme(self.of, self.ufunc)
+        ranks = by.ranked(segments, saved[0])
+        if ranks is None:
             return None
-        extremes = numbers(best[0])
-        equal = values == np.repeat(extremes, segments.sizes)
-        at = np.minimum.reduceat(np.where(equal, np.arange(len(values)), len(values)), segments.starts[:-1])
-        use = np.zeros(segments.count, bool)
-        if has.any():
-            use[has] = numbers(saved[0])[segments.saved_at[has]] == extremes[has]
-        chosen = self._chosen(segments, np.minimum(at, len(values) - 1), saved[1:], use)
-        return None if chosen is None else [*best, *chosen]
+        best, count = by.best(segments, ranks), len(ranks.new)
+        at = np.where(ranks.new == np.repeat(best, segments.sizes), np.arange(count), count)
+        first = np.minimum.reduceat(at, segments.starts[:-1])
+        use = segments.has_saved.copy()
+        use[use] = ranks.saved == best[use]
+        return [ranks.back(best), *chosen(segments, self.value, np.minimum(first, count - 1), saved[1:], use)]
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        places = np.arange(len(segments.rows))
-        begins = np.repeat(segments.starts[:-1], segments.sizes)
-        if self.by is None:
-            at = places if self.which is lasts else begins
-            use = np.repeat(segments.has_saved, segments.sizes) & self.keeps_saved
-            return self._chosen(segments, at, saved, use)
-        values, best = segments.values(self.by.column), self.by.running(segments, saved[:1])
-        if values is None or best is None:
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        by = Extreme(self.of, self.ufunc)
+        ranks = by.ranked(segments, saved[0])
+        if ranks is None:
             return None
-        extremes = numbers(best[0])
-        better = values == extremes  # and not so before:
-        better[1:] &= (extremes[1:] != extremes[:-1]) | (begins[1:] == places[1:])
+        places, begins = np.arange(len(ranks.new)), np.repeat(segments.starts[:-1], segments.sizes)
+        best = by.best_so_far(segments, ranks)
+        better = ranks.new == best  # and not so before:
+        better[1:] &= (best[1:] != best[:-1]) | (begins[1:] == places[1:])
         of_first = segments.starts[:-1][segments.has_saved]
-        better[of_first] &= values[of_first] != segments.of_saved(saved[0])
+        better[of_first] &= ranks.new[of_first] != ranks.saved
         at = np.maximum.accumulate(np.where(better, places, -1))
         use = at < begins
-        chosen = self._chosen(segments, np.where(use, begins, at), saved[1:], use)
-        return None if chosen is None else [*best, *chosen]
-
-    def _chosen(
-        self, segments: Segments, at: Longs, saved: Sequence[pa.Array], use: npt.NDArray[np.bool_]
-    ) -> Leaves | None:
-        found: Leaves = []
-        for column, type in self.columns:
-            array = segments.table.column(column)
-            leaves = None if array.null_count else take_apart(segments.pick(array, at), type)
-            if leaves is None or any(leaf.null_count for leaf in leaves):
-                return None
-            found += leaves
-        saved_at = segments.saved_at if len(at) == segments.count else np.repeat(segments.saved_at, segments.sizes)
-        return [merged(new, old, use, saved_at) for new, old in zip(found, saved, strict=True)]
+        return [ranks.back(best), *chosen(segments, self.value, np.where(use, begins, at), saved[1:], use)]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
-        return leaves[0]
+        return put_together(iter(leaves[1:]), self.value.type)
 
 
 @dataclass(frozen=True)
-class ChoosingElement(Reduction):
-    """``Choosing`` whose result is the record made of the leaves."""
+class FirstOrLast(OfValues):
+    last: bool
 
-    inner: Choosing
-    type: TypeInformation
+    @property
+    def witness(self) -> int:
+        return witness(self.of.type) or 0
 
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self.inner.update(segments, saved)
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        at = segments.starts[1:] - 1 if self.last else segments.starts[:-1]
+        return chosen(segments, self.of, at, saved, segments.has_saved & (not self.last))
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self.inner.running(segments, saved)
+    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        if self.last:
+            return take_apart(segments.picked(self.of), self.of.type)
+        at = np.repeat(segments.starts[:-1], segments.sizes)
+        return chosen(segments, self.of, at, saved, np.repeat(segments.has_saved, segments.sizes))
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
-        behind = 1 if self.inner.by is not None else 0
-        return put_together(iter(leaves[behind:]), self.type)
+        return put_together(iter(leaves), self.of.type)
 
 
-def firsts(segments: Segments) -> Longs:
-    return segments.starts[:-1]
-
-
-def lasts(segments: Segments) -> Longs:
-    return segments.starts[1:] - 1
-
-
-def column_index(field: int | str | None, elements: TypeInformation) -> int | None:
-    """The column that a field is."""
-    names = elements.column_names
-    if isinstance(field, str):
-        return names.index(field) if field in names else None
-    return None if field is None or not -len(names) <= field < len(names) else field % len(names)
-
-
-def column_type(column: int, elements: TypeInformation) -> TypeInformation:
-    return elements if elements.fields is None else elements.fields[column].type
-
-
-_NUMBERS = ("byte", "short", "int", "long", "double", "boolean")
-
-
-def reduction_of(aggregator: Aggregator[Any], elements: TypeInformation) -> Reduction | None:
-    """How an aggregate is computed over columns; None where it isn't."""
-    column = column_index(aggregator.field, elements)
-    if type(aggregator) is Count:
-        return Counting(column) if aggregator.field is None or column is not None else None
-    kind = aggregator.field_type(elements).kind
-    if column is None or (type(aggregator) not in (First, Last) and kind not in (*_NUMBERS, "float")):
-        return None
-    of = aggregator.field_type(elements)
-    match aggregator:
-        case Sum():
-            return Summing(column)
-        case Avg():
-            return Averaging(column, kind not in ("float", "double"))
-        case StdDev():
-            return Deviating(column)
-        case Min() | Max() if kind in _NUMBERS:
-            return Extreme(column, np.minimum if type(aggregator) is Min else np.maximum, of.arrow_type)
-        case First() | Last():
-            which = firsts if type(aggregator) is First else lasts
-            return ChoosingElement(Choosing(((column, of),), which, type(aggregator) is First), of)
-        case MinBy() if kind in _NUMBERS:
-            by = Extreme(column, np.maximum if isinstance(aggregator, MaxBy) else np.minimum, of.arrow_type)
-            return _by(aggregator, by, elements)
-    return None
-
-
-def _by(aggregator: MinBy, by: Extreme, elements: TypeInformation) -> Reduction | None:
-    if aggregator.value is None:
-        columns = tuple((i, column_type(i, elements)) for i in range(len(elements.column_names)))
-        return ChoosingElement(Choosing(columns, firsts, by=by), elements)
-    value = column_index(aggregator.value, elements)
-    if value is None:
-        return None
-    of = column_type(value, elements)
-    return ChoosingElement(Choosing(((value, of),), firsts, by=by), of)
+def chosen(segments: Segments, source: Source, at: Longs, saved: Sequence[pa.Array], use: Bools) -> Leaves:
+    """The leaves of what a source is in the rows at these places, one for each group or row; where ``use``, the saved."""
+    found = take_apart(segments.picked(source, at), source.type)
+    saved_at = segments.saved_at if len(at) == segments.count else np.repeat(segments.saved_at, segments.sizes)
+    return [merged(new, old, use, saved_at) for new, old in zip(found, saved, strict=True)]

@@ -6,7 +6,6 @@ than Python, an epoch is computed element by element, with the same state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from forkpoint.graph.transformations import KeyBy, RollingSpec, RunningAggregate
 from forkpoint.runtime.batch import Batch, stable_order
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts, parts_of
 from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan, empty_leaves
-from forkpoint.runtime.columnar.reductions import Segments
+from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME, _OneValue
@@ -39,7 +39,8 @@ class ColumnRunning(_OneValue):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         self._column_log = None
-        outputs = self._run_columns(inputs[0], epoch)
+        batch = inputs[0] if self.plan is None or self._parts is None else as_columns(inputs[0])
+        outputs = self._run_columns(batch, epoch)
         return super().run(inputs, epoch) if outputs is None else outputs
 
     def changes(self) -> ChangeLog:
@@ -69,16 +70,15 @@ class ColumnRunning(_OneValue):
         held = np.fromiter((r is not None for r in raw), bool, len(raw))
         saved_at[held] = np.arange(len(stored))
         segments = Segments(batch.table, order, np.append(starts, len(order)), saved_at)
-        leaves = plan.running(segments, saved)
-        if leaves is None:
+        found = plan.running(segments, saved)
+        if found is None:
             return None
-        last = pa.array(segments.starts[1:] - 1)
-        self._column_log = ChangeLog(names, list(self._codec.encode([leaf.take(last) for leaf in leaves])))
-        table = self._table(plan, leaves, keys, key, segments)
+        self._column_log = ChangeLog(names, list(self._codec.encode(found.leaves)))
+        table = self._table(plan, found.results, keys, key, segments)
         return Outputs(batch.with_table(table, order, self._type))
 
     def _table(
-        self, plan: Plan, leaves: Sequence[pa.Array], keys: KeySet, key: KeyBy, segments: Segments
+        self, plan: Plan, results: list[pa.Array], keys: KeySet, key: KeyBy, segments: Segments
     ) -> pa.RecordBatch:
         assert self._type is not None
         column = keys.column.take(pa.array(segments.of_row))
@@ -86,7 +86,7 @@ class ColumnRunning(_OneValue):
         def no_bounds(_: Any) -> Any:
             raise AssertionError("only windows have bounds")
 
-        columns = plan.rows(leaves, column, parts_of(column, key), no_bounds)
+        columns = plan.shaped(results, column, parts_of(column, key), no_bounds)
         return pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
 
 

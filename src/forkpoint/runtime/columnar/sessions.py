@@ -1,9 +1,9 @@
 """Session windows of event time over columns.
 
 A key's saved sessions, and behind them its rows as they come, are one sequence. A row begins a new session where it is
-further than the gap behind all before it, or where the watermark that it sees has already ended what was before it; else it
-belongs to the session before it. Keys for which that is not all - where a row makes two sessions one, or belongs to an older
-one than the last - are left to WindowOperator, as are all sessions with allowed lateness.
+further than the gap behind all before it, or where what was before it is gone by the watermark that it sees; else it belongs
+to the session before it. Keys for which that is not all - where a row makes two sessions one, belongs to an older one than
+the last, or comes behind the end of one that stays for its allowed lateness - are left to WindowOperator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, decode_
 from forkpoint.runtime.columnar.leaves import Leaves, merged
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.plans import Plan, empty_leaves
-from forkpoint.runtime.columnar.reductions import Segments
+from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.columnar.windows import ByElements, ColumnWindows, Due
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
@@ -78,20 +78,33 @@ class ColumnSessions(ColumnWindows):
         assert isinstance(spec.assigner, EventTimeSessionWindows)
         assert spec.assigner._gap_ms is not None
         self._gap_ms = spec.assigner._gap_ms
+        self._lateness_ms = spec.lateness_ms
         self._merging_sid = backend.sid(MERGING_WINDOWS)
         self._in_flight: int | None = None  # about how many sessions are saved, once that is known
 
     def _run_columns(self, batch: Batch, epoch: Epoch, skipped: frozenset[bytes] = frozenset()) -> Outputs:
         (columns, timestamps), due = self._rows(batch), self._due(epoch, skipped)
         saved = self._saved(columns, due, skipped)
-        ending = np.count_nonzero(saved.ends - 1 <= epoch.window.end)
-        if ending != len(due.times) or not (due.times == due.ends - 1).all():
-            raise ByElements  # timers that aren't of a session in flight
+        self._check_timers(saved, due, epoch)
         seen = epoch.window.at(spread(batch.positions, batch.size))
         sessions = self._cut(saved, columns, timestamps, seen)
         main = self._compute(sessions, saved, batch, due, epoch)
         self._next_timer = None
         return Outputs(main, self._late(batch, sessions.late))
+
+    def _check_timers(self, saved: Saved, due: Due, epoch: Epoch) -> None:
+        """ByElements where the timers aren't those of the sessions in flight, at their ends and when they go."""
+        before, end = epoch.window.before, epoch.window.end
+        matched = 0
+        for behind in {0, self._lateness_ms}:
+            expected = saved.ends - 1 + behind
+            of_kind = int(np.count_nonzero(due.times == due.ends - 1 + behind))
+            if of_kind != np.count_nonzero((expected > before) & (expected <= end)):
+                raise ByElements
+            matched += of_kind
+        gone = saved.ends - 1 + self._lateness_ms <= before
+        if matched != len(due.times) or gone.any():
+            raise ByElements
 
     def _saved(self, columns: list[pa.Array], due: Due, skipped: frozenset[bytes]) -> Saved:
         """The sessions in flight, at least of the keys that have rows and of those that end."""
@@ -136,7 +149,7 @@ class ColumnSessions(ColumnWindows):
 
     def _cut(self, saved: Saved, columns: list[pa.Array], timestamps: Longs, seen: Longs) -> Sessions:
         """ByElements for rows whose session depends on more than what came before them."""
-        count, gap = len(saved.starts), self._gap_ms
+        count, gap, lateness = len(saved.starts), self._gap_ms, self._lateness_ms
         parts = [
             pa.concat_arrays([old, new])
             for old, new in zip(parts_of(saved.keys, self._by), columns, strict=True)
@@ -157,17 +170,22 @@ class ColumnSessions(ColumnWindows):
         top = np.maximum.accumulate(key_of * width + (high - least))
         before = np.empty_like(top)  # the last timestamp of all before, of the same key
         before[0], before[1:] = 0, top[:-1] - key_of[1:] * width + least
-        begins = new_key | ~is_row | (low > before + gap) | (moment >= before + gap - 1)
+        begins = new_key | ~is_row | (low > before + gap) | (moment >= before + gap - 1 + lateness)
         session = np.cumsum(begins) - 1
         bottom = np.maximum.accumulate(session * width + (width - 1 - (low - least)))
         floor = least + width - 1 - (bottom - session * width)  # the first timestamp of the session, this row included
         first = np.flatnonzero(begins)
-        odd = self._odd(begins, new_key, session, first, low, floor, before)
         last = np.append(first[1:], len(order)) - 1
-        late = is_row[first] & (low[first] + gap - 1 <= moment[first])
-        odd = np.concatenate((odd, first[late][last[late] > first[late]]))
+        ended = is_row[first] & (low[first] + gap - 1 <= moment[first])
+        late = ended & (low[first] + gap - 1 + lateness <= moment[first])
+        odd = np.concatenate((
+            self._odd(begins, new_key, session, first, low, floor, before),
+            first[late][last[late] > first[late]],
+            first[ended & ~late],
+            np.flatnonzero(~begins & (moment >= before + gap - 1)),
+        ))  # fmt: skip
         if len(odd):
-            raise ByElements(np.sort(order[odd]) - count)
+            raise ByElements(np.unique(order[odd]) - count)
         keep = np.flatnonzero(~late)
         starts, ends = floor[last][keep], (top[last] - key_of[last] * width + least + gap)[keep]
         begun = first[keep]
@@ -198,7 +216,9 @@ class ColumnSessions(ColumnWindows):
         return at[apart | (~new_key[began] & (low[at] <= before[began] + self._gap_ms))]
 
     def _compute(self, sessions: Sessions, saved: Saved, batch: Batch, due: Due, epoch: Epoch) -> Batch:
-        fires = sessions.ends - 1 <= epoch.window.end
+        last = sessions.ends - 1
+        fires = (last > epoch.window.before) & (last <= epoch.window.end)
+        goes = last + self._lateness_ms <= epoch.window.end
         old, touched = sessions.saved >= 0, sessions.sizes > 0
         asked = np.flatnonzero(old & (touched | fires))
         raw = self._backend.store.get_many(self._kept(sessions, asked))
@@ -213,7 +233,7 @@ class ColumnSessions(ColumnWindows):
         leaves = self._leaves(sessions, batch, touched, contents, at)
         if leaves is None:
             raise ByElements
-        self._column_log = self._log(sessions, saved, due, leaves, fires)
+        self._column_log = self._log(sessions, saved, leaves, fires, goes)
         ending = np.flatnonzero(fires)
         which = pa.array(ending)
         return self._results(
@@ -241,27 +261,46 @@ class ColumnSessions(ColumnWindows):
         spaces = self._spaces(sessions.kept_starts[at], sessions.kept_ends[at])
         return sessions.keys.names(self._contents_sid, sessions.key_of[at], spaces)
 
-    def _log(self, sessions: Sessions, saved: Saved, due: Due, leaves: Leaves, fires: Bools) -> ChangeLog:
+    def _log(self, sessions: Sessions, saved: Saved, leaves: Leaves, fires: Bools, goes: Bools) -> ChangeLog:
         log, keys = ChangeLog(), sessions.keys
         old, touched = sessions.saved >= 0, sessions.sizes > 0
         was = np.maximum(sessions.saved, 0)
         changed = ~old
         if len(saved.starts):
             changed = ~old | (saved.starts[was] != sessions.starts) | (saved.ends[was] != sessions.ends)
-        parted = np.flatnonzero(old & (changed | fires))  # from the window that they had
-        spaces = self._spaces(saved.starts[was[parted]], saved.ends[was[parted]])
-        gone = keys.names(self._merging_sid, sessions.key_of[parted], spaces)
-        gone += keys.timers(self._timer_sid, saved.ends[was[parted]] - 1, sessions.key_of[parted], spaces)
-        gone += self._kept(sessions, np.flatnonzero(old & fires))
-        log.keys += gone
-        log.values += [None] * len(gone)
-        stays = np.flatnonzero(touched & ~fires)
+        parted = np.flatnonzero(old & (changed | goes))  # from the window that they had
+        fired = np.flatnonzero(old & (changed | fires))
+        log.keys += keys.names(self._merging_sid, sessions.key_of[parted], self._was(saved, was[parted]))
+        log.keys += self._timers_of(sessions, fired, saved, was[fired], 0)
+        log.keys += self._kept(sessions, np.flatnonzero(old & goes))
+        if self._lateness_ms:
+            log.keys += self._timers_of(sessions, parted, saved, was[parted], self._lateness_ms)
+        log.values += [None] * len(log.keys)
+        stays = np.flatnonzero(touched & ~goes)
         log.keys += self._kept(sessions, stays)
         log.values += self._codec.encode([leaf.take(pa.array(stays)) for leaf in leaves])
-        new = np.flatnonzero(touched & ~fires & changed)
-        spaces = self._spaces(sessions.starts[new], sessions.ends[new])
-        log.keys += keys.names(self._merging_sid, sessions.key_of[new], spaces)
+        new = np.flatnonzero(touched & ~goes & changed)
+        log.keys += keys.names(
+            self._merging_sid, sessions.key_of[new], self._spaces(sessions.starts[new], sessions.ends[new])
+        )
         log.values += self._spaces(sessions.kept_starts[new], sessions.kept_ends[new]).to_pylist()
-        log.keys += keys.timers(self._timer_sid, sessions.ends[new] - 1, sessions.key_of[new], spaces)
-        log.values += [b""] * len(new)
+        self._set(log, sessions, np.flatnonzero(touched & ~goes & ~fires), 0)
+        if self._lateness_ms:
+            # Also of those that end: the allowed lateness may be another than when the session began.
+            self._set(log, sessions, np.flatnonzero((touched | fires) & ~goes), self._lateness_ms)
         return log
+
+    def _was(self, saved: Saved, at: Longs) -> pa.BinaryArray:
+        return self._spaces(saved.starts[at], saved.ends[at])
+
+    def _timers_of(self, sessions: Sessions, at: Longs, saved: Saved, was: Longs, behind_ms: int) -> list[bytes]:
+        """The timers so far behind their ends of the saved sessions ``was``, which the sessions ``at`` go on from."""
+        times = saved.ends[was] - 1 + behind_ms
+        return sessions.keys.timers(self._timer_sid, times, sessions.key_of[at], self._was(saved, was))
+
+    def _set(self, log: ChangeLog, sessions: Sessions, at: Longs, behind_ms: int) -> None:
+        """Timers so far behind the sessions' ends."""
+        spaces = self._spaces(sessions.starts[at], sessions.ends[at])
+        times = sessions.ends[at] - 1 + behind_ms
+        log.keys += sessions.keys.timers(self._timer_sid, times, sessions.key_of[at], spaces)
+        log.values += [b""] * len(at)

@@ -44,8 +44,9 @@ from forkpoint.runtime.columnar.leaves import Codec, Leaves, merged, to_list
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.msgpack import layout_of
+from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, empty_leaves
-from forkpoint.runtime.columnar.reductions import Segments
+from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_process import firing_rank
@@ -111,7 +112,7 @@ class ColumnWindows(WindowOperator):
         self._column_log: ChangeLog | None = None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch, self._column_log = inputs[0], None
+        batch, self._column_log = as_columns(inputs[0]), None
         self._mixed = False
         try:
             return self._run_columns(batch, epoch)

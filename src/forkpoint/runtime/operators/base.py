@@ -57,6 +57,25 @@ class StatefulInstance(OperatorInstance, Protocol):
     def next_processing_timer_ms(self) -> int | None: ...
 
 
+class StatefulOperator:
+    """What most operators with state have in common: no processing-time timers, and nothing to close."""
+
+    def next_processing_timer_ms(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class KeyedOperator(StatefulOperator):
+    """One whose states are those of its backend."""
+
+    _backend: KeyedBackend
+
+    def states(self) -> list[StateRecord]:
+        return self._backend.records
+
+
 @dataclass(frozen=True)
 class TaskInfo:
     """Who runs: what a function can ask its runtime context."""

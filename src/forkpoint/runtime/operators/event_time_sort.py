@@ -26,8 +26,8 @@ from forkpoint.runtime.batch import (
 )
 from forkpoint.runtime.collection_handles import checked
 from forkpoint.runtime.grouping import group_by_key
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
-from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
 from forkpoint.runtime.timers import EVENT_TIMERS
 from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
@@ -41,7 +41,7 @@ def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[obje
     return MapStateDescriptor(ELEMENTS, Types.LONG(), Types.LIST(type))
 
 
-class EventTimeSort:
+class EventTimeSort(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: EventTimeSortSpec) -> None:
         assert info.operator.key is not None
         assert info.operator.key.key_type is not None
@@ -166,15 +166,6 @@ class EventTimeSort:
     def changes(self) -> ChangeLog:
         log, self._log = self._log, ChangeLog()
         return log
-
-    def states(self) -> list[StateRecord]:
-        return self._backend.records
-
-    def next_processing_timer_ms(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 def _all_or(batch: Batch, rows: Longs) -> Batch:

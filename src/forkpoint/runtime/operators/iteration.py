@@ -13,7 +13,7 @@ from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import FeedbackSpec, IterationSpec
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
 from forkpoint.runtime.keyed_state import ChangeLog, StateRecord, state_id
-from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, shorten
+from forkpoint.runtime.operators.base import Epoch, Outputs, StatefulOperator, TaskInfo, shorten
 from forkpoint.state import Store, operator_key, operator_range
 from forkpoint.types import Row, TypeInformation, Types
 
@@ -36,7 +36,7 @@ def in_flight_record(uid: str, element_type: TypeInformation) -> StateRecord:
     return StateRecord(state_id(uid, IN_FLIGHT), uid, IN_FLIGHT, "operator-list", None, described, None, None)
 
 
-class IterationStart:
+class IterationStart(StatefulOperator):
     """Emits what the last epoch fed back, then what comes in; an element keeps its place and timestamp on its way."""
 
     def __init__(self, info: TaskInfo, spec: IterationSpec, store: Store) -> None:
@@ -65,14 +65,8 @@ class IterationStart:
     def states(self) -> list[StateRecord]:
         return []
 
-    def next_processing_timer_ms(self) -> int | None:
-        return None
 
-    def close(self) -> None:
-        return None
-
-
-class IterationEnd:
+class IterationEnd(StatefulOperator):
     """Keeps what is fed back until the next epoch."""
 
     def __init__(self, info: TaskInfo, spec: FeedbackSpec, store: Store) -> None:
@@ -124,9 +118,3 @@ class IterationEnd:
 
     def states(self) -> list[StateRecord]:
         return [in_flight_record(self._uid, self._element_type)]
-
-    def next_processing_timer_ms(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        return None

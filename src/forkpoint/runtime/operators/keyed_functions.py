@@ -12,15 +12,15 @@ from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
 from forkpoint.runtime.batch import Batch, DerivedBatch
 from forkpoint.runtime.grouping import group_by_key
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.types import TypeInformation
 
 STATE_NAME = "state"
 
 
-class _OneValue:
+class _OneValue(KeyedOperator):
     """Runs ``_run_key`` over the elements of each key, with the key's value before and after."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
@@ -64,15 +64,6 @@ class _OneValue:
 
     def changes(self) -> ChangeLog:
         return self._backend.collect()
-
-    def states(self) -> list[StateRecord]:
-        return self._backend.records
-
-    def next_processing_timer_ms(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        return None
 
 
 class MapWithState(_OneValue):

@@ -13,8 +13,8 @@ from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomai
 from forkpoint.runtime.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
 from forkpoint.runtime.batch import repeat as repeat_each
 from forkpoint.runtime.grouping import Groups, group_by_key
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
+from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, split_sides, user_error
 from forkpoint.runtime.time import MAX_MS, Window, timer_position
 from forkpoint.runtime.timers import Timer, Timers, to_flink_ms
 from forkpoint.types import TypeInformation
@@ -155,7 +155,7 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
         return self.domain
 
 
-class KeyedProcess:
+class KeyedProcess(KeyedOperator):
     """Runs one KeyedProcessFunction; subclasses run functions of two inputs."""
 
     def __init__(
@@ -330,9 +330,6 @@ class KeyedProcess:
         log.keys.extend(states.keys)
         log.values.extend(states.values)
         return log
-
-    def states(self) -> list[StateRecord]:
-        return self._backend.records
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer

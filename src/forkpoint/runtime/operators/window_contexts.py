@@ -61,8 +61,12 @@ def _renamed(descriptor: StateDescriptor, name: str) -> StateDescriptor:
 class KeyStateContext(Context):
     """States of the key, all windows' alike; their names must not be those of the operator's own states."""
 
+    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
+        super().__init__(info, backend)
+        self._keyed = backend
+
     def _state(self, descriptor: Any) -> Any:
-        check_name(self._info.operator.uid, descriptor.name)
+        check_name(self._info.operator.uid, self._keyed.described(descriptor).name)
         return super()._state(descriptor)
 
 
@@ -78,7 +82,7 @@ class WindowStateContext(Context):
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, states: SpacedStates, *, merging: bool) -> None:
         super().__init__(info, backend)
-        self._states, self._merging = states, merging
+        self._keyed, self._states, self._merging = backend, states, merging
 
     def _state(self, descriptor: Any) -> Any:
         if self._merging:
@@ -86,7 +90,7 @@ class WindowStateContext(Context):
                 f"operator {self._info.operator.uid!r}: window_state() with windows that merge; what would become of two "
                 "windows' states is not defined. Use global_state()"
             )
-        return self._states.get(descriptor)
+        return self._states.get(self._keyed.described(descriptor))
 
 
 class Clock:

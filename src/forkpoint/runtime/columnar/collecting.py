@@ -1,0 +1,161 @@
+"""Aggregates whose accumulators are lists: Collect, CountDistinct, TopN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.runtime.batch import Longs, stable_order
+from forkpoint.runtime.columnar.leaves import Leaves, numbers
+from forkpoint.runtime.columnar.ordering import Ordered, ordered
+from forkpoint.runtime.columnar.reductions import OfValues, Running
+from forkpoint.runtime.columnar.segments import Segments, ranges
+
+_MOST = np.iinfo(np.int32).max  # values in one array of lists
+
+
+def lists_of(values: pa.Array, lengths: Longs) -> pa.ListArray:
+    """Values cut into lists of these lengths."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=pa.list_(values.type))
+
+
+def lengths_of(lists: pa.Array) -> Longs:
+    """0 for null."""
+    return np.asarray(numbers(pc.list_value_length(lists).fill_null(0))).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class SavedLists:
+    """The saved lists of segments: the values of all, and how many of them each group has."""
+
+    values: pa.Array
+    lengths: Longs
+
+    @staticmethod
+    def of(segments: Segments, leaf: pa.Array) -> SavedLists:
+        lists = segments.saved(leaf)
+        lengths = np.zeros(segments.count, np.int64)
+        lengths[segments.has_saved] = lengths_of(lists)
+        return SavedLists(lists.flatten(), lengths)
+
+    def in_order(self, segments: Segments) -> Longs:
+        """The places of each group's saved values and behind them its rows, where all saved ones are ahead of all rows."""
+        begins = np.cumsum(self.lengths) - self.lengths
+        starts = np.stack((begins, len(self.values) + segments.starts[:-1]), axis=1).ravel()
+        return ranges(starts, np.stack((self.lengths, segments.sizes), axis=1).ravel())
+
+    def of_value(self, segments: Segments) -> Longs:
+        """The group of each saved value."""
+        return np.repeat(np.arange(segments.count), self.lengths)
+
+
+class Listing(OfValues):
+    """An aggregate whose result is the list itself, an empty one where there was no value."""
+
+    def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
+        lists = leaves[0]
+        return lists_of(lists.flatten(), lengths_of(lists)) if lists.null_count else lists
+
+
+@dataclass(frozen=True)
+class Collecting(Listing):
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        before = SavedLists.of(segments, saved[0])
+        values = segments.picked(self.of)
+        if len(before.values):
+            values = pa.concat_arrays([before.values, values]).take(pa.array(before.in_order(segments)))
+        return [lists_of(values, before.lengths + segments.sizes)]
+
+    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        """Behind each row the list is the beginning of the one behind the last."""
+        leaves = self.add(segments, saved)
+        assert leaves is not None
+        whole = lengths_of(leaves[0])
+        lengths = np.repeat(whole - segments.starts[1:], segments.sizes) + np.arange(1, len(segments.rows) + 1)
+        if lengths.sum() > _MOST:
+            return None
+        places = pa.array(ranges(np.repeat(np.cumsum(whole) - whole, segments.sizes), lengths))
+        try:
+            return Running(leaves, lists_of(leaves[0].values.take(places), lengths))
+        except pa.ArrowInvalid:  # texts of more than the 2 GiB of one array
+            return None
+
+
+@dataclass(frozen=True)
+class CountingDistinct(OfValues):
+    """The accumulator is a set, its values in the order in which it is saved."""
+
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        before = SavedLists.of(segments, saved[0])
+        ranks = self._ranks(segments, before)
+        if ranks is None:
+            return None
+        pairs = ranks.paired(segments.of_row, before.of_value(segments)).sorted().unique()
+        return [lists_of(pairs.values(), np.bincount(pairs.groups, minlength=segments.count))]
+
+    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        before = SavedLists.of(segments, saved[0])
+        ranks, leaves = self._ranks(segments, before), self.add(segments, saved)
+        if ranks is None or leaves is None:
+            return None
+        order, pairs = stable_order(ranks.paired(segments.of_row, before.of_value(segments)).numbers)
+        new = np.zeros(len(order), np.int64)
+        new[order[np.append(True, pairs[1:] != pairs[:-1])]] = 1
+        seen = np.cumsum(new[len(before.values) :])
+        begins = segments.starts[:-1]
+        seen += np.repeat(before.lengths - (seen[begins] - new[len(before.values) + begins]), segments.sizes)
+        return Running(leaves, pa.array(seen))
+
+    def _ranks(self, segments: Segments, before: SavedLists) -> Ordered | None:
+        return ordered(segments.picked(self.of), before.values, self.of.type, as_written=True)
+
+    def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
+        return pa.array(lengths_of(leaves[0]))
+
+
+@dataclass(frozen=True)
+class Topping(Listing):
+    n: int
+
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        before = SavedLists.of(segments, saved[0])
+        ranks = ordered(segments.picked(self.of), before.values, self.of.type)
+        if ranks is None:
+            return None
+        pairs = ranks.paired(segments.of_row, before.of_value(segments), falling=True).sorted()
+        lengths = before.lengths + segments.sizes
+        kept = ranges(np.cumsum(lengths) - lengths, np.minimum(lengths, self.n))
+        return [lists_of(pairs.back(pairs.numbers[kept] % pairs.width), np.minimum(lengths, self.n))]
+
+    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        """The greatest so far, then the greatest so far of all that is not it, and so on: a sort by insertion, of all rows
+        side by side.
+        """
+        before = SavedLists.of(segments, saved[0])
+        ranks = ordered(segments.picked(self.of), before.values, self.of.type)
+        if ranks is None:
+            return None
+        pairs = ranks.paired(segments.of_row, before.of_value(segments))
+        order = before.in_order(segments)
+        of_saved, sizes = order < len(before.values), before.lengths + segments.sizes
+        begins = np.cumsum(sizes) - sizes
+        lengths = np.minimum(np.arange(1, len(order) + 1) - np.repeat(begins, sizes), self.n)
+        lengths[of_saved] = 0
+        if lengths.sum() > _MOST:
+            return None
+        offsets = np.cumsum(lengths) - lengths
+        values, coming = np.empty(int(lengths.sum()), np.int64), pairs.numbers[order]
+        for depth in range(int(lengths.max())):
+            best = np.maximum.accumulate(coming)
+            rows = np.flatnonzero(lengths > depth)
+            values[offsets[rows] + depth] = best[rows]
+            # What is left of the groups before is less than anything of a group, as is nothing.
+            coming = np.minimum(np.append(-1, best[:-1]), coming)
+        found = lists_of(pairs.back(values % pairs.width), lengths[~of_saved])
+        return Running([found.take(segments.last)], found)

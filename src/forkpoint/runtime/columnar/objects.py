@@ -1,0 +1,74 @@
+"""Python objects turned into columns, where nothing is lost by it: each comes back from its columns as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.runtime.batch import Batch
+from forkpoint.types import TypeInformation
+from forkpoint.types.containers import OptionalType, SequenceType
+from forkpoint.types.records import RecordType
+
+_EXACT = frozenset((
+    "byte", "short", "int", "long", "big_int", "big_dec", "double", "boolean", "string", "char", "bytes", "uuid", "date",
+    "duration",
+))  # fmt: skip
+_OF_DAY = frozenset(("time", "timestamp", "instant"))  # these may be of the hour that comes twice, which columns forget
+
+_class = type  # parameters have that name, too
+_fold, _tzinfo = attrgetter("fold"), attrgetter("tzinfo")
+
+
+def as_columns(batch: Batch) -> Batch:
+    """The batch with columns beside its objects; the same one where it has columns, or objects that are not made for them.
+
+    An int in the place of a float, say, is computed with and stored as an int as long as it is an object.
+    """
+    if batch.table is not None or batch.type is None or not batch.size:
+        return batch
+    values = batch.values
+    try:
+        columns = batch.type.to_columns(values) if _fits(values, batch.type) else None
+    except TypeNotSupported:
+        columns = None
+    if columns is None:
+        return batch
+    return Batch(
+        batch.size, batch.positions, batch.splits, batch.sequence, values=values,
+        table=pa.RecordBatch.from_arrays(columns, schema=batch.type.arrow_schema), type=batch.type,
+        timestamps=batch.timestamps, keys=batch.keys, ordered=batch.ordered,
+    )  # fmt: skip
+
+
+def _fits(values: list[Any], type: TypeInformation) -> bool:
+    """Whether columns hold these values so that the same come out."""
+    if isinstance(type, OptionalType):
+        return _fits([value for value in values if value is not None], type.of)
+    if not {type.python_class}.issuperset(map(_class, values)):
+        return False
+    match type:
+        case RecordType(flavor="namedtuple" | "tuple"):
+            return {len(type.members)}.issuperset(map(len, values)) and _parts_fit(
+                values, type, itemgetter, range(len(type.members))
+            )
+        case RecordType(flavor="dataclass" | "struct"):
+            return _parts_fit(values, type, attrgetter, type.names)
+        case SequenceType(form="list" | "tuple_of"):
+            return _fits(list(chain.from_iterable(values)), type.element)
+    if type.kind in _OF_DAY:
+        zone = UTC if type.kind == "instant" else None
+        return {0}.issuperset(map(_fold, values)) and {zone}.issuperset(map(_tzinfo, values))
+    return type.kind in _EXACT
+
+
+def _parts_fit(values: list[Any], type: RecordType, getter: Any, keys: Iterable[Any]) -> bool:
+    return all(
+        _fits(list(map(getter(key), values)), member.type) for key, member in zip(keys, type.members, strict=True)
+    )

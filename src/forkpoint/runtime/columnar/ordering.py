@@ -1,0 +1,124 @@
+"""Values as integers in the same order: what is compared, sorted and told apart over columns, and how to get back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.runtime.batch import Longs
+from forkpoint.runtime.columnar.leaves import numbers
+from forkpoint.runtime.columnar.segments import Numbers
+from forkpoint.types import TypeInformation
+
+_WHOLE = ("byte", "short", "int", "long", "boolean")
+_FLOATS = ("float", "double")
+_TIMES = ("date", "time", "timestamp", "instant", "duration")
+_TEXTS = ("string", "char", "bytes")  # Python compares by code points, which in UTF-8 is by bytes
+NUMBERS = (*_WHOLE, *_FLOATS)
+ORDERED = (*NUMBERS, *_TIMES, *_TEXTS)
+"""Kinds whose values are equal in Python where they are in columns, and in the same order."""
+
+_LARGEST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Two arrays of one type as integers. ``back``: such integers as an array again."""
+
+    new: Longs
+    saved: Longs
+    back: Callable[[Longs], pa.Array]
+
+    def paired(self, groups: Longs, saved_groups: Longs, *, falling: bool = False) -> Paired:
+        """Each value together with a group, the saved ones first. ``falling``: the greatest first within a group."""
+        ranks, back = np.concatenate((self.saved, self.new)), self.back
+        group = np.concatenate((saved_groups, groups))
+        low, high = int(ranks.min()), int(ranks.max())
+        if (int(group.max()) + 1) * (high - low + 2) >= 2**62:
+            unique, ranks = np.unique(ranks, return_inverse=True)
+            low, high, back = 0, len(unique) - 1, lambda found: self.back(unique[found])
+        width = high - low + 1
+        pairs = group * width + (high - ranks if falling else ranks - low)
+        return Paired(pairs, width, lambda found: back(high - found if falling else found + low))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One integer for each pair of group and value. ``back``: what is behind the group as an array of values."""
+
+    numbers: Longs
+    width: int
+    back: Callable[[Longs], pa.Array]
+
+    def sorted(self) -> Paired:
+        return replace(self, numbers=np.sort(self.numbers))
+
+    def unique(self) -> Paired:
+        """Of sorted ones each pair once."""
+        first = np.append(True, self.numbers[1:] != self.numbers[:-1])[: len(self.numbers)]
+        return replace(self, numbers=self.numbers[first])
+
+    @property
+    def groups(self) -> Longs:
+        return self.numbers // self.width
+
+    def values(self) -> pa.Array:
+        return self.back(self.numbers % self.width)
+
+
+def ordered(new: pa.Array, saved: pa.Array, type: TypeInformation, *, as_written: bool = False) -> Ordered | None:
+    """None for floats that Python's comparisons might choose otherwise from: NaN and -0.0.
+
+    Both arrays are of the type's column and without nulls. ``as_written``: in the order in which a set of them is saved,
+    which for floats is that of their bytes.
+    """
+    arrow = type.arrow_type
+    if type.kind in _TEXTS:
+        return _texts(pa.concat_arrays([saved, new]), len(saved))
+    if type.kind in _FLOATS:
+        return _floats(numbers(new), numbers(saved), arrow, as_written=as_written)
+    if type.kind in _TIMES:
+        bits = pa.int32() if arrow.bit_width == 32 else pa.int64()
+        return Ordered(
+            _whole(new.view(bits)), _whole(saved.view(bits)), lambda ranks: pa.array(ranks, bits).view(arrow)
+        )
+    if type.kind == "boolean":
+        return Ordered(_whole(new), _whole(saved), lambda ranks: pa.array(ranks == 1))
+    return Ordered(_whole(new), _whole(saved), lambda ranks: pa.array(ranks, arrow))
+
+
+def _whole(array: pa.Array) -> Longs:
+    return np.asarray(numbers(array)).astype(np.int64, copy=False)
+
+
+def _texts(joined: pa.Array, saved: int) -> Ordered:
+    encoded = joined.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    ranks = np.empty(len(order), np.int64)
+    ranks[numbers(order)] = np.arange(len(order))
+    found, dictionary = ranks[numbers(encoded.indices)], encoded.dictionary.take(order)
+    return Ordered(found[saved:], found[:saved], lambda ranks: dictionary.take(pa.array(ranks)))
+
+
+def _floats(new: Numbers, saved: Numbers, arrow: pa.DataType, *, as_written: bool) -> Ordered | None:
+    if incomparable(new) or incomparable(saved):
+        return None
+
+    def turned(bits: Longs) -> Longs:
+        """The bits of floats as integers in their order, and such integers as bits: either way it is this."""
+        return bits ^ np.int64(-_LARGEST - 1) if as_written else np.where(bits < 0, bits ^ _LARGEST, bits)
+
+    def back(ranks: Longs) -> pa.Array:
+        return pa.array(turned(ranks).view(np.float64)).cast(arrow)
+
+    found, old = (turned(values.astype(np.float64).view(np.int64)) for values in (new, saved))
+    return Ordered(found, old, back)
+
+
+def incomparable(values: Numbers) -> bool:
+    """Whether Python's comparisons might choose otherwise than numpy's."""
+    return values.dtype.kind == "f" and bool((np.isnan(values) | ((values == 0) & np.signbit(values))).any())

@@ -1,0 +1,151 @@
+"""Rows of a table in groups, each with a saved entry that it goes on from or none: what is aggregated over columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.runtime.batch import Longs
+from forkpoint.runtime.columnar.leaves import numbers
+from forkpoint.types import TypeInformation
+
+Numbers = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+_LONG = 512  # rows; a longer segment is worked through by itself
+
+
+@dataclass(frozen=True)
+class Source:
+    """What of an element is aggregated: the field that is a column, or where ``column`` is None the element itself.
+
+    ``type``: what it is in the accumulator.
+    """
+
+    column: int | None
+    type: TypeInformation
+
+    def of(self, table: pa.RecordBatch) -> pa.Array:
+        if self.column is not None:
+            return table.column(self.column)
+        fields = [pa.field(field.name, field.type) for field in table.schema]
+        return pa.StructArray.from_arrays(table.columns, fields=fields)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Rows of a table in groups: those of group i are ``rows[starts[i]:starts[i + 1]]``, at least one, in order.
+
+    ``saved_at[i]``: which of the saved entries group i goes on from, -1 for none.
+    """
+
+    table: pa.RecordBatch
+    rows: Longs
+    starts: Longs
+    saved_at: Longs
+
+    @property
+    def count(self) -> int:
+        return len(self.saved_at)
+
+    @cached_property
+    def sizes(self) -> Longs:
+        return np.diff(self.starts)
+
+    @cached_property
+    def has_saved(self) -> Bools:
+        return np.asarray(self.saved_at >= 0)
+
+    @cached_property
+    def of_row(self) -> Longs:
+        """The group of each row."""
+        return np.repeat(np.arange(self.count), self.sizes)
+
+    @property
+    def last(self) -> pa.Array:
+        """The places of the groups' last rows."""
+        return pa.array(self.starts[1:] - 1)
+
+    def picked(self, source: Source, at: Longs | None = None) -> pa.Array:
+        """The source's values in the rows' order, or those at these places of it."""
+        return source.of(self.table).take(pa.array(self.rows if at is None else self.rows[at]))
+
+    def values(self, source: Source) -> Numbers:
+        """The numbers of a source that has no nulls in these rows."""
+        array = source.of(self.table)
+        return np.asarray(numbers(self.picked(source)) if array.null_count else numbers(array)[self.rows])
+
+    def saved(self, leaf: pa.Array) -> pa.Array:
+        """A saved leaf, one entry for each group that has something saved."""
+        return leaf.take(pa.array(self.saved_at[self.has_saved]))
+
+    def seeds(self, leaf: pa.Array, otherwise: Numbers) -> Numbers:
+        """A saved leaf's numbers, and for groups that have nothing saved other ones."""
+        if self.has_saved.any():
+            otherwise[self.has_saved] = numbers(self.saved(leaf))
+        return otherwise
+
+    def present(self, source: Source) -> Bools | None:
+        """Which rows have a value; None: all."""
+        array = source.of(self.table)
+        return np.asarray(numbers(array.is_valid())[self.rows]) if array.null_count else None
+
+    def entries(self, leaf: pa.Array) -> Segments:
+        """The same rows, that go on only from entries in which a leaf is something."""
+        if not leaf.null_count:
+            return self
+        valid = np.append(numbers(leaf.is_valid()), False)
+        return Segments(self.table, self.rows, self.starts, np.where(valid[self.saved_at], self.saved_at, -1))
+
+    def where(self, present: Bools) -> tuple[Segments, Longs]:
+        """Some of the rows, and which groups have any of them."""
+        sizes = np.add.reduceat(present, self.starts[:-1], dtype=np.int64)
+        groups = np.flatnonzero(sizes)
+        starts = np.concatenate(([0], np.cumsum(sizes[groups])))
+        return Segments(self.table, self.rows[present], starts, self.saved_at[groups]), groups
+
+
+def layers(segments: Segments, which: Bools) -> Iterator[tuple[Longs, Longs]]:
+    """The first rows of some groups, then the second ones, and so on: pairs of groups and places."""
+    order = np.argsort(-segments.sizes, kind="stable")
+    order = order[which[order]]
+    lengths, at = segments.sizes[order], segments.starts[:-1][order].copy()
+    for depth in range(int(lengths[0]) if len(lengths) else 0):
+        alive = int(np.searchsorted(-lengths, -depth, side="left"))
+        yield order[:alive], at[:alive]
+        at[:alive] += 1
+
+
+def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Numbers) -> Numbers:
+    """``ufunc.accumulate`` within each segment, each beginning from its seed, strictly from left to right.
+
+    Segments are worked through side by side, one row of each at a time, so that floating-point results are those of a
+    loop over elements; a long segment is cheaper by itself.
+    """
+    result = np.empty_like(values)
+    long = segments.sizes > _LONG
+    starts = segments.starts
+    for s in np.flatnonzero(long).tolist():
+        a, b = starts[s], starts[s + 1]
+        result[a:b] = ufunc.accumulate(np.concatenate((seeds[s : s + 1], values[a:b])))[1:]
+    so_far = seeds.copy()
+    for alive, at in layers(segments, ~long):
+        so_far[alive] = result[at] = ufunc(so_far[alive], values[at])
+    return result
+
+
+def ranges(starts: Longs, lengths: Longs) -> Longs:
+    """The numbers from each start on, so many of them."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def either(new: pa.Array, at: Longs, saved: pa.Array, saved_at: Longs) -> pa.Array:
+    """For each place the new entry ``at``; where that is -1, the saved one ``saved_at``, and where that is -1, null."""
+    places = np.where(at >= 0, at, np.where(saved_at >= 0, len(new) + saved_at, -1))
+    return pa.concat_arrays([new, saved]).take(pa.array(places, mask=places < 0))
