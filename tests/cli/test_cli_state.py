@@ -121,6 +121,12 @@ def test_query_is_sql(run):
     ]
 
 
+def test_two_columns_of_one_name_are_both_shown(run):
+    sql = 'SELECT a.key, a.sum, b.key FROM "a: counts".total a JOIN "a: counts".total b USING (key) ORDER BY 1 LIMIT 1'
+    found = run("state", "query", "latest", sql)
+    assert (found["columns"], found["rows"]) == (["key", "sum", "key"], [[0, 40, 0]])
+
+
 def test_edit_and_diff(run, saved, tmp_path):
     made = run(
         "edit", "latest", "--filter", "a: counts.total: key < 2", "--filter", "a: counts.timers: key = 0",

@@ -117,3 +117,16 @@ def test_two_versions_over_the_same_inputs(replayed):
     assert "missing.py" in broken
     cli.write("broken.py", APP.replace("state = (state or 0) + 1", "state = 1 // 0"))
     assert "version b (broken.py) ended with exit code 3" in cli("ab", first, "app.py", "broken.py", code=3).stderr
+
+
+@pytest.mark.spark
+def test_two_versions_on_spark(replayed):
+    cli, first = replayed
+    cli.write("other.py", APP.replace("state = (state or 0) + 1", "state = (state or 0) + (2 if number == 163 else 1)"))
+    found = cli.json("ab", first, "app.py", "other.py", "--until", "200000", "--engine", "spark", "-p", "2")
+    (sink,) = found["sinks"]
+    assert [sink[name] for name in ("rows_a", "rows_b", "keys_same", "keys_different")] == [100, 100, 9, 1]
+    assert [(sample["key"], len(sample["only_a"])) for sample in sink["samples"]] == [(3, 1)]
+    (state,) = found["states"]
+    assert (found["same"], state["entries_a"], state["entries_b"], state["different"]) == (False, 10, 10, 1)
+    assert rows(cli, "counts") == counts(0, 102)

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from forkpoint.savepoint import open_savepoint
+from forkpoint.snapshot.paths import JobPaths
 
 APP = """
 import sys
@@ -108,6 +109,23 @@ def test_a_version_that_works_stays(counting):
     assert os.path.basename(nodes[started["run"]]["program"]) == "app.py"
     assert os.path.basename(nodes[done["run"]]["program"]) == "app2.py"
     assert nodes[done["run"]]["parent"]["id"] == os.path.basename(done["savepoint"])
+
+
+def test_the_schedule_of_the_command_line_goes_on_unless_another_is_given(cli):
+    def noted(run):
+        file = cli.directory / ".forkpoint" / JobPaths("counts").program_file(run)
+        return json.loads(file.read_bytes())["options"].get("savepoint_schedule")
+
+    cli.write("app.py", APP)
+    cli.write("helper.py", 'VERSION = "v1"\n')
+    first = cli.json("run", "-d", "--savepoint-every", "90min", "--savepoint-keep-for", "7d", "app.py", "--", "out")
+    cli.wait_epoch(5, "counts")
+    second = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", "--", "out")
+    assert noted(second["run"]) == noted(first["run"])
+    assert noted(second["run"]) == {"interval_ms": 5_400_000, "keep_last": None, "keep_for_ms": 7 * 86_400_000}
+    asked = ("--savepoint-every", "2h", "--savepoint-keep-last", "3")
+    third = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", *asked, "--", "out")
+    assert noted(third["run"]) == {"interval_ms": 7_200_000, "keep_last": 3, "keep_for_ms": None}
 
 
 def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting):

@@ -17,6 +17,7 @@ from spark_runs import StartRun, context, frame_operator, graph_of
 
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.spark.session import settings
 from forkpoint.spark.streams import StreamingSources
 
 pytestmark = pytest.mark.spark
@@ -241,3 +242,23 @@ def test_failed_queries_keep_their_type(start_run: StartRun, session: SparkSessi
     assert streams.wait(timedelta(seconds=60))
     assert isinstance(streams.failure(), StreamingQueryException)
     streams.stop()
+
+
+def test_a_query_of_spark_with_state_in_rocksdb_runs_beside(
+    session: SparkSession, start_run: StartRun, tmp_path: Path
+) -> None:
+    write(tmp_path / "in", "0.json", 1, 2, 3)
+    ours = Run(start_run, {"numbers": (0, files(session, tmp_path / "in"))}, {})
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    with settings(session, {"spark.sql.streaming.stateStore.providerClass": provider}):
+        counted = files(session, tmp_path / "in").groupBy((f.col("n") % 2).alias("odd")).count()
+        for checkpoint in (1, 2):  # the second goes on from the first's state
+            write(tmp_path / "in", f"{checkpoint}.json", checkpoint, 4)
+            writer = counted.writeStream.outputMode("complete").format("memory").queryName(f"counts{checkpoint}")
+            query = writer.option("checkpointLocation", str(tmp_path / "query")).trigger(availableNow=True).start()
+            query.awaitTermination()
+    assert sorted(map(tuple, session.table("counts2").collect())) == [(0, 4), (1, 3)]
+    ours.batches = 4
+    write(tmp_path / "in", "3.json", 5)
+    ours.until(4)
+    assert sorted(ours.values["numbers"]) == [1, 1, 2, 2, 3, 4, 4, 5]

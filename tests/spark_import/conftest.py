@@ -9,14 +9,11 @@ import queries
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from forkpoint.spark.query_state import reading
-
 
 @pytest.fixture(scope="package")
 def session(session: SparkSession) -> Iterator[SparkSession]:
     cloudpickle.register_pickle_by_value(queries)  # workers have no path to it
     before = session.conf.get("spark.sql.shuffle.partitions")
     session.conf.set("spark.sql.shuffle.partitions", "3")
-    with reading(session):  # RocksDB's stores are not written through the raw local file system either
-        yield session
+    yield session
     session.conf.set("spark.sql.shuffle.partitions", before)

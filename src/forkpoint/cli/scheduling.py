@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -52,3 +52,12 @@ def schedule_of(every_ms: int | None, keep_last: int | None, keep_for_ms: int | 
             raise click.UsageError("--savepoint-keep-last and --savepoint-keep-for go with --savepoint-every")
         return None
     return {"interval_ms": every_ms, "keep_last": keep_last, "keep_for_ms": keep_for_ms}
+
+
+def schedule_arguments(schedule: Mapping[str, Any] | None) -> list[str]:
+    """A schedule as `schedule_of` gives it, as arguments of ``run``."""
+    if schedule is None:
+        return []
+    given = ["--savepoint-every", f"{schedule['interval_ms']}ms"]
+    given += [] if schedule["keep_last"] is None else ["--savepoint-keep-last", str(schedule["keep_last"])]
+    return given + ([] if schedule["keep_for_ms"] is None else ["--savepoint-keep-for", f"{schedule['keep_for_ms']}ms"])

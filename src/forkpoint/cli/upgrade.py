@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Sequence
@@ -21,10 +22,11 @@ from forkpoint.cli.jobs import wait_for_savepoint, wait_gone
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.recorded import PREFIX
 from forkpoint.cli.run import RunCommand, start_arguments, start_options
+from forkpoint.cli.scheduling import schedule_arguments, schedule_of, schedule_options
 from forkpoint.cli.settings import Settings, current
 from forkpoint.control.client import ControlClient, Unreachable
 from forkpoint.control.endpoint import load_endpoint
-from forkpoint.control.programs import load_files, load_program
+from forkpoint.control.programs import Program, load_files, load_program
 from forkpoint.control.registry import find_live
 from forkpoint.driver.check import check_program
 from forkpoint.driver.history import History
@@ -50,21 +52,29 @@ _POLL_SECONDS = 0.1
     help="How long it may take for that.",
 )  # fmt: skip
 @start_options
+@schedule_options
 @click.argument("job")
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def upgrade(watch_epochs: int, timeout: float, job: str, app: str, args: Sequence[str], **options: Any) -> None:
+def upgrade(
+    watch_epochs: int, timeout: float, every_ms: int | None, keep_last: int | None, keep_for_ms: int | None,
+    job: str, app: str, args: Sequence[str], **options: Any,
+) -> None:  # fmt: skip
     """Put the program APP in the place of the one that JOB runs; go back to that if APP fails.
 
     APP is checked against the job's state first; nothing is stopped if it doesn't fit (exit code 4). Then the job is
     stopped with a savepoint and APP is started from it. What it writes is withheld until it has committed its first
     epochs. If it fails before that, the old program goes on from the savepoint, as if APP had never run (exit code 3).
+    A schedule of savepoints that the job was started with goes on, unless another is given.
     """
     settings = replace(current(), given_root=current().root)
+    schedule = schedule_of(every_ms, keep_last, keep_for_ms)
     with find_live(settings.storage, job) as client:
         run = client.endpoint.run
+        old: dict[str, Any] = dict(_way_back(settings, job, run, app).options)
         name = _check(settings, job, run, app, args, options["allow_non_restored_state"], options["renames"])
-        how = [*start_arguments(options), *(["--name", job] if name != job else [])]
+        how = [*start_arguments(options), *schedule_arguments(schedule or old.get("savepoint_schedule"))]
+        how += ["--name", job] if name != job else []
         _say_how_by_hand(settings, job, run, [*how, app, *(["--", *args] if args else [])])
         path = wait_for_savepoint(client, client.stop(), f"stopping {job}")
         settings.output.remark(f"job {job} is stopped; its savepoint is {path}")
@@ -80,10 +90,8 @@ def upgrade(watch_epochs: int, timeout: float, job: str, app: str, args: Sequenc
         change.go_back(problem)
 
 
-def _check(
-    settings: Settings, job: str, run: str, app: str, args: Sequence[str], allow: bool, renames: dict[str, str]
-) -> str:
-    """The name that APP gives its job. Ends the command if APP doesn't fit, or there would be no way back."""
+def _way_back(settings: Settings, job: str, run: str, app: str) -> Program:
+    """What the job's run was started with; its files are there."""
     program = load_program(settings.storage, job, run)
     if program is None:
         raise ForkpointError(
@@ -91,12 +99,22 @@ def _check(
             f"Do it by hand: `forkpoint stop {job}`, then `forkpoint run -d -s latest {app}`"
         )
     load_files(settings.storage, job, run, program)
+    return program
+
+
+def _check(
+    settings: Settings, job: str, run: str, app: str, args: Sequence[str], allow: bool, renames: dict[str, str]
+) -> str:
+    """The name that APP gives its job. Ends the command if APP doesn't fit."""
     found = inspected(app, args, settings, None)
     if isinstance(found, Failure):
         settings.output.failure(found.with_traceback() if settings.verbose else found)
         click.get_current_context().exit(found.exit_code)
     newest = History(settings.storage, JobPaths(job)).newest()
-    assert newest is not None
+    if newest is None:
+        raise ForkpointError(
+            f"run {run!r} of job {job!r} has only just begun, so there is nothing to go on from; try again in a moment"
+        )
     plan = check_program(found.graph, newest, allow_non_restored=allow, renames=renames)
     if plan.refused:
         settings.output.result(*plan_shown(job, plan, {"outcome": "refused", "run": run}, ""))
@@ -106,10 +124,10 @@ def _check(
 
 
 def _say_how_by_hand(settings: Settings, job: str, run: str, new: list[str]) -> None:
-    again = f"forkpoint --state-root {settings.root} run -d -s latest"
+    again = f"forkpoint --state-root {shlex.quote(settings.root)} run -d -s latest"
     settings.output.remark(
         f"stopping job {job} with a savepoint. Should this command be cut short, the savepoint stands, and either version "
-        f"can be started from it:\n  new: {again} {' '.join(new)}\n  old: {again} {PREFIX}{run}"
+        f"can be started from it:\n  new: {again} {shlex.join(new)}\n  old: {again} {PREFIX}{run}"
     )
 
 

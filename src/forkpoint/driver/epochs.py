@@ -132,6 +132,8 @@ class EpochRunner:
 
     def _limits(self, now_ms: int) -> Mapping[str, int | None] | None:
         """Which sources the next epoch reads, and how many elements of each at most. None: all, as usual."""
+        if not self._alignment.aligns:
+            return self._bound.limits()
         silent = silent_origins(self.graph, self.manifest, self._began_ms, now_ms)
         return self._alignment.restrict(
             self._bound.limits(), self.planner.limits, split_starts(self.graph, self.manifest, now_ms, self._alignment.awake),
@@ -146,7 +148,14 @@ class EpochRunner:
     @property
     def reached(self) -> bool:
         """Whether the run has come to where it was to stop."""
-        return self._bound.reached(self.planner.at_stop(), self.planner.finished())
+        stops = self.frame_stops or {}
+        stopped = {uid for uid, stop in stops.items() if _offset(self.manifest, uid) == stop.spark_offset}
+        return self._bound.reached({*self.planner.at_stop(), *stopped}, self.planner.finished())
+
+    @property
+    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
+        """Where DataFrame sources end, by uid; None: nowhere."""
+        return self._bound.frame_stops()
 
     # -- one epoch
 
@@ -274,6 +283,11 @@ class EpochRunner:
 
 def _native(manifest: Manifest) -> dict[str, Any]:
     return {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
+
+
+def _offset(manifest: Manifest, uid: str) -> str | None:
+    position = manifest.sources.get(uid)
+    return None if position is None else position.spark_offset
 
 
 def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: int | None) -> Bound:

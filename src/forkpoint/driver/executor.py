@@ -36,8 +36,11 @@ class Executor(Protocol):
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """Call ``fn`` with each argument, in parallel where the engine can; results in the arguments' order."""
 
-    def start_streams(self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch) -> Streams:
-        """Start the DataFrame sources at these positions."""
+    def start_streams(
+        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
+        stops: Mapping[str, SourcePosition] | None = None,
+    ) -> Streams:  # fmt: skip
+        """Start the DataFrame sources at these positions. ``stops``: where each ends, with the first batch; None: nowhere."""
 
     def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> Any:
         """A DataFrame over Parquet files that sinks of this epoch staged."""

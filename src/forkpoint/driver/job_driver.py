@@ -276,7 +276,7 @@ class JobDriver:
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
-                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch)
+                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch, runner.frame_stops)
             return self._loop(runner, streams)
         finally:
             if streams is not None:
@@ -374,7 +374,9 @@ class JobDriver:
             except Exception as error:
                 request.done.set_exception(error)
                 if request.drain:  # its timers have fired before their time: the job can't go on as if nothing were
+                    log.error("job %r: it was drained and ends without the savepoint that failed: %s", self.job, error)
                     return Result(self.run_id, "stopped", runner.manifest.epoch)
+                log.warning("job %r: it goes on, the savepoint that it was to stop with failed: %s", self.job, error)
                 self._closing = False
                 continue
             request.done.set_result(path)

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from forkpoint.connectors.base import JSON, SplitRange
 from forkpoint.errors import ConfigError
-from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, TimestampsSpec
+from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
+from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
 from forkpoint.runtime.time import Splits
 from forkpoint.snapshot.manifest import Manifest, SourcePosition
 
@@ -42,6 +42,9 @@ class Bound(Protocol):
     def stops(self) -> Mapping[str, JSON]:
         """Positions beyond which sources must not plan, by uid."""
 
+    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
+        """Positions at which DataFrame sources end, by uid; None: they don't."""
+
     def limits(self) -> Mapping[str, int | None] | None:
         """Which sources the next epoch reads, and how many elements of each at most (None: as usual). None: all."""
 
@@ -55,6 +58,9 @@ class Bound(Protocol):
 class NoBound:
     def stops(self) -> Mapping[str, JSON]:
         return {}
+
+    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
+        return None
 
     def limits(self) -> Mapping[str, int | None] | None:
         return None
@@ -70,28 +76,34 @@ class PositionBound(NoBound):
     """Up to the positions of a savepoint. A source that had ended there is read to its end."""
 
     def __init__(self, graph: JobGraph, until: UntilPositions) -> None:
-        if graph.frame_sources:
-            uids = ", ".join(repr(o.uid) for o in graph.frame_sources)
-            raise ConfigError(
-                f"--until {until.name}: sources {uids} read Spark DataFrames, which cannot be stopped at a position; give a "
-                "time instead"
-            )
+        known = {uid: p for uid, p in until.sources.items() if p.kind == "spark"}
+        for operator in graph.frame_sources:
+            if operator.uid not in known:
+                raise ConfigError(_has_no_end(until, operator))
+        self._frames = {o.uid: known[o.uid] for o in graph.frame_sources}
         self._stops = {uid: p.position for uid, p in until.sources.items() if p.kind == "native" and not p.finished}
         for operator in graph.native_sources:
             assert isinstance(operator.spec, SourceSpec)
             if operator.uid not in self._stops and not operator.spec.source.bounded:
-                raise ConfigError(
-                    f"--until {until.name}: source {operator.uid!r} has no position there and no end of its own; give a time "
-                    "instead, or name a savepoint of a job that has this source"
-                )
-        self._needed = {o.uid for o in graph.native_sources}
+                raise ConfigError(_has_no_end(until, operator))
+        self._needed = {o.uid for o in graph.sources}
         self._stops = {uid: stop for uid, stop in self._stops.items() if uid in self._needed}
 
     def stops(self) -> Mapping[str, JSON]:
         return self._stops
 
+    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
+        return self._frames
+
     def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
-        return self._needed <= {*at_stop, *finished} and bool(self._stops)
+        return self._needed <= {*at_stop, *finished} and bool(self._stops or self._frames)
+
+
+def _has_no_end(until: UntilPositions, source: Operator) -> str:
+    return (
+        f"--until {until.name}: source {source.uid!r} has no position there and no end of its own; give a time instead, or name "
+        "a savepoint of a job that has this source"
+    )
 
 
 class TimeBound(NoBound):
@@ -162,7 +174,7 @@ def _reads(graph: JobGraph, operator: Operator, source: Operator) -> bool:
 def _check_has_watermarks(source: Operator, origins: list[Operator], until: UntilTime) -> None:
     bounded = isinstance(source.spec, SourceSpec) and source.spec.source.bounded
     for origin in origins:
-        assert isinstance(origin.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
+        assert makes_watermarks(origin.spec)
         strategy = origin.spec.strategy
         if strategy.out_of_orderness_ms is None and strategy.generator_factory is None and not bounded:
             raise ConfigError(

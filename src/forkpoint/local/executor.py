@@ -58,7 +58,10 @@ class LocalExecutor:
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         return [fn(arg) for arg in args]
 
-    def start_streams(self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch) -> Streams:
+    def start_streams(
+        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
+        stops: Mapping[str, SourcePosition] | None = None,
+    ) -> Streams:  # fmt: skip
         uids = ", ".join(repr(o.uid) for o in graph.frame_sources)
         raise ConfigError(f"sources {uids} read Spark DataFrames, which need the Spark engine; run with --engine spark")
 

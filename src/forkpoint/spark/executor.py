@@ -133,8 +133,9 @@ class SparkExecutor(Executor):
         return frame.mapInArrow(FrameStage(self._handle, operator, last), pair_struct())
 
     def start_streams(
-        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch
-    ) -> StreamingSources:
+        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
+        stops: Mapping[str, SourcePosition] | None = None,
+    ) -> StreamingSources:  # fmt: skip
         """Starts one streaming query over the graph's DataFrame sources, each at its position or, without one,
         afresh.
 
@@ -152,7 +153,7 @@ class SparkExecutor(Executor):
             # A watermark generator sees elements in their order, which is that of the partitions: one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
-        streams = StreamingSources(self.session, self.frame_stage, sources, positions, on_batch, self._interval)
+        streams = StreamingSources(self.session, self.frame_stage, sources, positions, on_batch, self._interval, stops)
         streams.start()
         return streams
 

@@ -121,9 +121,6 @@ class HadoopFiles:
 def reading(session: SparkSession, log: QueryLog | None = None) -> Iterator[None]:
     """Within it, the session can read state of any provider. Spark's errors come out as StorageError."""
     wanted = {
-        # RocksDB's stores are copied by a method that casts the local file system to this class.
-        "fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
-        "fs.file.impl.disable.cache": "true",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": str(log.state_format if log else 1),
         "spark.sql.session.timeZone": "UTC",
     }

@@ -35,14 +35,16 @@ QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "4",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # No .crc file beside every file, and no process forked to give a file its mode. For our query alone: the local file
+    # system of Spark's RocksDB state stores has to be Hadoop's default one. Not cached, as that would be for all queries.
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
 }
 
 OWN_SETTINGS: Mapping[str, str] = {
-    **QUERY_SETTINGS,
+    **{name: value for name, value in QUERY_SETTINGS.items() if name.startswith("spark.")},
     "spark.driver.memory": "2g",
     "spark.executorEnv.PYTHONWARNINGS": f"ignore:{_PANDAS_WARNING}:FutureWarning",
-    # No .crc file beside every file; forkpoint's own files carry checksums.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.log.level": "WARN",
     # Loopback TCP costs 40 ms more for each Python stage.
     "spark.python.unix.domain.socket.enabled": "true",

@@ -3,7 +3,8 @@ fresh one.
 
 Spark keeps `offsets/<batch>` (a version line, metadata, one line for each source, "-" for none) and a private log for
 each source below `sources/<ordinal>`. A directory with a new query id, batch 0 committed at given offsets, and the
-private logs makes a query go on from exactly there with batch 1, wherever its sources stood in the plan before.
+private logs makes a query go on from exactly there with batch 1, wherever its sources stood in the plan before. If the offsets
+of batch 1 are there too, Spark takes it for one that was cut short, and repeats it up to exactly these.
 """
 
 from __future__ import annotations
@@ -20,17 +21,29 @@ from forkpoint.snapshot.manifest import SourcePosition
 _NO_OFFSET = "-"
 
 
-def craft(directory: Path, positions: Sequence[SourcePosition | None]) -> None:
+def craft(directory: Path, positions: Sequence[SourcePosition | None], stops: Sequence[SourcePosition] = ()) -> int:
     """Makes `directory` a checkpoint from which a query with these sources, in order, goes on; None starts a source
-    afresh.
+    afresh. If there are `stops`, its first batch ends exactly there.
 
-    If no source has a position, the directory stays empty: a new query.
+    If no source has a position, the directory stays empty: a new query. Returns the last batch that is laid down, -1
+    where there is none.
     """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    known = [position or SourcePosition(kind="spark") for position in positions]
-    if all(position.spark_offset is None and not position.spark_log for position in known):
-        return
+    begin = [position or SourcePosition(kind="spark") for position in positions]
+    laid = [each for each in (begin, stops) if any(p.spark_offset is not None or p.spark_log for p in each)]
+    if not laid:
+        return -1
+    _write(directory / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    if laid[0] is begin:
+        _write(directory / "commits" / "0", "v1\n{}")
+    for batch, each in enumerate(laid):
+        _lay(directory, batch, each)
+    return len(laid) - 1
+
+
+def _lay(directory: Path, batch: int, known: Sequence[SourcePosition]) -> None:
+    """Writes the offsets at a batch's end, and what the sources had logged by then."""
     lines = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})]
     for position in known:
         if position.spark_offset is not None and "\n" in position.spark_offset:
@@ -38,14 +51,34 @@ def craft(directory: Path, positions: Sequence[SourcePosition | None]) -> None:
                 f"a Spark offset holds a line break, which no offset log can: {position.spark_offset!r}"
             )
         lines.append(_NO_OFFSET if position.spark_offset is None else position.spark_offset)
-    _write(directory / "metadata", json.dumps({"id": str(uuid.uuid4())}))
-    _write(directory / "offsets" / "0", "\n".join(lines))
-    _write(directory / "commits" / "0", "v1\n{}")
+    _write(directory / "offsets" / str(batch), "\n".join(lines))
     for ordinal, position in enumerate(known):
         for name, text in position.spark_log.items():
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise SavepointCorrupt(f"the log of a Spark source names a file outside of itself: {name!r}")
             _write(directory / "sources" / str(ordinal) / name, text)
+
+
+def check_follows(uid: str, position: SourcePosition | None, stop: SourcePosition) -> None:
+    """Refuses to read up to a position that files lead to in another order than to where reading begins: Spark numbers
+    them as they came. Raises ConfigError.
+    """
+    begin = None if position is None else file_log_end(position.spark_offset or "")
+    if position is None or begin is None:
+        return
+    end = file_log_end(stop.spark_offset or "")
+    if end is None or end < begin or _read_until(stop, begin) != _read_until(position, begin):
+        raise ConfigError(
+            f"source {uid!r} cannot be read from where this run begins to where it is to stop: the files ahead of both are not "
+            "the same. Begin with a savepoint that the other one's job came from, or with nothing (-s none)"
+        )
+
+
+def _read_until(position: SourcePosition, entry: int) -> set[str]:
+    """The files in a file source's log, up to an entry."""
+    texts = [text.split("\n")[1:] for text in position.spark_log.values()]
+    files = [json.loads(line) for lines in texts for line in lines if line]
+    return {file["path"] for file in files if file["batchId"] <= entry}
 
 
 class CheckpointReader:

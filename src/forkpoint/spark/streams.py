@@ -28,7 +28,7 @@ from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.snapshot.manifest import SourcePosition
 from forkpoint.spark.failures import unpack_failure
 from forkpoint.spark.session import QUERY_SETTINGS, settings
-from forkpoint.spark.stream_checkpoint import CheckpointReader, craft
+from forkpoint.spark.stream_checkpoint import CheckpointReader, check_follows, craft
 
 _STATEFUL = {
     "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "FlatMapGroupsInPandasWithState",
@@ -51,7 +51,8 @@ class StreamingSources(Streams):
 
     session: where the query is started. stage: adds stage 0 to a DataFrame, given its operator's id. positions: where
     to go on, by uid; a uid without one starts where its own options say. interval: the time between micro-batches;
-    None takes what is there, in as many batches as the sources make, and ends.
+    None takes what is there, in as many batches as the sources make, and ends. stops: where each source ends, by uid:
+    one batch takes all up to there, and nothing comes behind it.
 
     `on_batch` gets a DataFrame of stage-0 output, which lives as long as the call, and the positions at the batch's
     end, by uid. When it returns the batch is done; when it raises, the query ends and `failure` gives that same
@@ -67,15 +68,20 @@ class StreamingSources(Streams):
         positions: Mapping[str, SourcePosition],
         on_batch: OnBatch,
         interval: timedelta | None,
+        stops: Mapping[str, SourcePosition] | None = None,
     ) -> None:
         if not sources:
             raise ConfigError("a streaming query needs at least one streaming DataFrame")
         check_streams(sources)
         check_positions(sources, positions)
+        for uid, stop in (stops or {}).items():
+            check_follows(uid, positions.get(uid), stop)
         self._session = session
         self._stage = stage
         self._sources = tuple(sources)
         self._positions = dict(positions)
+        self._stops = stops
+        self._last: int | None = None  # the last batch
         self._on_batch = on_batch
         self._interval = interval
         self._query: StreamingQuery | None = None
@@ -91,7 +97,11 @@ class StreamingSources(Streams):
         """Starts the query; once."""
         if self._query is not None or self._stopped:
             raise ConfigError("these StreamingSources were started before; make new ones for another run")
-        craft(self._directory, [self._positions.get(source.uid) for source in self._sources])
+        begin = [self._positions.get(source.uid) for source in self._sources]
+        if self._stops is None:
+            craft(self._directory, begin)
+        else:
+            self._last = craft(self._directory, begin, [self._stops[source.uid] for source in self._sources])
         with settings(self._session, QUERY_SETTINGS):
             staged = [self._stage(source.operator, source.frame) for source in self._sources]
             writer = reduce(DataFrame.union, staged).writeStream.foreachBatch(self._batch)
@@ -144,7 +154,7 @@ class StreamingSources(Streams):
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
         with self._turn:
-            if self._stopped:
+            if self._stopped or (self._last is not None and batch > self._last):
                 return  # Spark may note the batch as done: only the manifests count
             _within.sources = self
             try:
