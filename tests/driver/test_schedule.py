@@ -96,9 +96,10 @@ def test_old_ones_go_and_those_that_matter_stay(tmp_path: Path) -> None:
     assert len(asked) == 1  # by hand: not the schedule's business
 
 
-def test_another_directory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "file:"])
+def test_another_directory(tmp_path: Path, prefix: str) -> None:
     clock, elsewhere = ManualClock(), tmp_path / "elsewhere"
-    schedule = SavepointSchedule(HOUR_MS, directory=str(elsewhere), keep_last=1)
+    schedule = SavepointSchedule(HOUR_MS, directory=f"{prefix}{elsewhere}", keep_last=1)
     (elsewhere / "mine").mkdir(parents=True)
     (elsewhere / "mine" / "notes.txt").write_text("of somebody else")
     run(tmp_path / "root", [*ticks([1] * 4), 7, 7, Eof()], schedule, clock)

@@ -9,7 +9,7 @@ import pytest
 from saved_job import EVENTS, Event, Total, saved
 
 import forkpoint as fp
-from forkpoint.processor import SavepointReader
+from forkpoint.processor import SavepointReader, SavepointWriter
 
 USERS = sorted({event.user for event in EVENTS})
 OF = {user: [event.amount for event in EVENTS if event.user == user] for user in USERS}
@@ -106,6 +106,16 @@ def test_unknown_names_are_told_with_close_ones(savepoint: SavepointReader) -> N
         savepoint.state("everything", "totals")
     with pytest.raises(fp.StateNotFound, match="no state 'timers'"):
         savepoint.timers("buffer")
+    with pytest.raises(fp.ConfigError, match="'wall' is neither 'event' nor 'processing'"):
+        savepoint.timers("everything", "wall")
+
+
+def test_timers_of_one_time_only(tmp_path: Path) -> None:
+    timers = {"key": [1], "timestamp": [5]}
+    made = SavepointWriter.new_savepoint("timers").with_timers("op", timers, key_type=int).write(tmp_path / "made")
+    assert made.timers("op", "event").count == 1
+    with pytest.raises(fp.StateNotFound, match="no state 'processing timers'"):
+        made.timers("op", "processing")
 
 
 def test_savepoints_are_found_by_job_and_label(tmp_path: Path) -> None:

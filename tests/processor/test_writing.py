@@ -433,6 +433,10 @@ def test_what_cannot_be_is_refused_at_once(savepoint: SavepointReader, tmp_path:
         new_state(pa.table({"key": [1], "owner": ["a"]}))
     with pytest.raises(fp.EditRefused, match="from 1 to 32768"):
         edit(savepoint).with_max_parallelism(0)
+    with pytest.raises(fp.EditRefused, match="max parallelism has to be from 1 to 32768, not 40000"):
+        SavepointWriter.new_savepoint("bank", max_parallelism=40_000)
+    with pytest.raises(fp.EditRefused, match="parallelism has to be from 1"):
+        SavepointWriter.new_savepoint("bank", parallelism=0)
     with pytest.raises(fp.EditRefused, match="neither 'event' nor"):
         edit(savepoint).remove_timers("everything", "wall")
     with pytest.raises(fp.EditRefused, match="ZeroDivisionError"):
@@ -442,6 +446,19 @@ def test_what_cannot_be_is_refused_at_once(savepoint: SavepointReader, tmp_path:
     with pytest.raises(fp.EditRefused, match="'x'"):
         edit(savepoint).map("everything", "sum", lambda s: "x").write(tmp_path / "new")
     assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+
+
+def test_elements_keep_their_order_whatever_they_come_as(tmp_path: Path) -> None:
+    items = [{"key": 1, "value": 1}, pa.table({"key": [1, 1], "value": [2, 3]}), {"key": 1, "value": 4}]
+    writer = SavepointWriter.new_savepoint("lists")
+    made = writer.with_state("op", fp.ListStateDescriptor("l", int), items, key_type=int).write(tmp_path / "made")
+    assert made.state("op", "l").get(1) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("prefix", ["file:", "file://", ""])
+def test_places_are_paths_or_urls(savepoint: SavepointReader, tmp_path: Path, prefix: str) -> None:
+    edit(savepoint).write(f"{prefix}{tmp_path}/made")
+    assert (tmp_path / "made" / "savepoint.json").exists()
 
 
 def test_a_savepoint_is_never_written_over(savepoint: SavepointReader, tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from forkpoint.cli import text
-from forkpoint.cli.settings import Command, absolute, current
+from forkpoint.cli.finding import new_place
+from forkpoint.cli.settings import Command, current
 from forkpoint.cli.state import reader
 from forkpoint.driver.savepoints import new_savepoint_id
 from forkpoint.processor import SavepointReader, SavepointWriter
-from forkpoint.snapshot.paths import JobPaths
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
@@ -101,7 +101,7 @@ def edit(
     for uid, new in rename_uid:
         writer.change_operator_identifier(uid, new)
     savepoint_id = new_savepoint_id()
-    place = absolute(to) if to is not None else _default_place(settings.root, found, savepoint_id)
+    place = new_place(settings, to, found.metadata.job, savepoint_id)
     with settings.output.progress("writing") as progress:
         made = writer.write(place, label=label, note=note, savepoint_id=savepoint_id, progress=progress)
     data = {
@@ -111,10 +111,6 @@ def edit(
         "parent": found.metadata.id,
     }
     settings.output.result(data, lambda out: out.line(text.place(made.path)))
-
-
-def _default_place(root: str, found: SavepointReader, savepoint_id: str) -> str:
-    return f"{root.rstrip('/')}/{JobPaths(found.metadata.job).savepoint(savepoint_id)}"
 
 
 def _parsed(position: str) -> Any:
@@ -154,15 +150,15 @@ def _remove(writer: SavepointWriter, found: SavepointReader, uid: str, state: st
         writer.remove_state(uid, state)
 
 
-def _filter(writer: SavepointWriter, found: SavepointReader, text: str) -> None:
+def _filter(writer: SavepointWriter, found: SavepointReader, given: str) -> None:
     """``UID.STATE: SQL``; names may have colons, so known ones are tried first."""
     names = [f"{each.uid}.{each.name}" for each in found.states] + found.operators
-    if text in names:
-        raise click.UsageError(f"--filter {text!r}: write 'UID.STATE: CONDITION'")
-    known = [name for name in names if text.startswith(f"{name}:")]
-    name = max(known, key=len) if known else text.partition(":")[0]
-    condition = text[len(name) + 1 :].strip()
+    if given in names:
+        raise click.UsageError(f"--filter {given!r}: write 'UID.STATE: CONDITION'")
+    known = [name for name in names if given.startswith(f"{name}:")]
+    name = max(known, key=len) if known else given.partition(":")[0]
+    condition = given[len(name) + 1 :].strip()
     if not condition:
-        raise click.UsageError(f"--filter {text!r}: write 'UID.STATE: CONDITION'")
+        raise click.UsageError(f"--filter {given!r}: write 'UID.STATE: CONDITION'")
     uid, state = _split(found, name.strip(), "--filter")
     writer.filter(uid, condition, state)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from forkpoint.cli.settings import absolute
+from forkpoint.cli.settings import Settings, absolute
 from forkpoint.cli.text import place
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
 from forkpoint.savepoint.catalog import LATEST, Listed, jobs_with_savepoints, list_savepoints
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
 from forkpoint.snapshot.manifest import Run
+from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.savepoint_manifest import Savepoint
 from forkpoint.snapshot.storage import Storage
 
@@ -57,6 +58,11 @@ def savepoint_place(storage: Storage, name: str) -> str:
             f"there are savepoints of the jobs {', '.join(map(repr, jobs))} for {name!r}; name the one by its id or path"
         )
     return max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id))[1].path
+
+
+def new_place(settings: Settings, to: str | None, job: str, savepoint_id: str) -> str:
+    """Where a new savepoint goes: where it was said, else where the job's own savepoints are."""
+    return absolute(to) if to is not None else f"{settings.root.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
 
 
 def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savepoint, str]]:

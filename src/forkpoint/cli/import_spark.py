@@ -12,6 +12,7 @@ import click
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.cli import text
 from forkpoint.cli.edit import pairs
+from forkpoint.cli.finding import new_place
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.savepoints import totals
 from forkpoint.cli.settings import Command, absolute, current
@@ -29,7 +30,6 @@ from forkpoint.processor.spark_import import (
     inspect_spark_checkpoint,
 )
 from forkpoint.processor.spark_shapes import ImportedOperator, ImportedState
-from forkpoint.snapshot.paths import JobPaths
 
 Pairs = Sequence[tuple[str, str]]
 _ONLY = "state"
@@ -115,7 +115,7 @@ def import_spark(
         return
     chosen = _operators(operators, names, keys, values, windows, ttls)
     savepoint_id = new_savepoint_id()
-    target = absolute(to) if to is not None else f"{settings.root.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
+    target = new_place(settings, to, job, savepoint_id)
     with settings.output.progress("importing") as progress:
         made = import_spark_checkpoint(
             place, target, job=job, sources=dict(sources) or None, operators=chosen, skip=skip, splits=splits, batch=batch,

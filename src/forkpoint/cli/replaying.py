@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +43,7 @@ def write_positions(path: Path, sources: dict[str, SourcePosition], name: str) -
 
 
 def _time_ms(given: str) -> int | None:
-    if given.lstrip("-").isdigit():
+    if re.fullmatch(r"-?\d+", given, re.ASCII):
         return int(given)
     try:
         moment = datetime.fromisoformat(given)

@@ -127,15 +127,15 @@ def query(savepoint: str, sql: str) -> None:
     "uid"."timers"."""
     found = reader(savepoint)
     table = found.query(sql)
-    rows = table.to_pylist()
+    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))  # two columns may have one name
     data = {
         "path": text.place(found.path),
         "columns": table.column_names,
-        "rows": [[plain(each) for each in row.values()] for row in rows],
+        "rows": [list(map(plain, row)) for row in rows],
     }
     right = [f.name for f in table.schema if str(f.type).startswith(("int", "uint", "float", "double", "decimal"))]
     current().output.result(
-        data, lambda out: out.table(table.column_names, [list(map(shown, row.values())) for row in rows], right=right)
+        data, lambda out: out.table(table.column_names, [list(map(shown, row)) for row in rows], right=right)
     )
 
 

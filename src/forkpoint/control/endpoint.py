@@ -84,6 +84,8 @@ def _put_private(place: str, data: bytes) -> None:
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # a power failure must not leave it torn: that would stop every command
         os.replace(temporary, place)
     finally:
         with suppress(FileNotFoundError):

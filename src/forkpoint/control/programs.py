@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from forkpoint.errors import ForkpointError, JobNotFound, NotFound
-from forkpoint.snapshot.format import Format, Record, checksum, verify
+from forkpoint.snapshot.format import Format, Record, verify
 from forkpoint.snapshot.manifest import Count, Name, Sha256
 from forkpoint.snapshot.paths import JOBS, JobPaths, escape, job_of
 from forkpoint.snapshot.storage import Storage
@@ -50,8 +50,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 def save_program(storage: Storage, job: str, run: str, program: Program, archive: bytes) -> None:
     paths = JobPaths(job)
     storage.put(paths.program_archive(run), archive)
-    complete = program.model_copy(update={"bytes": len(archive), "checksum": checksum(archive)})
-    storage.put(paths.program_file(run), PROGRAM.dump(complete))
+    storage.put(paths.program_file(run), PROGRAM.dump(program))
 
 
 def load_program(storage: Storage, job: str, run: str) -> Program | None:

@@ -41,6 +41,11 @@ class Alignment:
         self.paused: dict[str, frozenset[str]] = {}
         self.awake: dict[str, frozenset[str]] = {}
 
+    @property
+    def aligns(self) -> bool:
+        """Whether any source is aligned; if none is, there is nothing to restrict."""
+        return bool(self._members)
+
     def restrict(
         self, limits: Limits, usual: Mapping[str, int], starts: Starts, finished: Mapping[str, Collection[str]],
         still: Collection[str], pause: Pause,
@@ -51,8 +56,6 @@ class Alignment:
         for; nor are sources that aren't to be read, which might be waited for in vain. ``pause`` tells a source to leave
         splits out, and answers whether it can.
         """
-        if not self._members:
-            return limits
         given: dict[str, int | None] = dict.fromkeys(usual) if limits is None else dict(limits)
         splits = {
             uid: {s: start for s, start in starts.get(str(operator.id), {}).items() if s not in finished.get(uid, ())}

@@ -11,8 +11,8 @@ from typing import Any
 from forkpoint import errors
 from forkpoint.driver.declared import with_versions
 from forkpoint.errors import ForkpointError, RestoreRefused
-from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, TimestampsSpec
+from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
+from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
 from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitProgress, SplitStart
 from forkpoint.runtime.time import Splits, origin_splits, window_of
 from forkpoint.snapshot.manifest import (
@@ -174,11 +174,11 @@ def _watermarks(graph: JobGraph, context: EpochContext, joined: Mapping[int, Spl
 
 
 def _origins(graph: JobGraph) -> list[Operator]:
-    return [o for o in graph.operators if isinstance(o.spec, SourceSpec | DataFrameSpec | TimestampsSpec)]
+    return [o for o in graph.operators if makes_watermarks(o.spec)]
 
 
 def _idleness_ms(operator: Operator) -> int | None:
-    assert isinstance(operator.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
+    assert makes_watermarks(operator.spec)
     return operator.spec.strategy.idleness_ms
 
 

@@ -33,6 +33,7 @@ from forkpoint.graph.transformations import (
     TimestampsSpec,
     WindowSpec,
 )
+from forkpoint.runtime.broadcast_state import broadcast_record
 from forkpoint.runtime.keyed_state import state_id
 from forkpoint.runtime.operators.event_time_sort import ELEMENTS, waiting_elements
 from forkpoint.runtime.operators.iteration import IN_FLIGHT, in_flight_record, in_flight_type
@@ -155,15 +156,8 @@ def _keyed_states(operator: Operator, states: Mapping[str, StateDescriptor]) -> 
 
 
 def _broadcast(operator: Operator, descriptor: MapStateDescriptor[Any, Any]) -> StateInfo:
-    return StateInfo(
-        sid=state_id(operator.uid, descriptor.name),
-        uid=operator.uid,
-        name=descriptor.name,
-        kind="broadcast",
-        value_type=descriptor.value_type.describe(),
-        namespace_type=descriptor.key_type.describe(),
-        version=operator.migrations.version(descriptor.name),
-    )
+    record = broadcast_record(operator.uid, descriptor)
+    return StateInfo(**vars(record), version=operator.migrations.version(descriptor.name))
 
 
 def _window_states(operator: Operator, spec: WindowSpec) -> list[StateInfo]:

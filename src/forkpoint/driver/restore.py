@@ -130,14 +130,7 @@ class Restorer:
             now_ms=driver.now_ms(),
         )
         return Restored(
-            parent=Parent(
-                kind="savepoint",
-                job=savepoint.job,
-                epoch=savepoint.epoch,
-                run=savepoint.run,
-                savepoint_id=savepoint.id,
-                savepoint_path=opened.url,
-            ),
+            parent=opened.as_parent(),
             sources={plan.sources[uid]: p for uid, p in savepoint.sources.items() if uid in plan.sources},
             watermarks={plan.uids[uid]: w for uid, w in savepoint.watermarks.items() if uid in plan.uids},
             states=tuple(mapping.target for mapping in plan.states),

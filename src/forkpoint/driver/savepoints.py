@@ -6,7 +6,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
@@ -71,15 +70,18 @@ class Savepoints:
         return self._executor.run_tasks(function, arguments, "savepoint")
 
     def _gently(self, manifest: Manifest) -> RunTasks:
-        """Runs tasks beside epochs. They take up to half of the cores, so there is a rest after each few of them."""
+        """Runs tasks beside epochs. They take up to half of the cores, so there is a rest between each few of them."""
         each = max(1, manifest.parallelism // 2)
+        rest = 0.0  # from the last few tasks, which may have been of an earlier call
 
         def run(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
+            nonlocal rest
             results: list[bytes] = []
             for start in range(0, len(arguments), each):
+                time.sleep(rest)
                 began = time.monotonic()
                 results += self._run_tasks(function, arguments[start : start + each])
-                time.sleep((time.monotonic() - began) * REST)
+                rest = (time.monotonic() - began) * REST
             return results
 
         return run
@@ -105,8 +107,6 @@ class Savepoints:
         if base is None:
             root = self._history.storage.url.rstrip("/")
             return open_storage(f"{root}/{self._history.paths.savepoint(savepoint_id)}")
-        if "://" not in base:
-            base = str(Path(base).absolute())
         return open_storage(f"{base.rstrip('/')}/{savepoint_id}")
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 
 from forkpoint.driver.history import History
 from forkpoint.driver.requests import SavepointRequest
@@ -100,5 +99,4 @@ class Schedule:
     def _place(self) -> tuple[Storage, str]:
         if self._directory is None:
             return self._history.storage, self._history.paths.savepoints
-        base = self._directory
-        return open_storage(base if "://" in base else str(Path(base).absolute())), ""
+        return open_storage(self._directory), ""

@@ -110,7 +110,7 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
         _check_strategy(t, uids[t])
         _check_keys(uids[t], edges)
         origins[t] = (
-            frozenset({ids[t]}) if isinstance(t.spec, SourceSpec | DataFrameSpec | TimestampsSpec)
+            frozenset({ids[t]}) if makes_watermarks(t.spec)
             else frozenset().union(*(origins[e.upstream] for e in edges))
         )  # fmt: skip
         inputs = []

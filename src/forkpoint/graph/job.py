@@ -107,7 +107,7 @@ class JobGraph:
     def sinks(self) -> tuple[Operator, ...]:
         return tuple(o for o in self.operators if isinstance(o.spec, SinkSpec | EpochSinkSpec))
 
-    @property
+    @cached_property
     def loops(self) -> bool:
         """Whether there are iterations."""
         return any(isinstance(o.spec, IterationSpec) for o in self.operators)

@@ -46,10 +46,11 @@ def tables_of(data: Any) -> Iterator[pa.Table]:
 def _tables_of_items(items: Iterable[Any]) -> Iterator[pa.Table]:
     rows: list[Any] = []
     for item in items:
-        if isinstance(item, pa.Table):
-            yield item
-        elif isinstance(item, pa.RecordBatch):
-            yield pa.Table.from_batches([item])
+        if isinstance(item, pa.Table | pa.RecordBatch):
+            if rows:  # lists take their elements in the order in which they come
+                yield pa.Table.from_pylist(rows)
+                rows = []
+            yield item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
         elif isinstance(item, Mapping):
             rows.append(item)
             if len(rows) >= RUN_ROWS:

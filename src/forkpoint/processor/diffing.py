@@ -174,7 +174,7 @@ def _incomparable(a: StateReader, b: StateReader) -> str:
 
 
 def _pieces(a: StateReader, b: StateReader) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """All rows of both, by ranges of key groups such that no file is needed for two ranges of one side."""
+    """All rows of both, by ranges of key groups for each of which one file of a side is enough."""
     if not a.layout.has("key_group"):
         yield a.to_arrow(), b.to_arrow()
         return

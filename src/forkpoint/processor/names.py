@@ -11,6 +11,10 @@ from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS
 TIMERS = {"event": EVENT_TIMERS, "processing": PROCESSING_TIMERS}
 
 
+def no_domain(domain: str) -> str:
+    return f"there are timers of event and of processing time; {domain!r} is neither 'event' nor 'processing'"
+
+
 def no_operator(uid: str, known: Iterable[str], where: str) -> StateNotFound:
     return StateNotFound(f"{where} has no operator {uid!r}{_others(uid, known, 'it has')}")
 

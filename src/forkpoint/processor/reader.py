@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.errors import ConfigError
-from forkpoint.processor.names import TIMERS, no_operator, no_state
+from forkpoint.processor.names import TIMERS, no_domain, no_operator, no_state
 from forkpoint.processor.rows import objects_of
 from forkpoint.processor.steps import entries_of
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
@@ -108,7 +108,10 @@ class SavepointReader:
         return found
 
     def timers(self, uid: str, domain: str | None = None) -> StateReader:
-        """An operator's timers: "event", "processing", or both. Raises StateNotFound if it cannot have any."""
+        """An operator's timers: "event", "processing", or both. Raises StateNotFound if it cannot have any of these, and
+        ConfigError for another ``domain``."""
+        if domain is not None and domain not in TIMERS:
+            raise ConfigError(no_domain(domain))
         if uid not in self.operators:
             raise no_operator(uid, self.operators, self.path)
         found = next((state for state in self.states if state.uid == uid and state.is_timers), None)
@@ -118,6 +121,9 @@ class SavepointReader:
         if domain is None:
             return found
         chosen = tuple(each for each in found.saved if each[0].name == TIMERS[domain])
+        if not chosen:
+            others = [f"{other} timers" for other in TIMERS if other != domain]
+            raise no_state(uid, f"{domain} timers", others, self.path)
         return StateReader(self.opened, chosen)
 
     def query(self, sql: str) -> pa.Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forkpoint.errors import ConfigError
+from forkpoint.graph.options import check_max_parallelism
 from forkpoint.processor.reader import SavepointReader
 from forkpoint.processor.spark_shapes import ImportedOperator, StateFound, counted, shaped
 from forkpoint.processor.writing import NewSavepoint, write_savepoint
@@ -96,6 +97,7 @@ def import_spark_checkpoint(
     from forkpoint.spark.savepoints import run_tasks_on
     from forkpoint.spark.session import get_session
 
+    check_max_parallelism(max_parallelism)
     session, root = spark or get_session(), _url(path)
     with reading(session):
         files = HadoopFiles(session, root)
@@ -117,9 +119,7 @@ def import_spark_checkpoint(
             label=label, note=note or f"imported from {log.url}, batch {log.batch}",
             savepoint_id=savepoint_id,
         )  # fmt: skip
-        place = os.fspath(target)
-        storage = open_storage(place if "://" in place else os.path.abspath(place))
-        opened = write_savepoint(new, storage, run_tasks_on(session), progress)
+        opened = write_savepoint(new, open_storage(target), run_tasks_on(session), progress)
     remarks = [*_remarks(log, uids, found, skip), *_immortal(found, wanted)]
     if committed(files)[-1] != before:
         remarks.insert(0, f"the query committed batch {committed(files)[-1]} meanwhile: it is running. This savepoint is of "

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from forkpoint.errors import EditRefused, StateNotFound
+from forkpoint.processor.names import no_operator, no_state
 from forkpoint.processor.reader import SavepointReader, StateReader
 from forkpoint.snapshot.storage import LocalStorage
 
@@ -113,8 +114,6 @@ def _files(state: StateReader, scratch: Path) -> Iterator[str]:
 def _unknown(
     savepoint: SavepointReader, known: dict[tuple[str, str], StateReader], schema: str, name: str
 ) -> StateNotFound:
-    from forkpoint.processor.names import no_operator, no_state
-
     schemas = {s for s, _ in known}
     if schema.lower() not in {s.lower() for s in schemas}:
         return no_operator(schema, schemas, savepoint.path)

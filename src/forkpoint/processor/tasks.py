@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from forkpoint.processor.rows import blocks, in_order, split, store_order, with_key_groups
 from forkpoint.processor.steps import Step, run_steps
 from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
-from forkpoint.savepoint.parquet import PartWriter, read_part
+from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part, read_part
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.snapshot.format import checksum
 from forkpoint.snapshot.storage import Storage, open_storage
@@ -45,14 +45,6 @@ class Rewrite:
     source: Source
     target_url: str
     path: str
-
-
-@dataclass(frozen=True)
-class Written:
-    path: str
-    entries: int
-    size: int
-    checksum: str
 
 
 @dataclass(frozen=True)
@@ -85,12 +77,12 @@ class Merge:
 
 
 @task(Rewrite)
-def _rewrite(plan: Rewrite) -> Written | None:
+def _rewrite(plan: Rewrite) -> WrittenPart | None:
     source, target = plan.source, open_storage(plan.target_url)
     if not source.steps and source.saved == source.target:
         data = source.file.read(open_storage(source.storage_url))
         target.put(plan.path, data)
-        return Written(plan.path, source.entries, len(data), checksum(data))
+        return WrittenPart(plan.path, source.entries, len(data), checksum(data))
     layout, table = _stepped(source)
     return _put(target, plan.path, layout, table)
 
@@ -102,7 +94,7 @@ def _cut(plan: Cut) -> list[Run]:
 
 
 @task(Merge)
-def _merge(plan: Merge) -> Written | None:
+def _merge(plan: Merge) -> WrittenPart | None:
     target, layout = open_storage(plan.target_url), layout_of(plan.spec)
     tables = [pq.read_table(pa.BufferReader(run.read(target))) for run in plan.runs]
     table = pa.concat_tables(tables)
@@ -111,9 +103,9 @@ def _merge(plan: Merge) -> Written | None:
     return _put(target, plan.path, layout, in_order(layout, rows, order))
 
 
-rewrite = TaskOf[Rewrite, Written | None](_rewrite, Written | None)  # type: ignore[arg-type]
+rewrite = TaskOf[Rewrite, WrittenPart | None](_rewrite, WrittenPart | None)  # type: ignore[arg-type]
 cut = TaskOf[Cut, list[Run]](_cut, list[Run])
-merge = TaskOf[Merge, Written | None](_merge, Written | None)  # type: ignore[arg-type]
+merge = TaskOf[Merge, WrittenPart | None](_merge, WrittenPart | None)  # type: ignore[arg-type]
 
 
 def _stepped(source: Source) -> tuple[Layout, pa.Table]:
@@ -148,18 +140,16 @@ def cut_rows(
     return runs
 
 
-def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> Written | None:
+def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
     """Write rows that are in order; no file if there are none."""
     if not table.num_rows:
         return None
     part = PartWriter(layout)
     for block in blocks(table):
         part.write(block)
-    data = part.finish()
-    target.put(path, data)
-    return Written(path, part.rows, len(data), checksum(data))
+    return put_part(target, path, part)
 
 
-def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> Written | None:
+def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
     """Write rows that come from elsewhere, in order."""
     return _put(target, path, layout, in_order(layout, table, store_order(layout, table)))

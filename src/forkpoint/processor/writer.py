@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +13,9 @@ from pydantic import JsonValue, ValidationError
 
 from forkpoint.errors import EditRefused
 from forkpoint.functions import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.processor.data import Fitter
-from forkpoint.processor.names import TIMERS, no_operator, no_source, no_state
+from forkpoint.processor.names import TIMERS, no_domain, no_operator, no_source, no_state
 from forkpoint.processor.plan import Function, Given, PlannedState, Saved, described, key_type_of
 from forkpoint.processor.reader import SavepointReader
 from forkpoint.processor.steps import Condition, Keep, Transform, matching
@@ -41,7 +42,7 @@ class SavepointWriter:
     """A new savepoint in the making. After Flink's ``SavepointWriter``.
 
     Each method changes what will be written, in the order of the calls, and returns the writer; an unknown operator or
-    state is a StateNotFound there and then, and what cannot be a EditRefused. Nothing is written before ``write``.
+    state is a StateNotFound there and then, and what cannot be an EditRefused. Nothing is written before ``write``.
     """
 
     def __init__(self, base: Savepoint | None, job: str, max_parallelism: int, parallelism: int) -> None:
@@ -57,7 +58,12 @@ class SavepointWriter:
 
     @staticmethod
     def new_savepoint(job: str, *, max_parallelism: int = 128, parallelism: int = 1) -> SavepointWriter:
-        """An empty savepoint. ``parallelism``: only how many subtasks operator state is recorded for; a run may have any."""
+        """An empty savepoint. ``parallelism``: only how many subtasks operator state is recorded for; a run may have any.
+
+        EditRefused if one of them is not from 1 to 32768.
+        """
+        _check_range("max parallelism", max_parallelism)
+        _check_range("parallelism", parallelism)
         return SavepointWriter(None, job, max_parallelism, parallelism)
 
     @staticmethod
@@ -67,14 +73,7 @@ class SavepointWriter:
         opened, base = reader.opened, reader.metadata
         writer = SavepointWriter(base, base.job, base.max_parallelism, base.parallelism)
         writer._where = reader.path
-        writer._parent = Parent(
-            kind="savepoint",
-            job=base.job,
-            epoch=base.epoch,
-            run=base.run,
-            savepoint_id=base.id,
-            savepoint_path=reader.path,
-        )
+        writer._parent = opened.as_parent()
         for operator in base.operators:
             states = {s.name: PlannedState.of(Saved(opened, StateSpec.of(operator.uid, s), s)) for s in operator.states}
             writer._operators[operator.uid] = _Operator(operator.name, operator.kind, states)
@@ -262,9 +261,8 @@ class SavepointWriter:
         return self
 
     def with_max_parallelism(self, max_parallelism: int) -> SavepointWriter:
-        """Compute all key groups anew, for another number of them: 1 to 32768."""
-        if not 1 <= max_parallelism <= 32768:
-            raise EditRefused(f"the max parallelism has to be from 1 to 32768, not {max_parallelism}")
+        """Compute all key groups anew, for another number of them: 1 to 32768, else EditRefused."""
+        _check_range("max parallelism", max_parallelism)
         self._max_parallelism = max_parallelism
         return self
 
@@ -280,7 +278,7 @@ class SavepointWriter:
             raise EditRefused(f"{self._where}: {uid!r} assigns timestamps and has no position, only watermarks")
         update: dict[str, Any] = {"position": position, "finished": False}
         if old.kind == "spark":
-            text = position if isinstance(position, str) else _json(position)
+            text = position if isinstance(position, str) else json.dumps(position)
             update = {"spark_offset": text, "finished": False}
         try:
             self._sources[uid] = SourcePosition.model_validate(old.model_dump() | update)
@@ -322,8 +320,7 @@ class SavepointWriter:
         Raises AlreadyExists if there is a savepoint, EditRefused if rows or data do not fit, SavepointCorrupt and
         StorageError; nothing is left behind then.
         """
-        place = os.fspath(path)
-        target = open_storage(place if "://" in place else str(Path(place).absolute()))
+        target = open_storage(path)
         run_tasks: RunTasks = run_here
         if spark is not None:
             from forkpoint.processor.frames import tasks_on
@@ -359,9 +356,7 @@ class SavepointWriter:
 
     def _timers_name(self, domain: str) -> str:
         if domain not in TIMERS:
-            raise EditRefused(
-                f"there are timers of event and of processing time; {domain!r} is neither 'event' nor 'processing'"
-            )
+            raise EditRefused(no_domain(domain))
         return TIMERS[domain]
 
     def _key_type(self, uid: str, operator: _Operator, given: Any) -> TypeInformation:
@@ -379,7 +374,6 @@ class SavepointWriter:
         return found
 
 
-def _json(position: JsonValue) -> str:
-    import json
-
-    return json.dumps(position)
+def _check_range(what: str, value: int) -> None:
+    if not 1 <= value <= UPPER_BOUND_MAX_PARALLELISM:
+        raise EditRefused(f"the {what} has to be from 1 to {UPPER_BOUND_MAX_PARALLELISM}, not {value}")

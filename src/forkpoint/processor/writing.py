@@ -6,29 +6,28 @@ import platform
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from forkpoint.driver.savepoints import new_savepoint_id
-from forkpoint.errors import AlreadyExists, ForkpointError
+from forkpoint.errors import ForkpointError
 from forkpoint.processor.data import Fitter, is_spark, tables_of
 from forkpoint.processor.plan import Given, PlannedState, Saved, key_type_of
-from forkpoint.processor.tasks import Cut, Merge, Rewrite, Run, Source, Written, cut, cut_rows, merge, put_rows, rewrite
-from forkpoint.savepoint.export import forkpoint_version, remove_partial, source_files
+from forkpoint.processor.tasks import Cut, Merge, Rewrite, Run, Source, cut, cut_rows, merge, put_rows, rewrite
+from forkpoint.savepoint.export import clear_place, forkpoint_version, remove_partial, saved_state, source_files
 from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.opened import OpenedSavepoint
-from forkpoint.savepoint.parquet import PartWriter
+from forkpoint.savepoint.parquet import put_empty
 from forkpoint.savepoint.seal import write_seal
 from forkpoint.savepoint.slices import ENTRIES_PER_SLICE, MAX_SLICES, cut_groups
 from forkpoint.savepoint.tasks import Progress, RunTasks
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.manifest import Parent, SourcePosition, StateKind
-from forkpoint.snapshot.paths import SAVEPOINT_FILE, state_directory, state_part, timers_part
+from forkpoint.snapshot.manifest import Parent, SourcePosition
+from forkpoint.snapshot.paths import state_directory, state_part, timers_part
 from forkpoint.snapshot.savepoint_manifest import (
     SAVEPOINT,
     Savepoint,
@@ -69,9 +68,7 @@ class NewSavepoint:
 
 def write_savepoint(new: NewSavepoint, target: Storage, run_tasks: RunTasks, progress: Progress) -> OpenedSavepoint:
     """See ``SavepointWriter.write``."""
-    if target.exists(SAVEPOINT_FILE):
-        raise AlreadyExists(f"{target.url} holds a savepoint already; choose another directory, or dispose of it first")
-    remove_partial(target)
+    clear_place(target)
     try:
         savepoint = _savepoint(new, _Writing(new, target, run_tasks, progress).run())
         for uid, position in new.sources.items():
@@ -167,7 +164,7 @@ class _Writing:
         self.done += len(tasks)
         for (n, file, _), part in zip(planned, written, strict=True):
             if part is not None:
-                self.parts[n].append(_file(part, file.kg_start, file.kg_stop))
+                self.parts[n].append(part.file(file.kg_start, file.kg_stop))
 
     def _cut(self, states: list[PlannedState], chosen: list[int]) -> None:
         planned = [(n, source) for n in chosen for _, source in _sources(states[n])]
@@ -193,7 +190,7 @@ class _Writing:
         written = merge(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
         for (n, number, _), part in zip(planned, written, strict=True):
             if part is not None:
-                self.parts[n].append(_file(part, *self._ranges(states[n])[number]))
+                self.parts[n].append(part.file(*self._ranges(states[n])[number]))
         self.progress(self.total, self.total)
 
     def _ranges(self, state: PlannedState) -> list[tuple[int, int]]:
@@ -210,7 +207,7 @@ class _Writing:
         layout, data = layout_of(state.spec), state.origin.take(state.spec.where)
         fitter = Fitter(layout, state.origin.columns, time.time_ns() // 1_000_000)
         if state.spec.is_operator_state:
-            self._take_list(number, state, fitter)
+            self._take_list(number, state, fitter, data)
         elif is_spark(data):
             from forkpoint.processor.frames import runs_of
 
@@ -225,10 +222,8 @@ class _Writing:
         self.done += 1
         self.progress(self.done, self.total)
 
-    def _take_list(self, number: int, state: PlannedState, fitter: Fitter) -> None:
+    def _take_list(self, number: int, state: PlannedState, fitter: Fitter, data: Any) -> None:
         """Operator state is small: all at once."""
-        assert isinstance(state.origin, Given)
-        data = state.origin.data
         found = list(tables_of(data.toArrow() if is_spark(data) else data))
         layout = fitter.layout
         table = pa.concat_tables([layout.schema.empty_table(), *map(fitter, found)])
@@ -237,7 +232,7 @@ class _Writing:
             table = _dealt_out(layout, table, self.new.parallelism)
         part = put_rows(self.target, self._path(state), layout, table)
         if part is not None:
-            self.parts[number].append(_file(part, 0, 0))
+            self.parts[number].append(part.file(0, 0))
 
     # -- small things
 
@@ -253,20 +248,10 @@ class _Writing:
         return f"{_RUNS}/{self.attempt}-{state}-{piece}/part-"
 
     def _finished(self, state: PlannedState, files: list[SavepointFile]) -> SavepointState:
-        spec = state.spec
-        files = files or [self._empty(state)]
-        return SavepointState(
-            name=spec.name, kind=cast(StateKind, spec.kind), key_type=spec.key_type, value_type=spec.value_type,
-            namespace_type=spec.namespace_type, ttl_ms=spec.ttl_ms, fingerprint=state.fingerprint, version=state.version,
-            key_version=state.key_version, entries=sum(file.entries for file in files),
-            bytes=sum(file.bytes for file in files), files=files,
-        )  # fmt: skip
-
-    def _empty(self, state: PlannedState) -> SavepointFile:
-        """A file without rows, so that the columns of a state can be read even while it is empty."""
-        path, data = self._path(state), PartWriter(layout_of(state.spec)).finish()
-        self.target.put(path, data)
-        return SavepointFile(path=path, entries=0, bytes=len(data), checksum=checksum(data), kg_start=0, kg_stop=0)
+        files = files or [put_empty(self.target, self._path(state), layout_of(state.spec))]
+        return saved_state(
+            state.spec, files, fingerprint=state.fingerprint, version=state.version, key_version=state.key_version
+        )
 
 
 def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
@@ -285,7 +270,9 @@ def _entries(state: PlannedState) -> int:
         return state.origin.state.entries
     data = state.origin.data
     rows = getattr(data, "num_rows", None)
-    if rows is None and hasattr(data, "__len__") and not isinstance(data, Mapping):
+    if isinstance(data, Sequence) and data and hasattr(data[0], "num_rows"):  # tables, not rows
+        rows = sum(getattr(each, "num_rows", 1) for each in data)
+    elif rows is None and hasattr(data, "__len__") and not isinstance(data, Mapping):
         rows = len(data)
     return ENTRIES_PER_SLICE * MAX_SLICES if rows is None else int(rows)
 
@@ -295,14 +282,3 @@ def _dealt_out(layout: Layout, table: pa.Table, parallelism: int) -> pa.Table:
     count = table.num_rows
     shares = (np.arange(count, dtype=np.int64) * parallelism // count).astype(np.int32)
     return table.set_column(0, layout.schema.field(0), pa.array(shares))
-
-
-def _file(part: Written, kg_start: int, kg_stop: int) -> SavepointFile:
-    return SavepointFile(
-        path=part.path,
-        entries=part.entries,
-        bytes=part.size,
-        checksum=part.checksum,
-        kg_start=kg_start,
-        kg_stop=kg_stop,
-    )

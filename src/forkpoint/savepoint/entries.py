@@ -22,7 +22,7 @@ from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.runtime.broadcast_state import pack_entry, unpack_entry
 from forkpoint.runtime.columnar.leaves import Codec as BulkCodec
 from forkpoint.runtime.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
-from forkpoint.savepoint.layout import Layout, Part, StateSpec, layout_of
+from forkpoint.savepoint.layout import Layout, Part, Role, StateSpec, layout_of
 from forkpoint.state import (
     OperatorKey,
     decode_operator_key,
@@ -101,29 +101,19 @@ class _Columns:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._places: dict[str, tuple[int, int]] = {}
-        at = 0
-        for part in layout.parts:
-            self._places[part.role] = at, at + len(part.names)
-            at += len(part.names)
 
-    def _type(self, role: Any) -> TypeInformation:
+    def _type(self, role: Role) -> TypeInformation:
         return self.layout.part(role).type
 
     def _table(self, parts: dict[str, Sequence[pa.Array]]) -> pa.Table:
         arrays = [array for part in self.layout.parts for array in parts[part.role]]
         return pa.Table.from_arrays(arrays, schema=self.layout.schema)
 
-    def _columns(self, table: pa.Table, role: str) -> list[pa.ChunkedArray]:
-        start, stop = self._places[role]
-        columns: list[pa.ChunkedArray] = table.columns[start:stop]
-        return columns
+    def _values(self, table: pa.Table, role: Role) -> list[Any]:
+        return self._type(role).from_columns(self.layout.columns(table, role))
 
-    def _values(self, table: pa.Table, role: Any) -> list[Any]:
-        return self._type(role).from_columns(self._columns(table, role))
-
-    def _numbers(self, table: pa.Table, role: str) -> Ints:
-        (column,) = self._columns(table, role)
+    def _numbers(self, table: pa.Table, role: Role) -> Ints:
+        (column,) = self.layout.columns(table, role)
         if column.null_count:
             raise SavepointCorrupt(f"{self.layout.spec.where}: column {role} holds {column.null_count} nulls")
         return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
@@ -133,17 +123,17 @@ class _Columns:
             saved: list[int] = self._numbers(table, "key_group").tolist()
             return saved
         of = self._type("key")
-        columns = self._columns(table, "key")
+        columns = self.layout.columns(table, "key")
         column = of.to_arrow(keys) if of.fields else columns[0]
         groups: list[int] = key_group(hash_column(column, of), moved.max_parallelism).tolist()
         return groups
 
-    def _encode(self, role: Any, values: list[Any]) -> list[bytes]:
+    def _encode(self, role: Role, values: list[Any]) -> list[bytes]:
         return list(map(self._type(role).encode, values))
 
-    def _encode_columns(self, role: Any, table: pa.Table) -> list[bytes]:
+    def _encode_columns(self, role: Role, table: pa.Table) -> list[bytes]:
         """A part of each row as it is stored, for all rows at once where the type allows."""
-        return _bulk(self._type(role)).encode_columns([c.combine_chunks() for c in self._columns(table, role)])
+        return _bulk(self._type(role)).encode_columns([c.combine_chunks() for c in self.layout.columns(table, role)])
 
 
 def _decoded(part: Part, raw: list[bytes]) -> list[pa.Array]:
@@ -170,7 +160,9 @@ class ValueCodec(_Columns):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
-        self._space: Any = "map_key" if layout.has("map_key") else "namespace" if layout.has("namespace") else None
+        self._space: Role | None = (
+            "map_key" if layout.has("map_key") else "namespace" if layout.has("namespace") else None
+        )
         self._ttl = layout.has("ttl_stamp")
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:

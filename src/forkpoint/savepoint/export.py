@@ -9,18 +9,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import cast
 
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import StateFiles, state_files
-from forkpoint.savepoint.export_task import ExportSlice, NumberedState, WrittenPart, export_slice
+from forkpoint.savepoint.export_task import ExportSlice, NumberedState, export_slice
 from forkpoint.savepoint.label import LABEL_FILE
 from forkpoint.savepoint.layout import StateSpec, layout_of
-from forkpoint.savepoint.parquet import PartWriter
+from forkpoint.savepoint.parquet import put_empty
 from forkpoint.savepoint.seal import SEAL_FILE, write_seal
 from forkpoint.savepoint.slices import cut_groups
 from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.manifest import MANIFEST, Manifest, Parent, SourcePosition, StateInfo
+from forkpoint.snapshot.manifest import MANIFEST, Manifest, Parent, SourcePosition, StateInfo, StateKind
 from forkpoint.snapshot.paths import SAVEPOINT_FILE, JobPaths, source_file, state_part, timers_part
 from forkpoint.snapshot.savepoint_manifest import (
     SAVEPOINT,
@@ -65,21 +65,20 @@ def export_savepoint(
     The directory is a savepoint only once ``savepoint.json`` is there, which is written last. Raises AlreadyExists if
     there is one already, StorageError, and SavepointCorrupt if a file of the checkpoint is damaged.
     """
-    if target.exists(SAVEPOINT_FILE):
-        raise AlreadyExists(f"{target.url} holds a savepoint already; choose another directory, or dispose of it first")
-    remove_partial(target)
+    clear_place(target)
     paths = JobPaths(manifest.job)
     files = state_files(manifest, lambda epoch: MANIFEST.load(storage, paths.manifest(epoch)))
     slices = _plan(storage, target, manifest, files)
     results = export_slice(run_tasks, [planned.task for planned in slices], progress, parallelism=manifest.parallelism)
     parts: dict[tuple[str, str], list[SavepointFile]] = {(state.uid, state.name): [] for state in manifest.states}
     for planned, written in zip(slices, results, strict=True):
-        for part in written:
-            state = planned.states[part.state]
-            parts[state.uid, state.name].append(_file(part))
+        for state, part in zip(planned.states, written, strict=True):
+            if part is not None:
+                parts[state.uid, state.name].append(part.file(planned.task.kg_start, planned.task.kg_stop))
     for state in manifest.states:
         if not parts[state.uid, state.name]:
-            parts[state.uid, state.name].append(_empty_part(target, state, len(slices)))
+            layout = layout_of(StateSpec.of(state.uid, state))
+            parts[state.uid, state.name].append(put_empty(target, _path(state, 0, len(slices)), layout))
     for uid, position in manifest.sources.items():
         for path, data in source_files(uid, position).items():
             target.put(path, data)
@@ -105,6 +104,13 @@ def export_savepoint(
     write_seal(target, SAVEPOINT.dump(savepoint))
     save_savepoint(target, savepoint)
     return savepoint
+
+
+def clear_place(target: Storage) -> None:
+    """Make a directory ready for a new savepoint. Raises AlreadyExists if it holds one."""
+    if target.exists(SAVEPOINT_FILE):
+        raise AlreadyExists(f"{target.url} holds a savepoint already; choose another directory, or dispose of it first")
+    remove_partial(target)
 
 
 def remove_partial(target: Storage, directory: str = "") -> list[str]:
@@ -182,21 +188,6 @@ def _path(state: StateInfo, number: int, slices: int) -> str:
     return state_part(state.uid, state.name, number)
 
 
-def _empty_part(target: Storage, state: StateInfo, slices: int) -> SavepointFile:
-    """A file without rows, so that the columns of a state can be read even while it is empty."""
-    path = _path(state, 0, slices)
-    data = PartWriter(layout_of(StateSpec.of(state.uid, state))).finish()
-    target.put(path, data)
-    return SavepointFile(path=path, entries=0, bytes=len(data), checksum=checksum(data), kg_start=0, kg_stop=0)
-
-
-def _file(part: WrittenPart) -> SavepointFile:
-    return SavepointFile(
-        path=part.path, entries=part.entries, bytes=part.size, checksum=part.checksum, kg_start=part.kg_start,
-        kg_stop=part.kg_stop,
-    )  # fmt: skip
-
-
 def _operators(manifest: Manifest, parts: dict[tuple[str, str], list[SavepointFile]]) -> list[SavepointOperator]:
     """Every operator of the graph, and those that are gone from it and whose state is kept."""
     names = {operator.uid: (operator.name, operator.kind) for operator in manifest.operators}
@@ -205,18 +196,27 @@ def _operators(manifest: Manifest, parts: dict[tuple[str, str], list[SavepointFi
     operators = []
     for uid, (name, kind) in names.items():
         states = [state for state in manifest.states if state.uid == uid]
-        saved = [_state(state, parts[state.uid, state.name]) for state in states]
+        saved = [
+            saved_state(
+                StateSpec.of(uid, state), parts[uid, state.name], fingerprint=state.fingerprint, version=state.version,
+                key_version=state.key_version,
+            )
+            for state in states
+        ]  # fmt: skip
         key_type = next((state.key_type for state in states if state.key_type is not None), None)
         operators.append(SavepointOperator(uid=uid, name=name, kind=kind, key_type=key_type, states=saved))
     return operators
 
 
-def _state(state: StateInfo, files: list[SavepointFile]) -> SavepointState:
+def saved_state(
+    spec: StateSpec, files: list[SavepointFile], *, fingerprint: str | None, version: int, key_version: int
+) -> SavepointState:
+    """A state as ``savepoint.json`` describes it."""
     return SavepointState(
-        name=state.name, kind=state.kind, key_type=state.key_type, value_type=state.value_type,
-        namespace_type=state.namespace_type, ttl_ms=state.ttl_ms, fingerprint=state.fingerprint,
-        version=state.version, key_version=state.key_version,
-        entries=sum(file.entries for file in files), bytes=sum(file.bytes for file in files), files=files,
+        name=spec.name, kind=cast(StateKind, spec.kind), key_type=spec.key_type, value_type=spec.value_type,
+        namespace_type=spec.namespace_type, ttl_ms=spec.ttl_ms, fingerprint=fingerprint, version=version,
+        key_version=key_version, entries=sum(file.entries for file in files), bytes=sum(file.bytes for file in files),
+        files=files,
     )  # fmt: skip
 
 

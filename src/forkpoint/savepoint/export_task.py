@@ -15,10 +15,9 @@ from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.chain import Base, StateFiles
 from forkpoint.savepoint.entries import Codec, codec_of
 from forkpoint.savepoint.layout import StateSpec
-from forkpoint.savepoint.parquet import PartWriter
+from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.slices import steps
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.snapshot.format import checksum
 from forkpoint.snapshot.storage import Storage, open_storage
 from forkpoint.state import OPERATOR_KG, decode_operator_key, operator_range, sid_of, sid_range
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, as_list
@@ -53,21 +52,9 @@ class ExportSlice:
     entries: int
 
 
-@dataclass(frozen=True)
-class WrittenPart:
-    """A file that a task wrote. ``state`` counts the slice's states."""
-
-    state: int
-    path: str
-    kg_start: int
-    kg_stop: int
-    entries: int
-    size: int
-    checksum: str
-
-
 @task(ExportSlice)
-def _export_slice(plan: ExportSlice) -> list[WrittenPart]:
+def _export_slice(plan: ExportSlice) -> list[WrittenPart | None]:
+    """For each of the slice's states its file; None where it has no rows."""
     storage, target = open_storage(plan.storage_url), open_storage(plan.target_url)
     writers = [_StateWriter(state) for state in plan.states]
     reader = _Reader(storage, plan.files)
@@ -76,17 +63,10 @@ def _export_slice(plan: ExportSlice) -> list[WrittenPart]:
     else:
         for start, stop in steps(plan.kg_start, plan.kg_stop, plan.entries):
             reader.keyed(start, stop).share(writers, start, stop)
-    written = []
-    for number, writer in enumerate(writers):
-        if writer.part.rows:
-            data = writer.part.finish()
-            target.put(writer.state.path, data)
-            rows, path = writer.part.rows, writer.state.path
-            written.append(WrittenPart(number, path, plan.kg_start, plan.kg_stop, rows, len(data), checksum(data)))
-    return written
+    return [put_part(target, w.state.path, w.part) if w.part.rows else None for w in writers]
 
 
-export_slice = TaskOf[ExportSlice, list[WrittenPart]](_export_slice, list[WrittenPart])
+export_slice = TaskOf[ExportSlice, list[WrittenPart | None]](_export_slice, list[WrittenPart | None])
 
 
 class _StateWriter:

@@ -25,7 +25,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import chain, count
+from itertools import accumulate, chain, count
 from typing import Any, Literal, cast
 
 import pyarrow as pa
@@ -111,6 +111,16 @@ class Layout:
 
     def part(self, role: Role) -> Part:
         return next(part for part in self.parts if part.role == role)
+
+    @cached_property
+    def _places(self) -> dict[str, slice]:
+        ends = accumulate(len(part.names) for part in self.parts)
+        return {part.role: slice(end - len(part.names), end) for part, end in zip(self.parts, ends, strict=True)}
+
+    def columns(self, table: pa.Table, role: Role) -> list[pa.ChunkedArray]:
+        """The columns of one part, of a table with these columns."""
+        found: list[pa.ChunkedArray] = table.columns[self._places[role]]
+        return found
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -14,6 +14,7 @@ from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
 from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskOf, encode, no_progress, run_here, task
 from forkpoint.snapshot.format import checksum
+from forkpoint.snapshot.manifest import Parent
 from forkpoint.snapshot.paths import SAVEPOINT_FILE
 from forkpoint.snapshot.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
 from forkpoint.snapshot.storage import Storage, open_storage
@@ -31,6 +32,14 @@ class OpenedSavepoint:
     def url(self) -> str:
         """What ``open_savepoint`` takes."""
         return f"{self.storage.url.rstrip('/')}/{self.directory}" if self.directory else self.storage.url
+
+    def as_parent(self) -> Parent:
+        """What a run, or another savepoint, that comes from it has as its parent."""
+        saved = self.savepoint
+        return Parent(
+            kind="savepoint", job=saved.job, epoch=saved.epoch, run=saved.run, savepoint_id=saved.id,
+            savepoint_path=self.url,
+        )  # fmt: skip
 
     def path(self, inside: str) -> str:
         """A path inside the savepoint, relative to the storage."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import pyarrow.parquet as pq
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.layout import METADATA_KEY, Layout
 from forkpoint.savepoint.rows import of_file
+from forkpoint.snapshot.format import checksum
+from forkpoint.snapshot.savepoint_manifest import SavepointFile
+from forkpoint.snapshot.storage import Storage
 
 _IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
 _LEVEL = 1  # zstd: near the size of the higher levels at several times their speed
@@ -46,6 +50,35 @@ class PartWriter:
                 use_dictionary=_dictionary_columns(self._layout.schema),
             )  # fmt: skip
         return self._writer
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """A file that a task has put into a savepoint: rows, bytes, SHA-256."""
+
+    path: str
+    entries: int
+    size: int
+    checksum: str
+
+    def file(self, kg_start: int, kg_stop: int) -> SavepointFile:
+        """As ``savepoint.json`` lists it, with the key groups that it is of."""
+        return SavepointFile(
+            path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum, kg_start=kg_start,
+            kg_stop=kg_stop,
+        )  # fmt: skip
+
+
+def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
+    """Finish a part and write its file."""
+    data = part.finish()
+    target.put(path, data)
+    return WrittenPart(path, part.rows, len(data), checksum(data))
+
+
+def put_empty(target: Storage, path: str, layout: Layout) -> SavepointFile:
+    """Write a file without rows, so that the columns of a state can be read even while it is empty."""
+    return put_part(target, path, PartWriter(layout)).file(0, 0)
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

@@ -51,11 +51,6 @@ class RowCheck:
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._last: pa.Table | None = None
-        self._places: dict[str, slice] = {}
-        at = 0
-        for part in layout.parts:
-            self._places[part.role] = slice(at, at + len(part.names))
-            at += len(part.names)
         self._keys = Codec(layout.part("key").type if layout.has("key") else Types.BYTES())
 
     def check(self, table: pa.Table) -> None:
@@ -72,12 +67,8 @@ class RowCheck:
         if self._layout.spec.kind == "list":
             self._check_lists(table)
 
-    def _columns(self, table: pa.Table, role: Role) -> list[pa.ChunkedArray]:
-        columns: list[pa.ChunkedArray] = table.columns[self._places[role]]
-        return columns
-
     def _column(self, table: pa.Table, role: Role) -> pa.ChunkedArray:
-        return self._columns(table, role)[0]
+        return self._layout.columns(table, role)[0]
 
     def _check_range(self, table: pa.Table, role: Role, stop: int) -> None:
         found = self._column(table, role).to_numpy()
@@ -86,7 +77,7 @@ class RowCheck:
             raise self._wrong(f"column {role} holds {found[wrong[0]]}, expected 0 to {stop - 1}")
 
     def _check_groups(self, table: pa.Table) -> None:
-        of, columns = self._layout.part("key").type, self._columns(table, "key")
+        of, columns = self._layout.part("key").type, self._layout.columns(table, "key")
         if pa.types.is_integer(of.arrow_type):
             hashes = hash_column(columns[0], of)
         else:
@@ -115,7 +106,7 @@ class RowCheck:
             if not self._layout.has(role):
                 continue
             of = self._layout.part(role).type
-            columns = [column.combine_chunks() for column in self._columns(rows, role)]
+            columns = [column.combine_chunks() for column in self._layout.columns(rows, role)]
             for at in np.flatnonzero(goes_on & ~_like_before(columns)).tolist():
                 before, after = of.from_columns([column.slice(at, 2) for column in columns])
                 if of.encode(before) != of.encode(after):  # not only NaN, say, which is unlike itself
