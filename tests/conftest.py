@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # The tests that decide whether a change may land look at the same examples each time; `make explore` looks at others.
-settings.register_profile("same", derandomize=True, database=None)
-settings.register_profile("other", print_blob=True)
+# How long an example takes depends on what else the machine does.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", UNTIMED, derandomize=True, database=None)
+settings.register_profile("other", UNTIMED, print_blob=True)
 settings.load_profile(os.environ.get("EXAMPLES", "same"))
 
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}

@@ -75,7 +75,7 @@ def cases(draw):
     return kind, events, setup
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases(), st.sampled_from([1, 7, 100]), st.integers(1, 3))
 def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     kind, events, setup = case
@@ -85,7 +85,7 @@ def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     assert results(found) == results(expected)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cases(), st.integers(1, 39), st.integers(3, 40), st.booleans(), st.integers(1, 3))
 def test_saved_bytes_are_the_same_and_either_restores_the_others(case, at, rows, columnar, parallelism):
     kind, events, setup = case

@@ -116,7 +116,7 @@ def by_key(run, key):
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(sorted(KEYS)),
     st.integers(1, 60),

@@ -201,7 +201,7 @@ def test_files_of_another_history_are_not_overwritten(tmp_path: Path) -> None:
     assert rows("json", tmp_path) == [reading(1), reading(2), reading(3)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_crashes_anywhere_leave_each_result_once(data: st.DataObject) -> None:
     """Epochs of two subtasks; the driver or a task dies at drawn points, and all starts again from the manifests."""

@@ -106,7 +106,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=steps, bounded=st.booleans())
 def test_every_record_once_and_in_order(kind: str, steps: list[Any], bounded: bool) -> None:
     root = Path(tempfile.mkdtemp())
@@ -517,7 +517,7 @@ simple = st.builds(
 
 
 @pytest.mark.parametrize("kind", ["json", "csv"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=st.lists(simple, max_size=8), broken=st.booleans())
 def test_the_fast_and_the_careful_way_agree(kind: str, rows: list[Simple], broken: bool) -> None:
     root = Path(tempfile.mkdtemp())

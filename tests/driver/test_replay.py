@@ -74,7 +74,7 @@ def passes(times: list[int], bound_ms: int, until_ms: int) -> int | None:
     return None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     a=st.lists(st.integers(0, 60), min_size=1, max_size=40), b=st.lists(st.integers(0, 60), min_size=1, max_size=40),
     bound_ms=st.integers(0, 5), until_ms=st.integers(0, 50), rows=st.sampled_from([1, 2, 7, 100]), assign=st.booleans(),

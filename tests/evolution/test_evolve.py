@@ -305,7 +305,7 @@ def containers(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
 SHAPES = st.recursive(LEAVES, containers, max_leaves=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_values_become_what_python_makes_of_them(data):
     shape = data.draw(records(SHAPES))
@@ -313,7 +313,7 @@ def test_values_become_what_python_makes_of_them(data):
     assert convert(values, shape.old, shape.new) == [shape.convert(value) for value in values]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_a_type_becomes_itself_without_conversion(data):
     shape = data.draw(SHAPES)

@@ -24,7 +24,7 @@ from forkpoint.errors import RestoreRefused
 from forkpoint.testing import PAUSE, Abort, Eof, TestSource, run_local
 
 STEPS = ("planned", "computed", "written", "committed", "published")
-with_files = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+with_files = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def halves(build, elements, place, root, *, before, after, epochs=4, **more):

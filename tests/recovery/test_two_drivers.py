@@ -155,7 +155,7 @@ class Racer:
         return restored
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.lists(st.integers(0, 1), max_size=60))
 def test_of_two_racing_drivers_never_both_commit_an_epoch(undisturbed: Outcome, order: list[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -179,7 +179,7 @@ def fuzz(examples: int) -> Callable[[Any], Any]:
     """An example gets a copy of its own."""
 
     def wrap(test: Callable[[Copy, st.DataObject], None]) -> Any:
-        @settings(max_examples=examples * TIMES, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
+        @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck), phases=PHASES)
         @given(data=st.data())
         def run(original: Original, data: st.DataObject) -> None:
             for copy in original.copy():

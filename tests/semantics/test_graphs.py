@@ -89,7 +89,7 @@ class Delayed(fp.KeyedProcessFunction):
             yield ("late", *value)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 6), st.integers(0, 4)), max_size=20),
     st.integers(1, 20), st.integers(1, 4),

@@ -32,7 +32,7 @@ rows = st.sampled_from([1, 3, 7, 100])
 
 def examples(count):
     return settings(
-        max_examples=count * TIMES, deadline=None, print_blob=False,
+        max_examples=count * TIMES, print_blob=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )  # fmt: skip
 

@@ -40,7 +40,7 @@ def exactly(found):
     return {key: [tuple(map(repr, sale)) for sale in values] for key, values in found.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sales, st.sampled_from(["sum", "min", "max"]), st.sampled_from(["count", "price"]), st.integers(1, 31), st.integers(1, 3))
 @example([Sale("a", 1, -0.0, "x")], "sum", "price", 1, 1)
 @example([Sale("a", 1, 0.0, "x"), Sale("a", 1, -0.0, "x")], "min", "price", 1, 1)
@@ -87,7 +87,7 @@ def test_a_sum_beyond_64_bits_does_not_wrap():
     assert [s.count for s in run(elements, lambda s: s.sum("count"), columnar=True)["a"]] == [2**62, 2**63]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sales, st.integers(1, 31))
 def test_min_by_and_max_by_keep_the_first_of_equals(elements, rows):
     for kind, better in (("min_by", lambda a, b: b.count < a.count), ("max_by", lambda a, b: b.count > a.count)):
@@ -160,7 +160,7 @@ class Written(fp.KeyedProcessFunction):
         return (out or ()) if self.flat else (out,)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sales.map(lambda s: [e._replace(count=e.count % 7) for e in s]), st.integers(1, 31), st.integers(1, 3), st.booleans())
 def test_functions_with_state_do_what_they_do_written_out(elements, rows, parallelism, flat):
     def build(env, source):

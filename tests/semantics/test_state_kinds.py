@@ -164,7 +164,7 @@ epochs = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(epochs)
 def test_states_are_what_plain_containers_are(epochs):
     check(epochs, None, event_time=False)
@@ -172,7 +172,7 @@ def test_states_are_what_plain_containers_are(epochs):
 
 @pytest.mark.parametrize("update", ["write", "read"])
 @pytest.mark.parametrize("event_time", [False, True], ids=["processing", "event"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(epochs=epochs)
 def test_expired_entries_are_gone(update, event_time, epochs):
     check(epochs, config(update, event_time), event_time=event_time)
@@ -209,7 +209,7 @@ def check(epochs, ttl, *, event_time):
             assert harness.state("mean", key) == model.apply("mean", "get")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 6), operations), min_size=1, max_size=25),
     st.integers(1, 25), st.sampled_from(["write", "read"]),
@@ -233,7 +233,7 @@ def test_event_time_passes_within_an_epoch(steps, rows, update):
     assert run_local(build, elements, epochs=rows).output == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(epochs)
 def test_an_expired_value_that_may_be_seen_is_the_true_one_or_none(epochs):
     visible = fp.StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp

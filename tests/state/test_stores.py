@@ -118,7 +118,7 @@ class Run:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(sequence=steps)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_any_sequence_of_calls_does_what_a_dict_would_do(kind: StoreKind, sequence: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(kind, Path(directory) / "store")

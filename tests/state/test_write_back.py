@@ -86,7 +86,7 @@ class Run:
 
 
 @given(sequence=steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_two_processes_in_turn_read_what_was_committed(sequence: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory) / "store")

@@ -17,7 +17,7 @@ from type_strategies import DYNAMIC, TEXT, exact, types
 
 from forkpoint.types import Types, from_description, type_of
 
-quick = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 @quick

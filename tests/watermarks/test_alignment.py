@@ -75,7 +75,7 @@ def test_of_one_source_the_faster_splits_wait() -> None:
     assert len(found.output) == 2 * 600
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(1, 900), st.integers(0, 40)), min_size=1, max_size=4), st.sampled_from([1, 7, 100]),
     st.booleans(),

@@ -80,7 +80,7 @@ def model(elements: list[Trade]) -> dict[str, dict[str, list[Any]]]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(trades, st.sampled_from([1, 7, 100]), st.integers(1, 4), st.booleans())
 def test_wherever_epochs_are_cut_and_at_any_parallelism(
     elements: list[Trade], rows: int, parallelism: int, columns: bool

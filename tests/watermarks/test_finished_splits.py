@@ -36,7 +36,7 @@ def test_a_finished_split_is_not_waited_for(assign: bool) -> None:
     assert [seen["b", t] for t in (10, 20, 30, 60, 90)] == [fp.MIN_WATERMARK, 9, 19, 49, 79]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4),
     st.sampled_from([1, 3, 100]),
