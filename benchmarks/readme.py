@@ -1,6 +1,6 @@
 """Puts the figures of bench.json into the README's table.
 
-    python benchmarks/readme.py
+python benchmarks/readme.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The mean of every two numbers of a key: the smallest program with state. Prints (1, 4) and (1, 5).
 
-    python examples/count_window_average.py
+python examples/count_window_average.py
 """
 
 from collections.abc import Iterator

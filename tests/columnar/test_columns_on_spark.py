@@ -1,6 +1,5 @@
 """Files, windows over columns and process_batch on Spark give what they give on the local engine."""
 
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest

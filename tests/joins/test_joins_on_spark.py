@@ -1,6 +1,5 @@
 """Joins on Spark give what they give on the local engine."""
 
-
 import pytest
 from join_jobs import Left, Right, strategy
 

@@ -55,7 +55,14 @@ class Interpreter(fp.KeyedProcessFunction):
     def process_element(self, event, ctx):
         for op in event.ops:
             self.run(op, event.ts, ctx, from_timer=False)
-        yield (ctx.get_current_key(), "element", event.ts, ctx.timestamp(), ctx.timer_service().current_watermark(), *self.seen())
+        yield (
+            ctx.get_current_key(),
+            "element",
+            event.ts,
+            ctx.timestamp(),
+            ctx.timer_service().current_watermark(),
+            *self.seen(),
+        )
 
     def on_timer(self, timestamp, ctx):
         for op in self.timer_ops[timestamp % len(self.timer_ops)]:
@@ -144,7 +151,9 @@ class Reference:
         self.watermark = new
 
     def state(self, key):
-        return self.keys.setdefault(key, {"value": None, "fuel": FUEL, "items": [], "table": {}, "reduced": None, "mean": None})
+        return self.keys.setdefault(
+            key, {"value": None, "fuel": FUEL, "items": [], "table": {}, "reduced": None, "mean": None}
+        )
 
     def seen(self, key):
         s = self.state(key)

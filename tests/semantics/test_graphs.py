@@ -55,7 +55,11 @@ def test_side_outputs_of_elements_and_timers_keep_their_time(rows):
 
     def build(env, source):
         main = env.from_source(source, EVENT_TIME, "in").key_by(lambda e: e[0], str).process(LateOut())
-        return {"main": main, "late": main.get_side_output(LATE), "timers": main.get_side_output(fp.OutputTag("timers"))}
+        return {
+            "main": main,
+            "late": main.get_side_output(LATE),
+            "timers": main.get_side_output(fp.OutputTag("timers")),
+        }
 
     run = run_local(build, elements, epochs=rows, parallelism=2)
     by_key = {k: [v for v in run.outputs["main"] if v[0] == k] for k in "ab"}
@@ -133,7 +137,9 @@ def test_keys_are_taken_anew_behind_a_filter():
 def test_a_union_of_columns_and_objects_is_keyed_right():
     def build(env, *sources):
         first, second = (env.from_source(s, NO_WATERMARKS, f"in-{i}", tuple[str, int]) for i, s in enumerate(sources))
-        return first.union(second).key_by(0).map_with_state(lambda e, n: ((e[0], (n or 0) + e[1]), (n or 0) + e[1]), int)
+        return (
+            first.union(second).key_by(0).map_with_state(lambda e, n: ((e[0], (n or 0) + e[1]), (n or 0) + e[1]), int)
+        )
 
     columns = TestSource([("a", 1), ("b", 10)], type=tuple[str, int], columnar=True)
     objects = TestSource([("b", 20), ("c", 5), ("a", 2)])
@@ -191,7 +197,12 @@ def test_spread_elements_all_arrive(by):
 
 class Untouched(fp.ProcessFunction):
     def process_element(self, value, ctx):
-        yield value, ctx.timestamp(), ctx.timer_service().current_watermark(), ctx.timer_service().current_processing_time()
+        yield (
+            value,
+            ctx.timestamp(),
+            ctx.timer_service().current_watermark(),
+            ctx.timer_service().current_processing_time(),
+        )
 
 
 @pytest.mark.parametrize("behind", [False, True])

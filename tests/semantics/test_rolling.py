@@ -41,7 +41,13 @@ def exactly(found):
 
 
 @settings(max_examples=60)
-@given(sales, st.sampled_from(["sum", "min", "max"]), st.sampled_from(["count", "price"]), st.integers(1, 31), st.integers(1, 3))
+@given(
+    sales,
+    st.sampled_from(["sum", "min", "max"]),
+    st.sampled_from(["count", "price"]),
+    st.integers(1, 31),
+    st.integers(1, 3),
+)
 @example([Sale("a", 1, -0.0, "x")], "sum", "price", 1, 1)
 @example([Sale("a", 1, 0.0, "x"), Sale("a", 1, -0.0, "x")], "min", "price", 1, 1)
 @example([Sale("a", 1, -0.0, "x"), Sale("a", 1, 0.0, "x")], "max", "price", 2, 1)
@@ -55,7 +61,9 @@ def test_columns_elements_and_reduce_agree(elements, kind, field, rows, parallel
     def reduce(a, b):
         return a._replace(**{field: function(getattr(a, field), getattr(b, field))})
 
-    rolled = exactly(run(elements, lambda s: getattr(s, kind)(field), columnar=True, rows=rows, parallelism=parallelism))
+    rolled = exactly(
+        run(elements, lambda s: getattr(s, kind)(field), columnar=True, rows=rows, parallelism=parallelism)
+    )
     assert rolled == exactly(run(elements, lambda s: getattr(s, kind)(field), columnar=False, rows=rows))
     assert rolled == exactly(run(elements, lambda s: s.reduce(reduce), columnar=True))
     expected = {}
@@ -138,7 +146,9 @@ def test_numbers_themselves_are_aggregated_at_position_0():
 
 
 def running(element, state):
-    return (element.note, mix(state or 0, element.count)), mix(state or 0, element.count) if element.count != 3 else None
+    return (element.note, mix(state or 0, element.count)), mix(
+        state or 0, element.count
+    ) if element.count != 3 else None
 
 
 def running_flat(element, state):
@@ -161,12 +171,20 @@ class Written(fp.KeyedProcessFunction):
 
 
 @settings(max_examples=40)
-@given(sales.map(lambda s: [e._replace(count=e.count % 7) for e in s]), st.integers(1, 31), st.integers(1, 3), st.booleans())
+@given(
+    sales.map(lambda s: [e._replace(count=e.count % 7) for e in s]),
+    st.integers(1, 31),
+    st.integers(1, 3),
+    st.booleans(),
+)
 def test_functions_with_state_do_what_they_do_written_out(elements, rows, parallelism, flat):
     def build(env, source):
         keyed = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").key_by("shop")
         if flat:
-            return {"short": keyed.flat_map_with_state(running_flat, int), "long": keyed.process(Written(running_flat, True))}
+            return {
+                "short": keyed.flat_map_with_state(running_flat, int),
+                "long": keyed.process(Written(running_flat, True)),
+            }
         return {"short": keyed.map_with_state(running, int), "long": keyed.process(Written(running, False))}
 
     found = run_local(build, TestSource(elements, type=Sale), epochs=rows, parallelism=parallelism).outputs
@@ -182,12 +200,12 @@ class Longest(fp.ReduceFunction):
 
 
 def test_a_reduce_function_is_opened():
-    with OperatorHarness(lambda s: s.key_by("shop").reduce(Longest()), input_type=Sale, parameters={"separator": "|"}) as harness:
+    with OperatorHarness(
+        lambda s: s.key_by("shop").reduce(Longest()), input_type=Sale, parameters={"separator": "|"}
+    ) as harness:
         harness.process_elements((replace_note(n), None) for n in "abc")
         assert [s.note for s in harness.output] == ["a", "a|b", "a|b|c"]
 
 
 def replace_note(note):
     return Sale("s", 0, 0.0, note)
-
-

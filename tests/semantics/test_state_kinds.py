@@ -244,7 +244,13 @@ def test_an_expired_value_that_may_be_seen_is_the_true_one_or_none(epochs):
             now += step
             harness.set_processing_time(now)
             for _, operation in elements:
-                if operation[0] not in ("value", "table") or operation[1] not in ("value", "update", "get", "put", "contains"):
+                if operation[0] not in ("value", "table") or operation[1] not in (
+                    "value",
+                    "update",
+                    "get",
+                    "put",
+                    "contains",
+                ):
                     continue
                 plain.now = fresh.now = now
                 allowed = (plain.apply(*operation), fresh.apply(*operation))

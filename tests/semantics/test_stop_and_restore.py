@@ -24,7 +24,14 @@ class Echo(fp.KeyedProcessFunction):
         self.history.update(mix(self.history.value() or 0, value[2]))
         self.latest[value[0]] = value[2]
         ctx.timer_service().register_event_time_timer(value[2] + 4)
-        yield ctx.get_current_key(), "echo", value[0], value[2], ctx.timer_service().current_watermark(), self.history.value()
+        yield (
+            ctx.get_current_key(),
+            "echo",
+            value[0],
+            value[2],
+            ctx.timer_service().current_watermark(),
+            self.history.value(),
+        )
 
     def on_timer(self, timestamp, ctx):
         yield ctx.get_current_key(), "timer", timestamp, sorted(self.latest.items())
@@ -82,7 +89,9 @@ def test_restored_at_another_max_parallelism(tmp_path, max_parallelism):
     events = [(f"k{i % 20}", i) for i in range(60)]
 
     def build(env, source):
-        keyed = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in").key_by(lambda e: e[0], str)
+        keyed = (
+            env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in").key_by(lambda e: e[0], str)
+        )
         return keyed.map_with_state(lambda e, s: ((e[0], (s or 0) + e[1]), (s or 0) + e[1]), int).uid("sums")
 
     straight = run_local(build, events).by_key(lambda v: v[0])

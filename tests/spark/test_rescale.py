@@ -83,7 +83,9 @@ def run(
     strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(20).with_timestamp_assigner(lambda e, _: e.time)
     events = env.from_source(fp.CollectionSource(EVENTS, type_of(Event)), strategy, "events").uid("events")
     first = events.key_by(lambda e: e.key).process(Everything()).uid("everything")
-    second = first.key_by(lambda e: e[0][-1], str).map_with_state(lambda e, n: ((e, n or 0), (n or 0) + 1), int).uid("n")
+    second = (
+        first.key_by(lambda e: e[0][-1], str).map_with_state(lambda e, n: ((e, n or 0), (n or 0) + 1), int).uid("n")
+    )
     sink = fp.CollectSink()
     second.sink_to(sink).uid("out")
     launch = Launch(

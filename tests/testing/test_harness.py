@@ -166,6 +166,9 @@ def test_a_failing_function_shows_its_own_error():
         def process_element(self, value, ctx):
             raise ValueError("no")
 
-    with KeyedProcessHarness(Fails(), key=lambda v: v, key_type=str) as h, pytest.raises(fp.UserFunctionError) as caught:
+    with (
+        KeyedProcessHarness(Fails(), key=lambda v: v, key_type=str) as h,
+        pytest.raises(fp.UserFunctionError) as caught,
+    ):
         h.process_element("x")
     assert isinstance(caught.value.__cause__, ValueError)

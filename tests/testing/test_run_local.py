@@ -127,7 +127,10 @@ def test_outputs_have_names():
         _ = run.output
     listed = run_local(lambda env, s: [env.from_source(s, NO_WATERMARKS, "in").map(f) for f in (str, float)], [1])
     assert listed.outputs == {"0": ["1"], "1": [1.0]}
-    assert run_local(passing, ["ab", "c", "ad"], parallelism=1).by_key(lambda v: v[0]) == {"a": ["ab", "ad"], "c": ["c"]}
+    assert run_local(passing, ["ab", "c", "ad"], parallelism=1).by_key(lambda v: v[0]) == {
+        "a": ["ab", "ad"],
+        "c": ["c"],
+    }
 
 
 def test_a_finished_environment_is_run_too():
@@ -171,7 +174,9 @@ def test_the_job_is_told_its_parameters():
             return self.greeting
 
     run = run_local(
-        lambda env, s: env.from_source(s, NO_WATERMARKS, "in").map(Told()), [1], options={"parameters": {"greeting": "hi"}}
+        lambda env, s: env.from_source(s, NO_WATERMARKS, "in").map(Told()),
+        [1],
+        options={"parameters": {"greeting": "hi"}},
     )
     assert run.output == ["hi"]
 

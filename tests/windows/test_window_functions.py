@@ -31,7 +31,9 @@ def windowed(env, source):
 
 
 def run(end, stream=windowed, **how):
-    return run_local(lambda env, source: end(stream(env, source)), TestSource(SALES, type=Sale), **{"parallelism": 2, **how})
+    return run_local(
+        lambda env, source: end(stream(env, source)), TestSource(SALES, type=Sale), **{"parallelism": 2, **how}
+    )
 
 
 class Average(fp.AggregateFunction):
@@ -273,7 +275,9 @@ class TestTypes:
 
     def test_a_trigger_that_cannot_merge_is_refused_for_sessions(self):
         env = fp.StreamExecutionEnvironment.get_execution_environment()
-        sessions = env.from_collection(SALES, Sale).key_by(lambda s: s.shop).window(fp.EventTimeSessionWindows.with_gap(5))
+        sessions = (
+            env.from_collection(SALES, Sale).key_by(lambda s: s.shop).window(fp.EventTimeSessionWindows.with_gap(5))
+        )
         with pytest.raises(fp.GraphError, match="merge"):
             sessions.trigger(fp.DeltaTrigger.of(1, lambda a, b: 1, int))
 

@@ -117,6 +117,7 @@ class TestAssigners:
 
     def test_count_windows_of_flinks_java_api(self):
         """countWindow(3, 2) there: the last 3 elements, every 2."""
+
         def build(stream):
             windowed = stream.key_by(lambda r: r.key).window(fp.GlobalWindows.create())
             return windowed.trigger(fp.CountTrigger.of(2)).evictor(fp.CountEvictor.of(3)).process(Numbers())
@@ -131,7 +132,10 @@ class TestAssigners:
             assert sorted(harness.output) == [(("even", 10), [2]), (("odd", 10), [1, 3])]
 
     def test_an_element_without_a_timestamp_is_refused_by_windows_of_event_time(self):
-        with windows(fp.TumblingEventTimeWindows.of(5)) as harness, pytest.raises(fp.UserFunctionError, match="no timestamp"):
+        with (
+            windows(fp.TumblingEventTimeWindows.of(5)) as harness,
+            pytest.raises(fp.UserFunctionError, match="no timestamp"),
+        ):
             harness.process_element(Reading("k", 1, 1))
 
 
@@ -204,7 +208,9 @@ class TestProcessingTime:
             assert harness.processing_time_timers() == []
 
     def test_a_continuous_trigger_on_global_windows(self):
-        with windows(fp.GlobalWindows.create(), fp.PurgingTrigger.of(fp.ContinuousProcessingTimeTrigger.of(10))) as harness:
+        with windows(
+            fp.GlobalWindows.create(), fp.PurgingTrigger.of(fp.ContinuousProcessingTimeTrigger.of(10))
+        ) as harness:
             harness.set_processing_time(3)
             push(harness, 1, 2)
             harness.set_processing_time(10)

@@ -84,7 +84,6 @@ def entries(harness):
     return sum(1 for subtask in harness._subtasks for _ in subtask.store.scan(*everything))
 
 
-
 @st.composite
 def splits(draw):
     """Splits, each with its own pace, that keep to a disorder of 5 ms."""

@@ -1,6 +1,5 @@
 """Windows on Spark give what they give on the local engine."""
 
-
 import pytest
 from test_window_functions import SALES, TEN, Average, Sale
 

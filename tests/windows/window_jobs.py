@@ -100,7 +100,9 @@ def windowed(stream, setup):
 
 def build(setup):
     def job(env, source):
-        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(setup.bound).with_timestamp_assigner(lambda e, _: e.ts)
+        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(setup.bound).with_timestamp_assigner(
+            lambda e, _: e.ts
+        )
         results = windowed(env.from_source(source, strategy, "in").uid("in"), setup).uid("windows")
         return {"results": results, "late": results.get_side_output(LATE)}
 

@@ -216,9 +216,7 @@ def is_time(type: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type) or (pa.types.is_timestamp(type) and type.tz is not None))
 
 
-def traced(
-    selector: Callable[..., Any], shape: _Shape, *others: Any
-) -> tuple[tuple[int, ...] | None, bool]:
+def traced(selector: Callable[..., Any], shape: _Shape, *others: Any) -> tuple[tuple[int, ...] | None, bool]:
     """The columns that make up the key, and whether the key is the one column itself rather than a tuple.
 
     ``others`` are probes for the selector's further arguments. (None, True) where the selector does anything but pick

@@ -51,7 +51,9 @@ class PartitionMixin(StreamBase):
         """
         function = getattr(partitioner, "partition", partitioner)
         if not callable(function):
-            raise GraphError(f"partition_custom() takes a function of a key and a number of subtasks, not {partitioner!r}")
+            raise GraphError(
+                f"partition_custom() takes a function of a key and a number of subtasks, not {partitioner!r}"
+            )
         selector = key_by(key_selector, None, self._type).selector
         return self._stream(self._partitioned(Custom(function, selector)), self._type)
 

@@ -143,7 +143,9 @@ class _Windowed(WindowSettings):
     def _rolled(self, kind: RollingKind, position: int | str) -> DataStream:
         self._stream._check_field(kind, position)
         spec = RollingSpec(kind, position, self._value_type)
-        return self._add(f"window: {kind}({position})", "reducing", self._value_type, spec, None, self._stream.get_type())
+        return self._add(
+            f"window: {kind}({position})", "reducing", self._value_type, spec, None, self._stream.get_type()
+        )
 
     def _reduce(self, func: Any, fn: Any, output_type: Any, method: str) -> DataStream:
         check_function(func, ReduceFunction, "reduce", keyed=True)
@@ -301,7 +303,9 @@ def _inner(fn: Any) -> Any:
 
 def _window_function(operator: str, fn: Any) -> Any:
     if fn is not None and not isinstance(fn, ProcessWindowFunction | WindowFunction):
-        raise GraphError(f"{operator}(): the window function is a ProcessWindowFunction or a WindowFunction, not {fn!r}")
+        raise GraphError(
+            f"{operator}(): the window function is a ProcessWindowFunction or a WindowFunction, not {fn!r}"
+        )
     return fn
 
 
@@ -313,7 +317,9 @@ def _keyless(operator: str, fn: Any) -> Any:
             return KeylessProcess(fn)
         case AllWindowFunction():
             return KeylessWindow(fn)
-    raise GraphError(f"{operator}(): the window function is a ProcessAllWindowFunction or an AllWindowFunction, not {fn!r}")
+    raise GraphError(
+        f"{operator}(): the window function is a ProcessAllWindowFunction or an AllWindowFunction, not {fn!r}"
+    )
 
 
 def _check_stateless(operator: str, func: Any) -> None:

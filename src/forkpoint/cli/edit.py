@@ -32,9 +32,7 @@ def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
 @click.option(
     "--remove-state", metavar="UID.STATE", multiple=True, help="Leave out a state, or UID.timers; repeatable."
 )
-@click.option(
-    "--rename-uid", metavar="OLD=NEW", multiple=True, callback=pairs, help="Give it another uid; repeatable."
-)
+@click.option("--rename-uid", metavar="OLD=NEW", multiple=True, callback=pairs, help="Give it another uid; repeatable.")
 @click.option(
     "--rename-state", metavar="UID.STATE=NEW", multiple=True, callback=pairs, help="Give it another name; repeatable."
 )

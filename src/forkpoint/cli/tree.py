@@ -83,7 +83,9 @@ def _described(node: Node, views: dict[tuple[str, str], RunView], apps: dict[tup
         label, note, created_ms = record.label, None, record.started_ms
     else:
         words = (
-            [f"epoch {record.epoch}"] + (["drained"] if record.drained else []) + (["edited"] if record.edited else [])
+            [f"epoch {record.epoch}"]
+            + (["drained"] if record.drained else [])
+            + (["edited"] if record.edited else [])
             + (["scheduled"] if record.schedule_ms is not None else [])
         )
         label, note, created_ms = record.label, record.note, record.created_ms

@@ -83,7 +83,8 @@ class EpochRunner:
         self.trial = TrialCourse(trial, now_ms())
         self._failure: Exception | None = None
         self.progress = Progress(
-            next_timer_ms=0 if _has_processing_timers(manifest) else None, in_flight=int(graph.loops),
+            next_timer_ms=0 if _has_processing_timers(manifest) else None,
+            in_flight=int(graph.loops),
             since_snapshot=chains(manifest),
         )
 

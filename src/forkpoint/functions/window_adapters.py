@@ -20,7 +20,9 @@ class KeylessProcess(StandIn, ProcessWindowFunction):
 
     function: ProcessAllWindowFunction
 
-    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
+    def process(
+        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
+    ) -> Iterable[Any] | None:
         return self.function.process(context, elements)
 
     def clear(self, context: ProcessWindowFunction.Context) -> None:

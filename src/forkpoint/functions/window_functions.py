@@ -47,7 +47,9 @@ class ProcessWindowFunction(Function):
             """States of this key, shared by all its windows."""
 
     @abstractmethod
-    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
+    def process(
+        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
+    ) -> Iterable[Any] | None:
         """The results, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``.
 
         Called each time the window fires. The results' timestamp is ``window.max_timestamp()``.
@@ -203,9 +205,7 @@ class DeltaEvictor(_Evictor):
         self._delta = delta_function
 
     @staticmethod
-    def of(
-        threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False
-    ) -> DeltaEvictor:
+    def of(threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False) -> DeltaEvictor:
         """Keep where ``delta_function(element, newest) < threshold``. ``do_evict_after``: after the results."""
         return DeltaEvictor(threshold, delta_function, after=do_evict_after)
 

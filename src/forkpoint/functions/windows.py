@@ -219,17 +219,13 @@ class _Tumbling(WindowAssigner):
 
 
 class _Sliding(WindowAssigner):
-    def __init__(
-        self, size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None
-    ) -> None:
+    def __init__(self, size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None) -> None:
         self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
         self._slide_ms = to_ms(slide, "the slide of windows", minimum_ms=1)
         self._offset_ms = 0 if offset is None else _offset_ms(offset, self._slide_ms, "slide")
 
     def describe(self) -> str:
-        return (
-            f"{type(self).__name__}(size={self._size_ms} ms, slide={self._slide_ms} ms, offset={self._offset_ms} ms)"
-        )
+        return f"{type(self).__name__}(size={self._size_ms} ms, slide={self._slide_ms} ms, offset={self._offset_ms} ms)"
 
     def _assign(self, timestamp: int) -> list[TimeWindow]:
         last = _window_start(timestamp, self._offset_ms, self._slide_ms)
@@ -332,7 +328,9 @@ class _Sessions(MergingWindowAssigner):
         self._gap_ms = gap_ms
         extract = extractor.extract if isinstance(extractor, SessionWindowTimeGapExtractor) else extractor
         if gap_ms is None and not callable(extract):
-            raise ConfigError(f"with_dynamic_gap takes a SessionWindowTimeGapExtractor or a callable, not {extractor!r}")
+            raise ConfigError(
+                f"with_dynamic_gap takes a SessionWindowTimeGapExtractor or a callable, not {extractor!r}"
+            )
         self._extract: Callable[[Any], int | timedelta] | None = extract
 
     def describe(self) -> str:

@@ -52,7 +52,13 @@ class StageTask:
         origins = self._origins(inbox)
         waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
         self._deliver(inbox, operators, origins, waiting)
-        self._parts: dict[str, Any] = {"states": [], "records_in": {}, "records_out": {}, "committables": {}, "in_flight": 0}
+        self._parts: dict[str, Any] = {
+            "states": [],
+            "records_in": {},
+            "records_out": {},
+            "committables": {},
+            "in_flight": 0,
+        }
         log = Changes([], [])
         timer: int | None = None
         for operator in operators:

@@ -384,7 +384,11 @@ class ProcessHarness(OperatorHarness):
     """
 
     def __init__(
-        self, fn: ProcessFunction | MapFunction | FlatMapFunction | FilterFunction, *, output_type: Any = None, **more: Any
+        self,
+        fn: ProcessFunction | MapFunction | FlatMapFunction | FilterFunction,
+        *,
+        output_type: Any = None,
+        **more: Any,
     ) -> None:
         def build(stream: DataStream) -> DataStream:
             match fn:
@@ -404,7 +408,9 @@ def _single_operator(
 ) -> Operator:
     env = StreamExecutionEnvironment(JobOptions(parallelism=parallelism, max_parallelism=max_parallelism))
     no_watermarks = WatermarkStrategy.no_watermarks()
-    build(*(env.from_source(TestSource(type=type), no_watermarks, f"input-{i}") for i, type in enumerate(input_types, 1)))
+    build(
+        *(env.from_source(TestSource(type=type), no_watermarks, f"input-{i}") for i, type in enumerate(input_types, 1))
+    )
     ends = env.transformations
     graph = compile_graph(ends, max_parallelism=max_parallelism, require_uids=False).graph if ends else None
     operators = [o for o in graph.operators if o.inputs] if graph is not None else []

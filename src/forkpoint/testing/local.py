@@ -191,7 +191,9 @@ class _Runner:
     def run(self, restore: RestoreOptions) -> LocalRun:
         deaths = restarts = 0
         sinks = {
-            o.uid: o.spec.sink for o in self.graph.sinks if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)
+            o.uid: o.spec.sink
+            for o in self.graph.sinks
+            if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)
         }
         while True:
             driver, result = self._live(restore)
@@ -228,4 +230,3 @@ class _Runner:
         finally:
             self.script.driver = None
             shutil.rmtree(local_dir, ignore_errors=True)
-

@@ -121,7 +121,9 @@ class WindowRunner(KeyedProcessFunction):
         self._trigger_context = WindowTriggerContext(clock, triggered)
         self._evictor_context = WindowEvictorContext(clock)
         self._context = WindowContext(
-            clock, WindowStateContext(info, backend, self._window_states, merging=merging), KeyStateContext(info, backend)
+            clock,
+            WindowStateContext(info, backend, self._window_states, merging=merging),
+            KeyStateContext(info, backend),
         )
         self._on_contents = self._output()
         self.stamps: list[int] = []
@@ -352,4 +354,3 @@ class WindowOperator(KeyedProcess):
         stamps, self._runner.stamps = self._runner.stamps, []
         batch.stamp(np.array(stamps, dtype=np.int64), None)
         return batch
-
