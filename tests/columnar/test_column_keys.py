@@ -1,4 +1,4 @@
-"""Keys of floats, dates and times over columns: the same keys, results and saved bytes as element by element."""
+"""Keys of floats, dates, times, and such as may be None, over columns: results and saved bytes are those of the elements."""
 
 import math
 import tempfile
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import Types
+from forkpoint.types.containers import optional
 
 FLOATS = [0.0, -0.0, 1.5, -2.0, 2.0**-149, math.inf, -math.inf, math.nan]
 INSTANTS = [
@@ -28,6 +29,8 @@ KEY_VALUES = {
     "instant": (Types.INSTANT(), INSTANTS),
     "duration": (Types.DURATION(), [timedelta(0), timedelta(microseconds=-1), timedelta(days=400)]),
     "boolean": (Types.BOOLEAN(), [True, False]),
+    "optional long": (optional(Types.LONG()), [1, -7, 2**62]),
+    "optional text": (optional(Types.STRING()), ["", "a", "\u00e4"]),
 }
 WINDOWS = [("tumbling", 10, 0), ("sliding", 12, 5), ("session", 4), None]
 
@@ -62,16 +65,19 @@ def results(*runs):
 @st.composite
 def cases(draw):
     kind = draw(st.sampled_from(sorted(KEY_VALUES)))
-    key = st.sampled_from(KEY_VALUES[kind][1])
-    now, events = 0, []
-    for _ in range(draw(st.integers(1, 40))):
-        now += draw(st.integers(0, 3))
-        events.append((draw(key), now - draw(st.integers(0, 5)), draw(st.integers(0, 1))))
     setup = {
         "windows": draw(st.sampled_from(WINDOWS)),
         "lateness": draw(st.sampled_from([0, 0, 4])),
         "pair": draw(st.booleans()),
     }
+    values = KEY_VALUES[kind][1]
+    if setup["pair"] and kind.startswith("optional") and draw(st.booleans()):
+        values = [*values, None]  # alone, it is no key
+    key = st.sampled_from(values)
+    now, events = 0, []
+    for _ in range(draw(st.integers(1, 40))):
+        now += draw(st.integers(0, 3))
+        events.append((draw(key), now - draw(st.integers(0, 5)), draw(st.integers(0, 1))))
     return kind, events, setup
 
 

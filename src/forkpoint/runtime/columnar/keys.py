@@ -35,7 +35,7 @@ def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
     parts = (type,) if key.single else _fields(type)
     if parts is None or len(parts) != max(1, len(key.columns)):
         return None
-    return parts if all(_groupable(part.arrow_type) and not part.nullable for part in parts) else None
+    return parts if all(_groupable(part.arrow_type) for part in parts) else None
 
 
 def _fields(type: TypeInformation) -> tuple[TypeInformation, ...] | None:
@@ -52,7 +52,7 @@ def _groupable(type: pa.DataType) -> bool:
 
 
 def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
-    """The key's columns of a batch; None where they are others than the types say."""
+    """The key's columns of a batch; None where they are others than the types say, or a key has None in it."""
     if batch.table is None or key.columns is None:
         return None
     if not key.columns:
@@ -195,7 +195,7 @@ def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]
 
 
 def decode_keys(encoded: Sequence[bytes], type: TypeInformation) -> pa.Array:
-    """Encoded keys as one array of their type."""
+    """Encoded keys as one array of their type, with nulls where a key or a part of it is None."""
     number: Kind | None = (
         "int" if pa.types.is_integer(type.arrow_type) else "float" if pa.types.is_floating(type.arrow_type) else None
     )

@@ -17,7 +17,7 @@ import pyarrow as pa
 from forkpoint.functions import EventTimeSessionWindows
 from forkpoint.graph.transformations import WindowSpec
 from forkpoint.runtime.batch import Batch, Longs, spread, stable_order
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, decode_keys, parts_of
+from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, parts_of
 from forkpoint.runtime.columnar.leaves import Leaves, merged
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.plans import Plan, empty_leaves
@@ -125,7 +125,7 @@ class ColumnSessions(ColumnWindows):
         kept = decode_numbers(self._window_layout, [raw for _, raw in entries])
         if windows is None or kept is None:
             raise ByElements
-        keys = decode_keys([name[_KEY_AT:end] for name, end in zip(names, ends, strict=True)], self._key_type)
+        keys = self._decoded([name[_KEY_AT:end] for name, end in zip(names, ends, strict=True)])
         by_start, starts = stable_order(windows[0])
         return Saved(keys.take(pa.array(by_start)), starts, windows[1][by_start], kept[0][by_start], kept[1][by_start])
 

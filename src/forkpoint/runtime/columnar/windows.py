@@ -194,8 +194,15 @@ class ColumnWindows(WindowOperator):
         bounds = decode_numbers(self._window_layout, spaces) if spaces else [times, times]
         if bounds is None or (len(times) and int(times.min()) <= window.before):
             raise ByElements
-        due = Due(names, times, keys, decode_keys(keys, self._key_type), bounds[0], bounds[1])
+        due = Due(names, times, keys, self._decoded(keys), bounds[0], bounds[1])
         return due.without(skipped) if skipped else due
+
+    def _decoded(self, encoded: list[bytes]) -> pa.Array:
+        """Saved keys; ByElements where one has None in it."""
+        keys = decode_keys(encoded, self._key_type)
+        if any(part.null_count for part in parts_of(keys, self._by)):
+            raise ByElements
+        return keys
 
     def _spaces(self, starts: Longs, ends: Longs) -> pa.BinaryArray:
         """Windows as namespaces."""
