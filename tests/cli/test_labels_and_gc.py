@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from forkpoint.cli import main
 from forkpoint.control.leftovers import find_leftovers, remove_leftovers
 from forkpoint.driver.history import History
 from forkpoint.savepoint import open_savepoint, verify_files
-from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.paths import SINKS, JobPaths
 from forkpoint.snapshot.storage import LocalStorage
 
 
@@ -79,9 +80,8 @@ def test_scheduled_savepoints(cli):
     assert "go with --savepoint-every" in cli("run", "--savepoint-keep-last", "2", "digits.py", code=2).stderr
 
 
-def leave_things(root: Path) -> list[Path]:
+def leave_things(root: Path, paths: JobPaths = JobPaths("digits")) -> list[Path]:  # noqa: B008
     """What a process leaves that dies in the middle of things."""
-    paths = JobPaths("digits")
     made = [
         paths.savepoint("unfinished") + "/operators/a/b/part-0.parquet", paths.savepoint("unfinished") + "/label.json",
         paths.changelog(1, 1, 0, "dead"), paths.snapshot(10**6, 0, "dead"), paths.staging(10**6, "out", "x"),
@@ -115,6 +115,26 @@ def test_leftovers_are_told_and_then_removed(stopped):
     assert cli.look("gc")["leftovers"] == []
     verify_files(open_savepoint(path))
     assert cli("gc", "nobody", code=5)
+
+
+def test_what_cannot_be_read_is_left_alone_and_all_else_cleared_away(stopped, tmp_path):
+    root = tmp_path / "root"
+    shutil.copytree(stopped[0].directory / ".forkpoint", root)
+    damaged, claim = JobPaths("damaged"), root / SINKS / "claim.json"
+    shutil.copytree(root / JobPaths("digits").directory, root / damaged.directory)
+    kept, cleared = leave_things(root, damaged), leave_things(root)
+    claim.parent.mkdir(parents=True, exist_ok=True)
+    storage = LocalStorage(str(root))
+    history = History(storage, damaged)
+    for file in (root / history.paths.manifest(history.epochs()[0]), claim):
+        file.write_bytes(b"{")
+    old(root)
+    found = find_leftovers(storage)
+    assert list(found.skipped) == ["damaged"]
+    assert "is damaged" in found.skipped["damaged"]
+    remove_leftovers(storage, found)
+    assert not any(path.exists() for path in cleared)
+    assert all(path.exists() for path in [*kept[:-1], claim])
 
 
 class Killed(BaseException):

@@ -395,6 +395,7 @@ def new_state(data: Any, descriptor: Any = Bank.account, key_type: Any = int, **
         ({"key": [1], "owner": ["a"], "balance": [1.5]}, "column 'balance' is double"),
         ({"key": [1], "owner": ["a"], "balance": [None]}, "column 'balance' holds 1 nulls"),
         ({"key": [None], "owner": ["a"], "balance": [2]}, "column 'key' holds 1 nulls"),
+        ({"key": [1, 2], "value": [{"owner": "a", "balance": 1}, None]}, "column 'value' holds 1 nulls, but .*Account"),
         ({"key": [1], "owner": ["a"], "balance": [1], "extra": [1]}, "the column 'extra', for which"),
         ({"key": [1, 1], "owner": ["a", "b"], "balance": [1, 2]}, "two entries for key 1"),
         ([1, 2], "int is no table"),
@@ -453,6 +454,14 @@ def test_elements_keep_their_order_whatever_they_come_as(tmp_path: Path) -> None
     writer = SavepointWriter.new_savepoint("lists")
     made = writer.with_state("op", fp.ListStateDescriptor("l", int), items, key_type=int).write(tmp_path / "made")
     assert made.state("op", "l").get(1) == [1, 2, 3, 4]
+
+
+def test_batches_may_have_columns_of_different_types_and_orders(tmp_path: Path) -> None:
+    narrow = pa.record_batch({"value": pa.array([1], pa.int8()), "key": pa.array([1], pa.int64())})
+    items = [narrow, pa.table({"key": pa.array([2], pa.int32()), "value": [2]}), narrow.slice(0, 0)]
+    writer = SavepointWriter.new_savepoint("values")
+    made = writer.with_state("op", fp.ValueStateDescriptor("v", int), items, key_type=int).write(tmp_path / "made")
+    assert [made.state("op", "v").get(key) for key in (1, 2)] == [1, 2]
 
 
 @pytest.mark.parametrize("prefix", ["file:", "file://", ""])

@@ -16,7 +16,7 @@ from forkpoint.control.endpoint import is_endpoint
 from forkpoint.control.registry import list_runs
 from forkpoint.driver.claims import CLAIM
 from forkpoint.driver.history import History
-from forkpoint.errors import NotFound
+from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.savepoint.catalog import jobs_with_savepoints, savepoints_below
 from forkpoint.savepoint.export import remove_partial
 from forkpoint.snapshot.gc import needed_files
@@ -67,7 +67,11 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
             by_job.setdefault(name, []).append(path)
     found: list[Leftover] = []
     for name in sorted({*by_job, *partial} - skipped.keys()):
-        candidates = [*_of_checkpoints(storage, name, by_job.get(name, [])), *partial.get(name, [])]
+        try:
+            candidates = [*_of_checkpoints(storage, name, by_job.get(name, [])), *partial.get(name, [])]
+        except SavepointCorrupt as error:  # what it needs is unknown
+            skipped[name] = str(error)
+            continue
         candidates += [("endpoint", path, [path]) for path in by_job.get(name, []) if is_endpoint(path)]
         found += [
             each for kind, path, files in candidates if (each := _aged(storage, kind, name, path, files, limit_ms))
@@ -128,7 +132,10 @@ def _aged(storage: Storage, kind: Kind, job: str | None, path: str, files: list[
 def _claims(storage: Storage, jobs: set[str], limit_ms: int) -> Iterator[Leftover]:
     """Claims on places by jobs that have been deleted."""
     for path in storage.list(SINKS):
-        claim = CLAIM.load(storage, path)
+        try:
+            claim = CLAIM.load(storage, path)
+        except SavepointCorrupt:  # whose it is is unknown
+            continue
         if claim.job not in jobs and (each := _aged(storage, "sink claim", claim.job, path, [path], limit_ms)):
             yield each
 

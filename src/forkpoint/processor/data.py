@@ -75,6 +75,9 @@ def _sized(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for number, table in enumerate(tables):
         if not number and not table.num_rows:
             yield table  # for its columns
+        if waiting and waiting[-1].schema != table.schema:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
         for start in range(0, table.num_rows, RUN_ROWS):
             waiting.append(table.slice(start, RUN_ROWS))
             rows += waiting[-1].num_rows
@@ -174,7 +177,14 @@ class Fitter:
         column = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-        return column if pa.types.is_struct(column.type) and not column.null_count else None
+        if not pa.types.is_struct(column.type):
+            return None
+        if column.null_count:
+            raise EditRefused(
+                f"{self._where}: column {name!r} holds {column.null_count} nulls, but {part.type!r} has no None; fill them "
+                "in or leave these rows out"
+            )
+        return column
 
     def _default(self, part: Part, name: str, of: TypeInformation, table: pa.Table) -> pa.Array:
         """What a column holds that the data need not have."""
