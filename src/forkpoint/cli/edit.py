@@ -17,11 +17,13 @@ from forkpoint.processor import SavepointReader, SavepointWriter
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
-    found = []
+    found: list[tuple[str, str]] = []
     for value in values:
         left, equals, right = value.partition("=")
         if not (left and equals and right):
             raise click.BadParameter(f"{value!r} is not of the form {param.metavar}")
+        if left in dict(found):
+            raise click.BadParameter(f"{left!r} is given twice")
         found.append((left, right))
     return found
 
