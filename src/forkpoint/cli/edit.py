@@ -17,15 +17,15 @@ from forkpoint.processor import SavepointReader, SavepointWriter
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    found: dict[str, str] = {}
     for value in values:
         left, equals, right = value.partition("=")
         if not (left and equals and right):
             raise click.BadParameter(f"{value!r} is not of the form {param.metavar}")
-        if left in dict(found):
+        if left in found:
             raise click.BadParameter(f"{left!r} is given twice")
-        found.append((left, right))
-    return found
+        found[left] = right
+    return list(found.items())
 
 
 @click.command(cls=Command)

@@ -16,7 +16,7 @@ from forkpoint.errors import GraphError
 from forkpoint.functions.base import AggregateFunction
 from forkpoint.functions.fields import field_access
 from forkpoint.types import TypeInformation, Types
-from forkpoint.types.containers import OptionalType, SequenceType, optional
+from forkpoint.types.containers import SequenceType, optional, present
 
 Field = int | str
 ACC = TypeVar("ACC")
@@ -117,7 +117,7 @@ class Aggregator(AggregateFunction, Generic[ACC]):
                 raise GraphError(f"{self.describe()}: the elements have no such field; they have {', '.join(names)}")
         elif found is None:
             found = elements if field == 0 else Types.ANY()
-        return found.of if isinstance(found, OptionalType) else found
+        return present(found)
 
     def _wider(self, elements: TypeInformation | None) -> TypeInformation:
         of = self.field_type(elements)

@@ -179,11 +179,7 @@ class Fitter:
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         if not pa.types.is_struct(column.type):
             return None
-        if column.null_count:
-            raise EditRefused(
-                f"{self._where}: column {name!r} holds {column.null_count} nulls, but {part.type!r} has no None; fill them "
-                "in or leave these rows out"
-            )
+        self._check_no_nulls(name, part.type, column)
         return column
 
     def _default(self, part: Part, name: str, of: TypeInformation, table: pa.Table) -> pa.Array:
@@ -214,12 +210,16 @@ class Fitter:
             raise EditRefused(
                 f"{self._where}: column {name!r} is {column.type} in the data and {of!r} in the state: {error}"
             ) from error
-        if column.null_count and not field.nullable:
+        if not field.nullable:
+            self._check_no_nulls(name, of, column)
+        return column
+
+    def _check_no_nulls(self, name: str, of: TypeInformation, column: Any) -> None:
+        if column.null_count:
             raise EditRefused(
                 f"{self._where}: column {name!r} holds {column.null_count} nulls, but {of!r} has no None; fill them in or "
                 "leave these rows out"
             )
-        return column
 
     def _check_values(self, table: pa.Table) -> None:
         """What is written can be read."""

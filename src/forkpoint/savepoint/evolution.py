@@ -19,7 +19,7 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError, RestoreRefused, TypeNotSupported
 from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
 from forkpoint.types import Step, TypeInformation
-from forkpoint.types.containers import MapType, OptionalType, SequenceType
+from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
 from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Number, Same
 from forkpoint.types.records import RecordType
 from forkpoint.types.scalars import ScalarType
@@ -54,7 +54,7 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
     if isinstance(new, OptionalType):
         if array.null_count:
             return _scattered(convert(array.drop_null(), old, new, step), array)
-        return convert(array, old.of if isinstance(old, OptionalType) else old, new.of, step)
+        return convert(array, present(old), new.of, step)
     match step:
         case Number():
             return array.cast(new.arrow_type)

@@ -82,6 +82,11 @@ def optional(of: TypeInformation) -> TypeInformation:
     return of if of.nullable or of.kind == "any" else OptionalType(of)
 
 
+def present(of: TypeInformation) -> TypeInformation:
+    """Return `of` without None among its values, where `optional` put it there."""
+    return of.of if isinstance(of, OptionalType) else of
+
+
 class _EncodedColumn(TypeInformation):
     """A type that has no Arrow form of its own: its column holds the encoded bytes."""
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from forkpoint.runtime.batch import Longs, stable_order
 from forkpoint.runtime.columnar.leaves import Leaves, numbers
-from forkpoint.runtime.columnar.ordering import Ordered, ordered
+from forkpoint.runtime.columnar.ordering import Paired, ordered
 from forkpoint.runtime.columnar.reductions import OfValues, Running
 from forkpoint.runtime.columnar.segments import Segments, ranges
 
@@ -65,7 +65,7 @@ class Listing(OfValues):
 
 @dataclass(frozen=True)
 class Collecting(Listing):
-    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         before = SavedLists.of(segments, saved[0])
         values = segments.picked(self.of)
         if len(before.values):
@@ -75,7 +75,6 @@ class Collecting(Listing):
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """Behind each row the list is the beginning of the one behind the last."""
         leaves = self.add(segments, saved)
-        assert leaves is not None
         whole = lengths_of(leaves[0])
         lengths = np.repeat(whole - segments.starts[1:], segments.sizes) + np.arange(1, len(segments.rows) + 1)
         if lengths.sum() > _MOST:
@@ -92,28 +91,29 @@ class CountingDistinct(OfValues):
     """The accumulator is a set, its values in the order in which it is saved."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        before = SavedLists.of(segments, saved[0])
-        ranks = self._ranks(segments, before)
-        if ranks is None:
-            return None
-        pairs = ranks.paired(segments.of_row, before.of_value(segments)).sorted().unique()
-        return [lists_of(pairs.values(), np.bincount(pairs.groups, minlength=segments.count))]
+        pairs = self._pairs(segments, SavedLists.of(segments, saved[0]))
+        return None if pairs is None else [self._distinct(segments, pairs)]
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         before = SavedLists.of(segments, saved[0])
-        ranks, leaves = self._ranks(segments, before), self.add(segments, saved)
-        if ranks is None or leaves is None:
+        pairs = self._pairs(segments, before)
+        if pairs is None:
             return None
-        order, pairs = stable_order(ranks.paired(segments.of_row, before.of_value(segments)).numbers)
+        order, numbers = stable_order(pairs.numbers)
         new = np.zeros(len(order), np.int64)
-        new[order[np.append(True, pairs[1:] != pairs[:-1])]] = 1
+        new[order[np.append(True, numbers[1:] != numbers[:-1])]] = 1
         seen = np.cumsum(new[len(before.values) :])
         begins = segments.starts[:-1]
         seen += np.repeat(before.lengths - (seen[begins] - new[len(before.values) + begins]), segments.sizes)
-        return Running(leaves, pa.array(seen))
+        return Running([self._distinct(segments, pairs)], pa.array(seen))
 
-    def _ranks(self, segments: Segments, before: SavedLists) -> Ordered | None:
-        return ordered(segments.picked(self.of), before.values, self.of.type, as_written=True)
+    def _pairs(self, segments: Segments, before: SavedLists) -> Paired | None:
+        ranks = ordered(segments.picked(self.of), before.values, self.of.type, as_written=True)
+        return None if ranks is None else ranks.paired(segments.of_row, before.of_value(segments))
+
+    def _distinct(self, segments: Segments, pairs: Paired) -> pa.Array:
+        once = pairs.sorted().unique()
+        return lists_of(once.values(once.numbers), np.bincount(once.groups, minlength=segments.count))
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         return pa.array(lengths_of(leaves[0]))
@@ -131,7 +131,7 @@ class Topping(Listing):
         pairs = ranks.paired(segments.of_row, before.of_value(segments), falling=True).sorted()
         lengths = before.lengths + segments.sizes
         kept = ranges(np.cumsum(lengths) - lengths, np.minimum(lengths, self.n))
-        return [lists_of(pairs.back(pairs.numbers[kept] % pairs.width), np.minimum(lengths, self.n))]
+        return [lists_of(pairs.values(pairs.numbers[kept]), np.minimum(lengths, self.n))]
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """The greatest so far, then the greatest so far of all that is not it, and so on: a sort by insertion, of all rows
@@ -157,5 +157,5 @@ class Topping(Listing):
             values[offsets[rows] + depth] = best[rows]
             # What is left of the groups before is less than anything of a group, as is nothing.
             coming = np.minimum(np.append(-1, best[:-1]), coming)
-        found = lists_of(pairs.back(values % pairs.width), lengths[~of_saved])
+        found = lists_of(pairs.values(values), lengths[~of_saved])
         return Running([found.take(segments.last)], found)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from forkpoint.errors import TypeNotSupported
 from forkpoint.runtime.columnar import msgpack
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import OptionalType
+from forkpoint.types.containers import OptionalType, present
 from forkpoint.types.records import RecordType
 
 Leaves = list[pa.Array]
@@ -25,7 +25,7 @@ Leaves = list[pa.Array]
 
 def record_of(type: TypeInformation) -> RecordType | None:
     """The record that a type is, Optional or not; None also where its leaves would not tell whether it is None."""
-    inner = type.of if isinstance(type, OptionalType) else type
+    inner = present(type)
     if not isinstance(inner, RecordType) or not inner.members:
         return None
     return None if inner is not type and _certain(inner) is None else inner
@@ -52,7 +52,7 @@ def _certain(record: RecordType) -> int | None:
 def leaf_types(type: TypeInformation) -> list[TypeInformation]:
     record = record_of(type)
     if record is None:
-        return [type.of if isinstance(type, OptionalType) else type]
+        return [present(type)]
     return [leaf for member in record.members for leaf in leaf_types(member.type)]
 
 

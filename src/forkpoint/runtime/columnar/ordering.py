@@ -66,8 +66,9 @@ class Paired:
     def groups(self) -> Longs:
         return self.numbers // self.width
 
-    def values(self) -> pa.Array:
-        return self.back(self.numbers % self.width)
+    def values(self, numbers: Longs) -> pa.Array:
+        """The values of such integers."""
+        return self.back(numbers % self.width)
 
 
 def ordered(new: pa.Array, saved: pa.Array, type: TypeInformation, *, as_written: bool = False) -> Ordered | None:

@@ -50,7 +50,7 @@ from forkpoint.runtime.columnar.reductions import (
 )
 from forkpoint.runtime.columnar.segments import Segments, Source
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import OptionalType, optional
+from forkpoint.types.containers import optional, present
 
 Bounds = Callable[[WindowBound], Longs]
 
@@ -175,7 +175,7 @@ class ElementPlan(Plan):
         self._element = element(self.type)
         self._leaf = sum(len(leaf_types(column_type(i, self.type))) for i in range(column))
         ufunc = np.minimum if spec.kind in ("min", "min_by") else np.maximum
-        of = Source(column, _present(self._field.type))
+        of = Source(column, present(self._field.type))
         self._by = ExtremeBy(of, ufunc, self._element)
         self._replaced = Summing(of) if spec.kind == "sum" else Extreme(of, ufunc)
 
@@ -241,7 +241,7 @@ def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | No
 def element_plan(spec: RollingSpec) -> ElementPlan | None:
     column = column_index(spec.field, spec.value_type)
     kinds = ("long", "double") if spec.kind == "sum" else ORDERED
-    if column is None or _present(column_type(column, spec.value_type)).kind not in kinds or _has_sets(spec.value_type):
+    if column is None or present(column_type(column, spec.value_type)).kind not in kinds or _has_sets(spec.value_type):
         return None
     return ElementPlan(spec, column)
 
@@ -282,16 +282,12 @@ def column_type(column: int, elements: TypeInformation) -> TypeInformation:
     return elements.fields[column].type if elements.fields else elements
 
 
-def _present(type: TypeInformation) -> TypeInformation:
-    return type.of if isinstance(type, OptionalType) else type
-
-
 def source_of(field: int | str | None, elements: TypeInformation) -> Source | None:
     """What an aggregator is of; None where it isn't a column, or one that doesn't tell None or the order of a set."""
     column = column_index(field, elements)
     if field is not None and column is None:
         return None
-    source = element(elements) if column is None else Source(column, _present(column_type(column, elements)))
+    source = element(elements) if column is None else Source(column, present(column_type(column, elements)))
     return None if source.type.kind == "any" or _has_sets(source.type) else source
 
 

@@ -60,7 +60,7 @@ class Counting(Reduction):
 
     of: Source | None
 
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         present = None if self.of is None else segments.present(self.of)
         counts = segments.sizes if present is None else np.add.reduceat(present, segments.starts[:-1], dtype=np.int64)
         return [pa.array(counts + self._before(segments, saved))]
@@ -190,8 +190,7 @@ class Averaging(OfValues):
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         sums = Summing(self.of).add(segments, saved[:1])
-        counts = Counting(None).update(segments, saved[1:])
-        return None if sums is None or counts is None else [*sums, *counts]
+        return None if sums is None else [*sums, *Counting(None).update(segments, saved[1:])]
 
     def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         sums = Summing(self.of).behind(segments, saved[:1])

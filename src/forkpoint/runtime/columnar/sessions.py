@@ -11,17 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.functions import EventTimeSessionWindows
 from forkpoint.graph.transformations import WindowSpec
 from forkpoint.runtime.batch import Batch, Longs, spread, stable_order
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, parts_of
+from forkpoint.runtime.columnar.keys import KeySet, codes_of, parts_of
 from forkpoint.runtime.columnar.leaves import Leaves, merged
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.plans import Plan, empty_leaves
-from forkpoint.runtime.columnar.segments import Segments
+from forkpoint.runtime.columnar.segments import Bools, Segments
 from forkpoint.runtime.columnar.windows import ByElements, ColumnWindows, Due
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
@@ -35,9 +34,6 @@ _FEW = 8  # below so many saved sessions for each row, all are read in one go
 
 def _key_end(name: bytes) -> int:
     return _KEY_AT + int.from_bytes(name[6:_KEY_AT], "big")
-
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -131,13 +127,8 @@ class ColumnSessions(ColumnWindows):
 
     def _scanned(self, columns: list[pa.Array], due: Due) -> list[tuple[bytes, bytes]]:
         """Where far more sessions are in flight than an epoch has rows: those of the rows' keys, and those that end."""
-        codes = codes_of(columns)
-        _, firsts = np.unique(codes, return_index=True)
-        keys = KeySet(
-            column_of([c.take(pa.array(firsts)) for c in columns], self._key_type),
-            self._key_type,
-            self._info.max_parallelism,
-        )
+        _, firsts = np.unique(codes_of(columns), return_index=True)
+        keys = self._keys_of(columns, firsts)
         found: dict[bytes, bytes] = {}
         for prefix in keys.names(self._merging_sid):
             found.update(self._backend.store.scan(prefix, prefix_stop(prefix)))
@@ -160,8 +151,7 @@ class ColumnSessions(ColumnWindows):
         moment = np.concatenate((np.full(count, MIN_MS), seen))[order]
         is_row = order >= count
         if not len(order):
-            empty = KeySet(column_of(parts, self._key_type), self._key_type, self._info.max_parallelism)
-            return Sessions(empty, *[order] * 9)
+            return Sessions(self._keys_of(parts, order), *[order] * 9)
         new_key = np.concatenate(([True], codes[1:] != codes[:-1]))
         key_of = np.cumsum(new_key) - 1
         least, width = int(low.min()), int(high.max()) - int(low.min()) + 1
@@ -193,10 +183,7 @@ class ColumnSessions(ColumnWindows):
         kept_starts, kept_ends = low[begun].copy(), low[begun] + gap
         old = from_saved >= 0
         kept_starts[old], kept_ends[old] = saved.kept_starts[from_saved[old]], saved.kept_ends[from_saved[old]]
-        keys_at = pa.array(order[new_key])
-        keys = KeySet(
-            column_of([p.take(keys_at) for p in parts], self._key_type), self._key_type, self._info.max_parallelism
-        )
+        keys = self._keys_of(parts, order[new_key])
         is_late = np.repeat(late, last - first + 1)
         sizes = np.add.reduceat(is_row, first, dtype=np.int64)[keep]
         return Sessions(

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.functions import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowBound
@@ -46,7 +45,7 @@ from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.msgpack import layout_of
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, empty_leaves
-from forkpoint.runtime.columnar.segments import Segments
+from forkpoint.runtime.columnar.segments import Bools, Segments
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_process import firing_rank
@@ -57,8 +56,6 @@ from forkpoint.state import key_group_range, timer_range
 from forkpoint.types import TypeInformation
 
 LARGEST_MS = 2**59  # beyond, times are left to Python's ints
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -139,11 +136,7 @@ class ColumnWindows(WindowOperator):
         columns, _ = self._rows(batch)
         codes = codes_of(columns)
         slow, firsts = np.isin(codes, codes[rows]), np.unique(codes[rows], return_index=True)[1]
-        keys = KeySet(
-            column_of([c.take(pa.array(rows[firsts])) for c in columns], self._key_type), self._key_type,
-            self._info.max_parallelism,
-        )  # fmt: skip
-        skipped = frozenset(to_list(keys.encoded))
+        skipped = frozenset(to_list(self._keys_of(columns, rows[firsts]).encoded))
         try:
             first = self._run_columns(batch.take(np.flatnonzero(~slow)), epoch, skipped)
         except ByElements:
@@ -196,6 +189,12 @@ class ColumnWindows(WindowOperator):
             raise ByElements
         due = Due(names, times, keys, self._decoded(keys), bounds[0], bounds[1])
         return due.without(skipped) if skipped else due
+
+    def _keys_of(self, columns: list[pa.Array], rows: Longs) -> KeySet:
+        """The keys that these columns make in these rows."""
+        at = pa.array(rows)
+        column = column_of([each.take(at) for each in columns], self._key_type)
+        return KeySet(column, self._key_type, self._info.max_parallelism)
 
     def _decoded(self, encoded: list[bytes]) -> pa.Array:
         """Saved keys; ByElements where one has None in it."""
@@ -298,10 +297,7 @@ class ColumnTimeWindows(ColumnWindows):
         first = order[bounds]
         by_key = ordered[bounds] // width
         new_key = np.concatenate(([True], by_key[1:] != by_key[:-1])) if len(by_key) else np.empty(0, bool)
-        at = pa.array(first[new_key])
-        keys = KeySet(
-            column_of([c.take(at) for c in picked], self._key_type), self._key_type, self._info.max_parallelism
-        )
+        keys = self._keys_of(picked, first[new_key])
         of_due = order < count
         dues = np.add.reduceat(of_due, bounds, dtype=np.int64) if len(bounds) else bounds
         ends = np.append(bounds[1:], len(order))
