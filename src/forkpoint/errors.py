@@ -6,7 +6,8 @@
     │   └── TypeNotSupported      a type or value has no durable encoding
     ├── StorageError              checkpoint storage failed or refused
     │   ├── AlreadyExists         create-if-absent found the name taken
-    │   └── NotFound              no file at the path that was read
+    │   ├── NotFound              no file at the path that was read
+    │   └── AccessDenied          the storage refuses these credentials
     ├── SavepointNotFound         no savepoint at the given place
     ├── StateNotFound             a savepoint has no such operator or state
     ├── EditRefused               a savepoint cannot be written with these changes
@@ -51,6 +52,10 @@ class AlreadyExists(StorageError):
 
 class NotFound(StorageError):
     """No file at the path that was read."""
+
+
+class AccessDenied(StorageError):
+    """The storage refuses this process's credentials, or it has none."""
 
 
 class SavepointNotFound(ForkpointError):

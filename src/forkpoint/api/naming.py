@@ -30,6 +30,7 @@ class NamingMixin:
         """
         if not isinstance(uid, str) or not uid.strip():
             raise GraphError(f"a uid must be a non-empty string, not {uid!r}")
+        _check_unicode("uid", uid)
         self._source_of(f"uid({uid!r})").uid = uid
         return self
 
@@ -37,6 +38,7 @@ class NamingMixin:
         """The operator's name for people: in the web page, metrics and messages. Free to change."""
         if not isinstance(name, str) or not name:
             raise GraphError(f"a name must be a non-empty string, not {name!r}")
+        _check_unicode("name", name)
         self._source_of(f"name({name!r})").name = name
         return self
 
@@ -111,3 +113,12 @@ def _with_step(
             f"there are two migrations of {of} from version {version}; chain them as {version} and {version + 1}"
         )
     return {**steps, version: migration}
+
+
+def _check_unicode(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise GraphError(
+            f"the {what} {text!r} holds half of a character (a surrogate), which no file can; remove it"
+        ) from None

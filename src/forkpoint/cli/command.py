@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 from typing import Any
 
@@ -39,6 +40,10 @@ class Group(click.Group):
             _end(ctx, failures.Failure("UsageError", error.format_message(), failures.USAGE))
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
+        except OSError as error:  # about this machine: a directory that cannot be written, a full disk
+            where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+            message = f"{where}{error.strerror or error}; check the path and that this user may read and write there"
+            _end(ctx, failures.Failure("OSError", message, failures.FAILED, cause=error))
         except Exception as error:
             told = failures.Failure(
                 "InternalError", f"{type(error).__name__}: {error}; this is a fault of forkpoint: please report it with the "

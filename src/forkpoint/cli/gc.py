@@ -31,7 +31,7 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
     cannot be told from here, is left alone.
     """
     settings = current()
-    storage = settings.storage
+    storage = settings.storage_there
     if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
         raise JobNotFound(f"there is no job {job!r} under {storage.url}")
     leftovers = find_leftovers(storage, job, timedelta(milliseconds=age_ms))

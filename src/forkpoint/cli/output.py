@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -97,20 +98,38 @@ class TextOutput(Output):
 
 class JsonOutput(Output):
     def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
-        print(json.dumps(data, indent=2, ensure_ascii=False))
+        print(_json(data, indent=2))
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        print(json.dumps({"event": name, **data}, ensure_ascii=False), flush=True)
+        print(_json({"event": name, **data}), flush=True)
 
     def failure(self, failure: Failure) -> None:
         error = {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}
         if failure.details is not None:
             error["details"] = failure.details
-        print(json.dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
+        print(_json({"error": error}), file=sys.stderr)
 
     @contextmanager
     def progress(self, text: str) -> Iterator[OnProgress]:
         yield lambda done, total: None
+
+
+def _json(data: Any, indent: int | None = None) -> str:
+    """JSON that every parser takes: numbers that JSON does not have are text, "NaN", "Infinity" and "-Infinity"."""
+    try:
+        return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return "NaN" if math.isnan(data) else "Infinity" if data > 0 else "-Infinity"
+    return data
 
 
 def _console(file: Any) -> Console:

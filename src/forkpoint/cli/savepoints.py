@@ -26,7 +26,7 @@ _HOLDING = ("elsewhere", "unknown")
 def savepoints(job: str | None) -> None:
     """The savepoints of JOB, or of all jobs, below the state root, oldest first."""
     settings = current()
-    found = all_savepoints(settings.storage, job)
+    found = all_savepoints(settings.storage_there, job)
     complete = [(each, each.listed.savepoint) for each in found if each.listed.savepoint is not None]
     broken = [each for each in found if each.listed.savepoint is None]
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
+from forkpoint.errors import JobNotFound
 from forkpoint.snapshot.storage import LocalStorage, Storage, open_storage
 
 STATE_ROOT = "FORKPOINT_STATE_ROOT"
@@ -31,6 +32,18 @@ class Settings:
     @property
     def storage(self) -> Storage:
         return open_storage(self.root)
+
+    @property
+    def storage_there(self) -> Storage:
+        """The storage, for commands that list what is under it: a state root that was named and is not there is most
+        likely misspelt. Raises JobNotFound then; without a name there may be none yet.
+        """
+        storage = self.storage
+        if isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
+            if self.given_root or os.environ.get(STATE_ROOT):
+                raise JobNotFound(f"there is no state root {self.root}; check the path (--state-root, {STATE_ROOT})")
+            self.output.remark(f"there is no state root {self.root} yet; --state-root or {STATE_ROOT} names another")
+        return storage
 
     @property
     def output(self) -> Output:

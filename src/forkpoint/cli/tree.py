@@ -27,7 +27,7 @@ _COLORS = {"run": "cyan", "savepoint": "yellow"}
 def tree(job: str | None) -> None:
     """The history of JOB, or of all jobs: runs and savepoints, and what grew from what, newest first."""
     settings = current()
-    storage = settings.storage
+    storage = settings.storage_there
     runs = load_runs(storage)
     known = known_savepoints(storage, runs)
     lineage = build_lineage(runs, [savepoint for savepoint, _ in known.values()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import re
 import zlib
@@ -77,7 +78,10 @@ def is_hidden(name: str) -> bool:
 
 
 def list_files(base: Path, matches: Callable[[str], bool] | None) -> list[FileEntry]:
-    """All visible files at or below ``base``, unordered. A hidden directory hides what is in it."""
+    """All visible files at or below ``base``, unordered. A hidden directory hides what is in it.
+
+    A link that leads nowhere is no file, and one to a directory above it is not followed.
+    """
     if base.is_file():
         stat = base.stat()
         return [FileEntry(stat.st_mtime_ns, ".", stat.st_size)]
@@ -93,18 +97,40 @@ def list_files(base: Path, matches: Callable[[str], bool] | None) -> list[FileEn
                     path = prefix + entry.name
                     try:
                         if entry.is_dir():
-                            directories.append(path + "/")
+                            if not (entry.is_symlink() and _leads_up(entry.path)):
+                                directories.append(path + "/")
                         elif entry.is_file() and (matches is None or matches(path)):
                             stat = entry.stat()
-                            found.append(FileEntry(stat.st_mtime_ns, path, stat.st_size))
+                            found.append(FileEntry(stat.st_mtime_ns, _in_utf8(path, base), stat.st_size))
                     except FileNotFoundError:  # renamed or removed while we look
                         continue
+                    except OSError as error:
+                        if error.errno != errno.ELOOP:  # a link that leads to itself
+                            raise
         except FileNotFoundError:
             if not prefix:
                 raise StorageError(
                     f"{base}: the directory of a file source is gone; put it back, or take the source out of the job"
                 ) from None
     return found
+
+
+def _leads_up(link: str) -> bool:
+    """Whether a link to a directory leads to one that it lies in, so that following it would never end."""
+    target = os.path.realpath(link)
+    here = os.path.realpath(os.path.dirname(link))
+    return os.path.commonpath((target, here)) == target
+
+
+def _in_utf8(path: str, base: Path) -> str:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise StorageError(
+            f"{base}: the file name {os.fsencode(path)!r} is not UTF-8, so no position could hold it; rename the file, or "
+            "give the source a pattern that leaves it out"
+        ) from None
+    return path
 
 
 def resolve(base: Path, path: str) -> Path:

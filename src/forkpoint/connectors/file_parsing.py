@@ -116,6 +116,8 @@ class JsonParser(LineParser):
                     yield Record(number, _text(line), self._decode(line))
                 except (msgspec.DecodeError, UnicodeDecodeError) as e:
                     yield Record(number, _text(line), problem=f"not JSON on one line ({e})")
+                except RecursionError:
+                    yield Record(number, _text(line), problem="JSON nested too deeply to be read")
 
 
 class CsvParser(LineParser):

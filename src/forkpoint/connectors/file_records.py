@@ -293,6 +293,8 @@ def _from_json_text(raw: Any) -> Any:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError as e:
         raise _Unreadable(f"expected JSON, got {shorten(raw, 80)!r} ({e})") from None
+    except RecursionError:
+        raise _Unreadable(f"JSON nested too deeply to be read: {shorten(raw, 80)!r}") from None
 
 
 def _as_list(raw: Any) -> list[Any]:

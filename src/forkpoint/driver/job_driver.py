@@ -243,8 +243,9 @@ class JobDriver:
                 if self._on_trial and not self._inbox.cancelled:
                     raise
                 delay_ms, self._failures = next_delay_ms(
-                    self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng
-                )
+                    self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng,
+                    proven=self._runner is not None and self._runner.manifest.kind != "start",
+                )  # fmt: skip
                 if delay_ms is None or self._inbox.cancelled:
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                         newest = self._own_newest(error)

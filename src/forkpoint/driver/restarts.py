@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from forkpoint.errors import ConfigError, EngineLost, GraphError, RestoreRefused, StaleGeneration
+from forkpoint.errors import AccessDenied, ConfigError, EngineLost, GraphError, RestoreRefused, StaleGeneration
 from forkpoint.graph.options import RestartStrategy
 
 _OURS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # users' own come as UserFunctionError
@@ -22,10 +22,16 @@ class Failures:
 
 
 def next_delay_ms(
-    strategy: RestartStrategy, failures: Failures, error: BaseException, now_ms: int, rng: random.Random
-) -> tuple[int | None, Failures]:
-    """The delay before the next attempt, None to give up; and the failures including this one."""
+    strategy: RestartStrategy, failures: Failures, error: BaseException, now_ms: int, rng: random.Random, *,
+    proven: bool = True,
+) -> tuple[int | None, Failures]:  # fmt: skip
+    """The delay before the next attempt, None to give up; and the failures including this one.
+
+    ``proven``: the run has committed an epoch. Before that, storage that denies access is set up wrong, and stays so.
+    """
     if isinstance(error, FATAL) or not isinstance(error, Exception) or strategy.kind == "none":
+        return None, failures
+    if isinstance(error, AccessDenied) and not proven:
         return None, failures
     times = (*failures.times_ms, now_ms)
     match strategy.kind:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -241,7 +242,11 @@ class StateReader:
         return pa.Table.from_batches(self.batches(), self.schema)
 
     def to_pandas(self) -> Any:
-        """All rows, as a pandas DataFrame in memory."""
+        """All rows, as a pandas DataFrame in memory. Raises ConfigError where pandas is not installed."""
+        if find_spec("pandas") is None:
+            raise ConfigError(
+                "to_pandas() needs pandas, which is not installed: pip install pandas; or take to_arrow() or to_reader()"
+            )
         return self.to_arrow().to_pandas()
 
     def to_spark(self, spark: Any) -> Any:

@@ -75,14 +75,13 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
     directory = directory.rstrip("/")
     head = f"{directory}/" if directory else ""
     file = f"{storage.url.rstrip('/')}/{head}{SAVEPOINT_FILE}"
-    check_links(storage, directory)
-    try:
-        content = storage.read(f"{head}{SAVEPOINT_FILE}")
-    except NotFound:
+    if not storage.exists(f"{head}{SAVEPOINT_FILE}"):  # asked first: any directory may be named by mistake
         raise SavepointNotFound(
             f"{file.removesuffix(f'/{SAVEPOINT_FILE}')} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written "
             "last; name the directory of a complete savepoint"
-        ) from None
+        )
+    check_links(storage, directory)
+    content = storage.read(f"{head}{SAVEPOINT_FILE}")
     sealed = read_seal(storage, f"{head}{SEAL_FILE}")
     if sealed is not None:
         check_seal(checksum(content), sealed, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -22,7 +23,7 @@ from obstore.exceptions import (
 )
 from obstore.store import MemoryStore, from_url
 
-from forkpoint.errors import AlreadyExists, ConfigError, NotFound, StorageError
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
 from forkpoint.snapshot.storage import check_path
 
 if TYPE_CHECKING:  # these names exist for type checkers only
@@ -151,7 +152,9 @@ class ObjectStorage:
         except (AlreadyExistsError, PreconditionError) as error:
             raise AlreadyExists(f"{place} exists already; it is written once and never replaced") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise StorageError(f"cannot {verb} {place}: {_reason(error)}. Check the credentials and rights") from error
+            raise AccessDenied(
+                f"cannot {verb} {place} on host {socket.gethostname()}: {_reason(error)}. Check the credentials and rights there"
+            ) from error
         except NotSupportedError as error:
             raise StorageError(
                 f"cannot {verb} {place}: {_reason(error)}. The store must support conditional puts; use one that does"

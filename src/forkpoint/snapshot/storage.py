@@ -16,7 +16,7 @@ from time import time
 from typing import NoReturn, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
-from forkpoint.errors import AlreadyExists, ConfigError, NotFound, StorageError
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
 
 TEMPORARY_PREFIX = ".fp-tmp-"
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -313,7 +313,10 @@ class LocalStorage:
             except FileNotFoundError:
                 # Either the directory was never there, or a concurrent delete pruned it while it was empty.
                 self._make_directory(directory)
-        raise StorageError(f"cannot write {directory}: another process keeps removing the directory; stop it and retry")
+        raise StorageError(
+            f"cannot write {directory}: the directory cannot be created, or something keeps removing it; choose a place "
+            "on a file system that allows new directories"
+        )
 
     def _make_directory(self, directory: str) -> None:
         """Like os.makedirs, but each new entry is synced in its parent, or a crash could lose a whole new directory."""
@@ -348,7 +351,7 @@ class LocalStorage:
                 f"checkpoints need less), then start the job again: it goes on from the last checkpoint"
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise StorageError(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
+            raise AccessDenied(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
         raise StorageError(
             f"cannot {verb} {place}: {reason}. Check that {self.root} is a reachable directory"
         ) from error

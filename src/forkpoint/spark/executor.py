@@ -17,6 +17,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import DataFrameSpec
 from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.spark.deployment import deployment_error
 from forkpoint.spark.exchange import EpochJobs, map_bytes
 from forkpoint.spark.failures import unpack_failure
 from forkpoint.spark.frames import check_columns, struct_of
@@ -212,9 +213,11 @@ class SparkExecutor(Executor):
             yield
         except Exception as error:
             original = unpack_failure(error)
-            if original is None:
-                raise
-            raise original from None
+            if original is not None:
+                raise original from None
+            if (unfit := deployment_error(str(error))) is not None:
+                raise unfit from error
+            raise
         finally:
             if not self._is_lost():
                 self._sc.removeJobTag(tag)

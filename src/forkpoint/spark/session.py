@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from forkpoint.errors import ConfigError
@@ -89,14 +90,33 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     # Workers would otherwise run the system's python3, without the project's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        os.environ["JAVA_HOME"] = str(find_java_home())
+    _set_java_home()
     builder = SparkSession.builder.appName(settings.get("spark.app.name", "forkpoint"))
     for name, value in sorted(settings.items()):
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
+            raise
+        raise ConfigError(
+            f"Spark's JVM ended while it started; it says why above. JAVA_HOME is {os.environ.get('JAVA_HOME')!r}: Spark "
+            "needs Java 17 or newer there, and settings (spark.driver.memory, spark.driver.extraJavaOptions) that it takes"
+        ) from error
     _refuse_connect(session)
     return session
+
+
+def _set_java_home() -> None:
+    """Make sure that Spark finds a Java; raises ConfigError if JAVA_HOME names none, or there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        raise ConfigError(
+            f"JAVA_HOME is {home!r}, but there is no {os.path.join(home, 'bin', 'java')} to run; set it to the directory of "
+            "a JDK 17 or newer, or unset it so that forkpoint looks for one"
+        )
+    if not home and shutil.which("java") is None:
+        os.environ["JAVA_HOME"] = str(find_java_home())
 
 
 def find_java_home(places: tuple[str, ...] | None = None) -> Path:

@@ -164,11 +164,21 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     where = f"key {shorten(key)}, " if keyed else ""
     return UserFunctionError(
-        f"operator {uid!r}: the function raised {type(error).__name__}: {error} ({where}element {shorten(value)})\n"
+        f"operator {uid!r}: the function raised {type(error).__name__}: {_text_of(error)} ({where}element {shorten(value)})\n"
         f"{trace.rstrip()}"
     )
 
 
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as unprintable:  # the user's own class may raise whatever it likes
+        return f"<its __str__ raises {type(unprintable).__name__}>"
+
+
 def shorten(value: Any, length: int = 200) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as unprintable:  # the user's own class may raise whatever it likes
+        text = f"<{type(value).__name__}, whose __repr__ raises {type(unprintable).__name__}>"
     return text if len(text) <= length else text[: length - 3] + "..."

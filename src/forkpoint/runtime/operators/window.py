@@ -34,7 +34,7 @@ from forkpoint.functions import (
 from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import KeyedBackend
-from forkpoint.runtime.operators.base import TaskInfo
+from forkpoint.runtime.operators.base import TaskInfo, shorten
 from forkpoint.runtime.operators.keyed_process import ElementContext, KeyedProcess, TimerContext
 from forkpoint.runtime.operators.merging_windows import MergingWindows
 from forkpoint.runtime.operators.rolling import rolling_function
@@ -284,6 +284,11 @@ class WindowRunner(KeyedProcessFunction):
     # -- results
 
     def _react(self, result: TriggerResult, window: Any, out: list[Any]) -> None:
+        if not isinstance(result, TriggerResult):
+            raise UserFunctionError(
+                f"operator {self._info.operator.uid!r}: the trigger {type(self._trigger).__name__} returned {shorten(result)}; "
+                "on_element(), on_event_time() and on_processing_time() have to return a TriggerResult"
+            )
         fire, purge = result.value
         if fire:
             self._emit(window, out)
@@ -307,13 +312,21 @@ class WindowRunner(KeyedProcessFunction):
     def _emit_evicted(self, window: Any, elements: list[TimestampedValue], out: list[Any]) -> None:
         assert self._evictor is not None
         context = self._evictor_context
-        kept = list(self._evictor.evict_before(elements, len(elements), window, context))
+        kept = self._kept(self._evictor.evict_before(elements, len(elements), window, context), "evict_before")
         results = self._combined([e.value for e in kept])
         if results is not None:
             self._collect(window, results, out)
-        kept = list(self._evictor.evict_after(kept, len(kept), window, context))
+        kept = self._kept(self._evictor.evict_after(kept, len(kept), window, context), "evict_after")
         if len(kept) < len(elements):
             self._contents.update(map(tuple, kept))
+
+    def _kept(self, kept: Any, method: str) -> list[TimestampedValue]:
+        if not isinstance(kept, Iterable):
+            raise UserFunctionError(
+                f"operator {self._info.operator.uid!r}: {type(self._evictor).__name__}.{method}() returned {shorten(kept)}; "
+                "it has to return the elements that stay in the window"
+            )
+        return list(kept)
 
     def _combined(self, values: list[Any]) -> list[Any] | None:
         """What ``combine`` makes of all elements; None where a reduction has nothing to reduce."""

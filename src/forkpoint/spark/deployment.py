@@ -1,0 +1,34 @@
+"""Executors that cannot run forkpoint's tasks at all: recognised by what Spark reports, told as what to do about it.
+
+Such a task fails before any code of forkpoint runs in it, so there is only Spark's text. It decides nothing but whether
+to start again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from forkpoint.errors import ConfigError
+
+_MISSING_MODULE = re.compile(
+    r"ModuleNotFoundError: No module named '(forkpoint|pyarrow|numpy|msgspec|cloudpickle|lmdb)\b"
+)
+_OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+
+
+def deployment_error(report: str) -> ConfigError | None:
+    """What is wrong with the executors according to Spark's report of a failed task; None if it is something else."""
+    if (missing := _MISSING_MODULE.search(report)) is not None:
+        return ConfigError(
+            f"the executors' Python has no module {missing[1]!r}; install forkpoint there in the same version as here, or ship "
+            "an environment that has it (spark.archives) and name its interpreter in PYSPARK_PYTHON"
+        )
+    if any(sign in report for sign in _OTHER_PYTHON):
+        return ConfigError(
+            "the executors run another Python version than the driver; give both the same one (PYSPARK_PYTHON, "
+            "PYSPARK_DRIVER_PYTHON)"
+        )
+    if (program := _NO_PYTHON.search(report)) is not None:
+        return ConfigError(f"the executors have no Python at {program[1]!r}; name one that is there in PYSPARK_PYTHON")
+    return None
