@@ -9,6 +9,7 @@ from cli_process import Cli
 from click.testing import CliRunner
 
 from forkpoint.cli import main
+from forkpoint.cli.output import JsonOutput
 from forkpoint.snapshot.format import checksum
 
 RAISES = """
@@ -239,3 +240,45 @@ def test_show_as_text(ask, saved):
         r"^numbers +source", r"^counts +map_with_state +state +long +value<long> +10 ", r'^numbers +\{"next": \d+\} +counter',
     ):  # fmt: skip
         assert re.search(part, out, re.MULTILINE), (part, out)
+
+
+# -- places
+
+
+def test_a_state_root_that_is_not_there(ask, tmp_path, monkeypatch):
+    for command in ("list", "savepoints", "gc"):
+        code, _, err = ask("--state-root", "typo", command)
+        assert (code, err) == (5, f"Error: there is no state root {tmp_path}/typo; check the path (--state-root, "
+                                  "FORKPOINT_STATE_ROOT)\n")  # fmt: skip
+        code, _, err = ask(command)
+        assert (code, err) == (0, "")
+    monkeypatch.setenv("FORKPOINT_STATE_ROOT", "typo")
+    assert ask("list")[0] == 5
+
+
+def test_a_directory_that_is_no_savepoint_is_not_searched(ask):
+    code, _, err = ask("show", "/etc")
+    assert code == 5
+    assert err == (
+        "Error: file:///etc is not a savepoint: it has no savepoint.json, which is written last; name the directory of a "
+        "complete savepoint\n"
+    )
+
+
+@pytest.mark.parametrize("detached", [[], ["-d"]])
+def test_a_place_where_nothing_can_be_written(ask, tmp_path, detached):
+    (tmp_path / "app.py").write_text(
+        "import forkpoint as fp\nenv = fp.StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).uid('in').print().uid('out')\nenv.execute('job')\n"
+    )
+    code, _, err = ask("--state-root", "/proc/nope", "run", "--engine", "local", *detached, "app.py")
+    assert code == 1
+    assert re.search(r"/proc/nope.*(cannot be created|check the path)", err), err
+    assert "fault of forkpoint" not in err
+
+
+def test_numbers_that_json_does_not_have(capsys):
+    JsonOutput().result({"a": [float("nan"), (float("inf"), 1.5)], "b": {"c": -float("inf")}}, lambda out: None)
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "a": ["NaN", ["Infinity", 1.5]], "b": {"c": "-Infinity"},
+    }  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.driver.restarts import FATAL, Failures, next_delay_ms
-from forkpoint.errors import ForkpointError, StorageError
+from forkpoint.errors import AccessDenied, ForkpointError, StorageError
 from forkpoint.graph.options import RestartStrategy
 
 RNG = random.Random(1)
@@ -65,3 +65,11 @@ def test_what_a_restart_cannot_cure_ends_the_run_and_counts_as_nothing(fatal: ty
     before = Failures((1,), 5)
     assert next_delay_ms(RestartStrategy.fixed_delay(9), before, fatal("x"), 0, RNG) == (None, before)
     assert next_delay_ms(RestartStrategy.fixed_delay(9), before, KeyboardInterrupt(), 0, RNG) == (None, before)
+
+
+def test_storage_that_denies_access_before_the_first_epoch_is_set_up_wrong() -> None:
+    strategy = RestartStrategy.fixed_delay(9, timedelta(milliseconds=5))
+    denied = AccessDenied("403")
+    assert next_delay_ms(strategy, Failures(), denied, 0, RNG, proven=False) == (None, Failures())
+    assert next_delay_ms(strategy, Failures(), denied, 0, RNG, proven=True)[0] == 5
+    assert next_delay_ms(strategy, Failures(), OUCH, 0, RNG, proven=False)[0] == 5

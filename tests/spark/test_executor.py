@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from echo_runtime import run_source_task
 from pyspark.sql import SparkSession
 from spark_runs import StartRun, context, frame_operator
 
-from forkpoint.errors import RestoreRefused, UserFunctionError
+from forkpoint.errors import ConfigError, RestoreRefused, UserFunctionError
 from forkpoint.spark.executor import SparkExecutor
 from forkpoint.types import Types
 
@@ -197,3 +200,21 @@ def test_an_executor_starts_a_second_run(start_run: StartRun) -> None:
     assert executor._spec is not None
     executor.start(executor._spec)
     assert got(epoch(executor, 1, plan(1)), 1)[1] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("there", "error"),
+    [(True, "the executors' Python has no module"), (False, "the executors have no Python at")],
+)
+def test_executors_that_cannot_run_forkpoint_are_no_failure_of_the_job(
+    start_run: StartRun, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, error: str
+) -> None:
+    interpreter = tmp_path / "python"
+    if there:  # with Spark's own modules and nothing else, as in a cluster's image without forkpoint
+        modules = ":".join(map(str, (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")))
+        interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={modules} exec {sys.executable} -S "$@"\n')
+        interpreter.chmod(0o755)
+    monkeypatch.setattr(session.sparkContext, "pythonExec", str(interpreter))
+    executor = start_run(stages=1, parallelism=1)
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        epoch(executor, 1, plan(0))

@@ -35,14 +35,13 @@ class Settings:
 
     @property
     def storage_there(self) -> Storage:
-        """The storage, for commands that list what is under it: a state root that was named and is not there is most
-        likely misspelt. Raises JobNotFound then; without a name there may be none yet.
+        """The storage, for commands that list what is under it. Raises JobNotFound where a state root was named and is not
+        there: most likely it is misspelt.
         """
         storage = self.storage
-        if isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
-            if self.given_root or os.environ.get(STATE_ROOT):
-                raise JobNotFound(f"there is no state root {self.root}; check the path (--state-root, {STATE_ROOT})")
-            self.output.remark(f"there is no state root {self.root} yet; --state-root or {STATE_ROOT} names another")
+        named = self.given_root or os.environ.get(STATE_ROOT)
+        if named and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
+            raise JobNotFound(f"there is no state root {self.root}; check the path (--state-root, {STATE_ROOT})")
         return storage
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 
 from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
 from forkpoint.connectors.file_formats import FileFormat
-from forkpoint.connectors.file_index import FileIndex, FileVanished, shrunk, vanished
+from forkpoint.connectors.file_index import FileIndex, FileVanished, WholeIndex, shrunk, vanished
 from forkpoint.connectors.file_listing import FileEntry, SeenFiles, list_files, resolve
 from forkpoint.errors import ConfigError, RestoreRefused, StorageError
 
@@ -286,7 +286,7 @@ def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFor
             while (target := total * cut // pieces) <= done:  # a file that cannot be cut may reach over several
                 cut += 1
             count = (
-                portion.rows - row if file_format.whole(portion.file.path) else min(portion.rows - row, target - done)
+                portion.rows - row if isinstance(portion.index, WholeIndex) else min(portion.rows - row, target - done)
             )
             segments.append(_segment(portion, row, row + count))
             row, rows, done = row + count, rows + count, done + count

@@ -1,0 +1,85 @@
+"""What users' functions may do beside raising a plain error: each is told as theirs, naming the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import forkpoint as fp
+from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.testing import run_local
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no str")
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def fn(value: Any) -> Any:
+        raise error
+
+    return fn
+
+
+def message(build: Callable[[fp.DataStream], Any]) -> str:
+    with pytest.raises(UserFunctionError) as caught:
+        run_local(lambda env: build(env.from_collection([("a", 1)])))
+    return str(caught.value)
+
+
+def test_elements_and_errors_that_cannot_be_printed() -> None:
+    found = message(lambda s: s.map(lambda e: Unprintable()).map(raising(ValueError("x"))).uid("bad"))
+    assert "operator 'bad': the function raised ValueError: x" in found
+    assert "<Unprintable, whose __repr__ raises RuntimeError>" in found
+    found = message(lambda s: s.map(raising(MuteError())).uid("bad"))
+    assert "operator 'bad': the function raised MuteError: <its __str__ raises RuntimeError>" in found
+
+
+class Silent(fp.Trigger):
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> Any:
+        return None
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> Any:
+        return None
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> Any:
+        return None
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        return None
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        return None
+
+
+class Forgetful(fp.Evictor):
+    def evict_before(self, elements: Any, size: int, window: Any, ctx: Any) -> Any:
+        return None
+
+    def evict_after(self, elements: Any, size: int, window: Any, ctx: Any) -> Any:
+        return elements
+
+
+def test_a_trigger_or_evictor_that_returns_nothing_is_blamed_itself() -> None:
+    def windowed(stream: fp.DataStream) -> Any:
+        return stream.key_by(lambda e: e[0], str).window(fp.GlobalWindows.create())
+
+    found = message(lambda s: windowed(s).trigger(Silent()).reduce(lambda a, b: a).uid("w"))
+    assert found.startswith("operator 'w': the trigger Silent returned None; on_element(), ")
+    counted = fp.CountTrigger.of(1)
+    found = message(lambda s: windowed(s).trigger(counted).evictor(Forgetful()).reduce(lambda a, b: a).uid("w"))
+    assert found.startswith("operator 'w': Forgetful.evict_before() returned None; it has to return the elements")
+
+
+@pytest.mark.parametrize("what", ["uid", "name"])
+def test_half_a_character_in_a_name_is_refused_where_it_is_given(what: str) -> None:
+    with pytest.raises(GraphError, match=rf"the {what} 'a\\ud800b' holds half of a character"):
+        run_local(lambda env: getattr(env.from_collection([1]).map(lambda e: e), what)("a\ud800b"))
