@@ -47,11 +47,18 @@ class Process:
             time.sleep(0.002)
         return self.code
 
-    def sleeps(self) -> bool:
+    def _sleeps(self) -> bool:
         """Whether it has been stopped."""
-        if self.poll() is not None:
-            return False
         return Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+    def falls_asleep(self, seconds: float = 3.0) -> bool:
+        """Wait until it has stopped itself; False if it ends before, or does not do it."""
+        deadline = time.monotonic() + seconds
+        while self.poll() is None and time.monotonic() < deadline:
+            if self._sleeps():
+                return True
+            time.sleep(0.002)
+        return False
 
     def signal(self, number: signal.Signals) -> None:
         if self.poll() is None:

@@ -130,11 +130,8 @@ def _asleep(case: Case, phase: str, goal: child.Goal | None = None) -> Process |
     at = case.rng.randint(1, {"start": 50, "epoch": 25, "any": 200, "stop": 60}[phase])
     plan = _disturbed(case, phase, rows=5)
     process = case.start(replace(plan, goal=goal or plan.goal, fault=Fault("sleep", phase, at)))
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline and process.poll() is None:
-        if process.sleeps():
-            return process
-        time.sleep(0.002)
+    if process.falls_asleep():
+        return process
     _end(case, process)
     return None
 

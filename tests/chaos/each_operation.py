@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,7 +54,7 @@ class Prepared:
     case: Case
     plan: Plan
     kept: Path
-    changes: int
+    operations: int
 
     def again(self, rng: random.Random) -> Case:
         """The case as it was; its directory keeps its name, as manifests name staged files by their whole path."""
@@ -62,7 +64,22 @@ class Prepared:
         return case.copy(rng)
 
 
-def prepare(scenario: Scenario, case: Case) -> Prepared:
+@dataclass(frozen=True)
+class Share:
+    """Of the operations: those that leave a remainder, and of these at most some."""
+
+    number: int = 0
+    of_all: int = 1
+    at_most: int | None = None
+
+    def of(self, operations: int, rng: random.Random) -> list[int]:
+        places = list(range(1 + self.number, operations + 1, self.of_all))
+        if self.at_most is None or len(places) <= self.at_most:
+            return places
+        return sorted(rng.sample(places, self.at_most))
+
+
+def prepare(scenario: Scenario, case: Case, action: Action) -> Prepared:
     rng = case.rng
     for _ in range(3):
         case.add_input(25)
@@ -88,37 +105,54 @@ def prepare(scenario: Scenario, case: Case) -> Prepared:
     told = [*case.told]
     case.must_run(plan)
     case.told = told
-    return Prepared(case, plan, kept, report_of(plan)["changes"].get(scenario.phase, 0))
-
-
-def each(
-    scenario: Scenario, action: Action, directory: Path, rng: random.Random, record: Record, at_most: int | None = None
-) -> None:
-    """A case for each operation of the scenario, or for a sample of them."""
-    with record.trial(Case(directory, rng)) as case:
-        prepared = prepare(scenario, case)
-    if prepared.changes == 0:
+    report = report_of(plan)
+    operations = report["changes"].get(scenario.phase, 0)
+    if operations == 0:
         raise Violation(f"{scenario.name}: no storage operation was seen in it")
-    places = list(range(1, prepared.changes + 1))
-    if at_most is not None and len(places) > at_most:
-        places = sorted(rng.sample(places, at_most))
+    if action == "sleep":
+        operations += report["reads"].get(scenario.phase, 0)
+    return Prepared(case, plan, kept, operations)
+
+
+def each(scenario: Scenario, action: Action, directory: Path, rng: random.Random, record: Record, share: Share) -> None:
+    """A case for each operation of the scenario, or for a share of them."""
+    with record.trial(Case(directory, rng)) as case:
+        prepared = prepare(scenario, case, action)
+    if record.failures:
+        return
+    places = share.of(prepared.operations, rng)
+    record.tell({"operations": prepared.operations, "tried": len(places), "phase": f"{action} {scenario.name}"})
     for at in places:
         if record.over():
             return
-        with record.trial(prepared.again(random.Random(rng.random()))) as case:
-            _one(scenario, action, at, prepared, case)
+        with record.trial(prepared.again(random.Random(f"{rng.random()} {at}"))) as case:
+            ONE[action](scenario, at, prepared, case)
 
 
-def _one(scenario: Scenario, action: Action, at: int, prepared: Prepared, case: Case) -> None:
-    lasting = 1 if action == "kill" else case.rng.choice((1, 1, 3, 10**6))
-    plan = replace(prepared.plan, fault=Fault(action, scenario.phase, at, lasting))
-    if action == "full":
-        plan = replace(plan, program=replace(plan.program, restarts=case.rng.choice((0, 0, 3))))
+def _killed(scenario: Scenario, at: int, prepared: Prepared, case: Case) -> None:
     before = case.newest_epoch()
-    case.fault(f"{'killed' if action == 'kill' else 'disk full'}: {scenario.name}", f"at operation {at}")
+    plan = replace(prepared.plan, fault=Fault("kill", scenario.phase, at))
     code = case.run(plan)
-    if action == "kill" and code not in (KILLED, child.DONE):
+    case.fault(f"killed: {scenario.name}", f"at operation {at}")
+    if code not in (KILLED, child.DONE):
         raise Violation(f"it ended with code {code}: {case.last_error()}")
+    _recovered(scenario, case, plan, code, before)
+
+
+def _starved(scenario: Scenario, at: int, prepared: Prepared, case: Case) -> None:
+    before = case.newest_epoch()
+    lasting, restarts = case.rng.choice((1, 1, 3, 10**6)), case.rng.choice((0, 0, 3))
+    fault = Fault("full", scenario.phase, at, lasting)
+    plan = replace(prepared.plan, fault=fault, program=replace(prepared.plan.program, restarts=restarts))
+    process = case.start(plan)
+    case.fault(f"disk full: {scenario.name}", f"at operation {at}, {lasting} times")
+    code = process.wait(10)
+    if code is None:  # it waits for input, as a stop that failed has been given up
+        code = process.kill()
+    _recovered(scenario, case, plan, KILLED if code is None else code, before)
+
+
+def _recovered(scenario: Scenario, case: Case, plan: Plan, code: int, before: int) -> None:
     if scenario.goal == "drain":
         after_drain(case, plan, code)
         return
@@ -129,6 +163,43 @@ def _one(scenario: Scenario, action: Action, at: int, prepared: Prepared, case: 
         case.add_input(15)
     # A savepoint is named again only by who has to: once a run has begun from it, its own checkpoints are newer.
     case.finish(restore=plan.restore if case.newest_epoch() == before else None)
+
+
+def _slept(scenario: Scenario, at: int, prepared: Prepared, case: Case) -> None:
+    """Asleep at an operation, while a newer run takes over: it comes to its end, is killed, or sleeps itself with an epoch in
+    the making."""
+    plan = replace(prepared.plan, fault=Fault("sleep", scenario.phase, at))
+    sleeper = case.start(plan)
+    if not sleeper.falls_asleep():
+        case.finish()
+        return
+    course = case.rng.choice(("ended", "killed", "asleep", "asleep"))
+    case.fault(f"asleep: {scenario.name}", f"at operation {at}; the newer run was {course} when it woke up")
+    newer_plan = case.plan("stop" if course == "ended" else "none", case.program(rows=5))
+    if course == "asleep":
+        newer_plan = replace(newer_plan, fault=Fault("sleep", "epoch", case.rng.randint(8, 26)))
+    newer = case.start(newer_plan)
+    if course == "ended":
+        newer.wait()
+    elif course == "killed":
+        newer.wait(case.rng.uniform(0.2, 0.6))
+        newer.kill()
+    else:
+        newer.falls_asleep()
+    case.add_input(15)
+    for process in (sleeper, newer):
+        process.signal(signal.SIGCONT)
+        process.wait(case.rng.uniform(0.3, 0.6))
+    for process in (sleeper, newer):
+        case.told.append(f"process {process.pid}: exit {process.kill()}")
+    case.check_so_far("after the sleeper woke up")
+    case.add_input(15)
+    case.finish()
+
+
+ONE: dict[Action, Callable[[Scenario, int, Prepared, Case], None]] = {
+    "kill": _killed, "full": _starved, "sleep": _slept,
+}  # fmt: skip
 
 
 def after_drain(case: Case, plan: Plan, code: int) -> None:
