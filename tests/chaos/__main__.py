@@ -39,9 +39,7 @@ class Tally:
         if "faults" in message:
             self.faults.update(message["faults"])
         if "operations" in message:
-            self.operations[message["phase"]] = max(
-                message["operations"], self.operations.get(message["phase"], 0)
-            )
+            self.operations[message["phase"]] = max(message["operations"], self.operations.get(message["phase"], 0))
             self.tried[message["phase"]] += message["tried"]
         if "failure" in message:
             self.failures.append({**message, "after_faults": self.faults.total()})
@@ -133,13 +131,16 @@ def _arguments() -> tuple[Settings, str]:
     parser.add_argument("--seed", type=int, help="of a run that is to be repeated")
     parser.add_argument("--only", help="units whose names have this in them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--directory", type=Path, default=Path(".chaos"), help="where the jobs are, and stay that failed")
+    parser.add_argument(
+        "--directory", type=Path, default=Path(".chaos"), help="where the jobs are, and stay that failed"
+    )
+    parser.add_argument("--no-spark", action="store_true", help="the local engine only; the short form never has more")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     seconds = given.minutes * 60 if given.minutes else None
     directory = given.directory.resolve() / f"seed-{seed}"
-    return Settings(seed, directory, seconds, given.workers, given.only or None), given.output
+    return Settings(seed, directory, seconds, given.workers, given.only or None, not given.no_spark), given.output
 
 
 if __name__ == "__main__":

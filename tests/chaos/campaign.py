@@ -10,6 +10,7 @@ import random
 import selectors
 import shutil
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,13 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos import chains, each_operation, small_disk
-from chaos.case import Case, clear
+from chaos import chains, child, each_operation, on_spark, small_disk
+from chaos.case import Case, clear, forked
 from chaos.each_operation import SCENARIOS, Share
 from chaos.record import Record
 
 SLICES = 4  # of a scenario's operations, so that they are spread over workers and over time
-PRELOADED = ("forkpoint.local.executor", "forkpoint.savepoint.restore", "forkpoint.runtime.worker", "lmdb", "pyarrow.parquet")
 
 
 @dataclass(frozen=True)
@@ -41,32 +41,43 @@ class Settings:
     seconds: float | None  # None: the short form, which has an end of its own
     workers: int
     only: str | None = None
+    spark: bool = True  # in the long form
 
 
 def units(settings: Settings) -> Iterator[Unit]:
     """The short form is a sample; the long one begins with all operations, and never ends."""
     rng = random.Random(f"units {settings.seed}")
     if settings.seconds is None:
-        shares = [Share(at_most=3)]
-        yield from _round("", shares, length=5, number=6)
+        for scenario in SCENARIOS:
+            yield _each(scenario, "kill", Share(at_most=3), "")
+            if scenario.goal != "drain":
+                yield _each(scenario, "sleep", Share(at_most=2), "")
+                yield _each(scenario, "full", Share(at_most=1), "")
+        yield from _chains("", length=5, number=4)
         return
     number = 0
     while True:
-        shares = [Share(n, SLICES) for n in range(SLICES)]
-        found = list(_round(f" {number}", shares, length=10, number=40))
+        found = [*_all_operations(f" {number}"), *_chains(f" {number}", length=10, number=40)]
         rng.shuffle(found)
-        yield from found
+        for n, unit in enumerate(found):
+            if settings.spark and n % 40 == 0:
+                yield Unit(f"spark {n // 40} {number}", on_spark.spark)
+            yield unit
         number += 1
 
 
-def _round(suffix: str, shares: list[Share], length: int, number: int) -> Iterator[Unit]:
+def _all_operations(suffix: str) -> Iterator[Unit]:
+    """A kill at each operation of each scenario; sleeps and full disks at a share of them."""
     for scenario in SCENARIOS:
-        for share in shares:
-            yield _each(scenario, "kill", share, suffix)
+        for number in range(SLICES):
+            yield _each(scenario, "kill", Share(number, SLICES), suffix)
         if scenario.goal != "drain":
-            for action in ("sleep", "full"):
-                for share in shares[:1] if action == "full" else shares[:2]:
-                    yield _each(scenario, action, share, suffix)
+            yield _each(scenario, "sleep", Share(0, SLICES, at_most=20), suffix)
+            yield _each(scenario, "sleep", Share(2, SLICES, at_most=20), suffix)
+            yield _each(scenario, "full", Share(1, SLICES, at_most=20), suffix)
+
+
+def _chains(suffix: str, length: int, number: int) -> Iterator[Unit]:
     for n in range(number):
         yield Unit(
             f"chain {n}{suffix}",
@@ -100,8 +111,7 @@ class Campaign:
     _workers: dict[int, _Worker] = field(default_factory=dict)
 
     def run(self) -> None:
-        for name in PRELOADED:
-            importlib.import_module(name)
+        preload(self.settings.directory / "warm-up")
         began = time.monotonic()
         seconds = self.settings.seconds
         deadline = began + seconds if seconds is not None else began + 3600
@@ -171,6 +181,26 @@ class Campaign:
             traceback.print_exc()
         finally:
             os._exit(code)
+
+
+def preload(place: Path) -> None:
+    """Import all that a run of the job imports, so that the processes which are forked from here need not."""
+    clear(place)
+    case = Case(place, random.Random(0))
+    case.add_input(60)
+    known = set(sys.modules)
+
+    def run() -> int:
+        code = child.main(case.plan("drain", case.program(rows=10, parallelism=2), savepoints=(20,)))
+        (place / "modules").write_text("\n".join(name for name in sys.modules if name not in known))
+        return code
+
+    if (code := forked(run, place / "log").wait()) != child.DONE:
+        raise SystemExit(f"chaos: an undisturbed run of the job ended with code {code}: {case.last_error()}")
+    for name in (place / "modules").read_text().split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    shutil.rmtree(place)
 
 
 def _work(settings: Settings, worker: int, tasks: Any, results: int, deadline: float) -> None:

@@ -101,12 +101,13 @@ class Case:
     faults: Counter[str] = field(default_factory=Counter)
     files: int = 0
     _live: list[Process] = field(default_factory=list)
+    _consumers: list[Process] = field(default_factory=list)
     _reports: int = 0
 
     def copy(self, rng: random.Random) -> Case:
         """The same case for another fault. Its directory is to be put back as it was."""
         copied = replace(self, rng=rng, events=[*self.events], outputs=[*self.outputs], told=[*self.told])
-        copied.faults, copied._live = Counter(), []
+        copied.faults, copied._live, copied._consumers = Counter(), [], []
         return copied
 
     def begin_fork(self) -> None:
@@ -125,18 +126,22 @@ class Case:
     # -- starts
 
     def program(self, **given: Any) -> Program:
-        chosen = {"parallelism": self.rng.choice((1, 2, 2, 3)), "rows": self.rng.choice((5, 10, 20)), "output": self.outputs[-1]}
+        chosen = {
+            "parallelism": self.rng.choice((1, 2, 2, 3)),
+            "rows": self.rng.choice((5, 10, 20)),
+            "output": self.outputs[-1],
+        }
         return Program(str(self.directory), **{**chosen, **given})
 
     def plan(self, goal: child.Goal = "stop", program: Program | None = None, **given: Any) -> Plan:
         """A plan for all of the input that is there."""
         self._reports += 1
+        (self.directory / "tmp").mkdir(parents=True, exist_ok=True)
         report = str(self.directory / "tmp" / f"report-{self._reports}")
         program = program or self.program(bounded=goal == "end")
         return Plan(program, goal, len(self.events), job=self.job, report=report, **given)
 
     def start(self, plan: Plan) -> Process:
-        (self.directory / "tmp").mkdir(parents=True, exist_ok=True)
         self.told.append(f"start: {_told(plan)}")
         process = forked(lambda: child.main(plan), self.directory / "log")
         self._live.append(process)
@@ -168,9 +173,10 @@ class Case:
 
     def quiet(self) -> None:
         """End whatever still runs."""
-        for process in self._live:
+        for process in [*self._live, *self._consumers]:
             process.kill()
         self._live.clear()
+        self._consumers.clear()
 
     # -- what consumers do
 
@@ -178,7 +184,7 @@ class Case:
         """Take published files away, as a consumer does that has processed them."""
         return sum(take(self.directory, output, self.rng, share) for output in self.outputs)
 
-    def consumer(self) -> Process:
+    def consumer(self) -> None:
         """One that takes files all the time, until it is killed."""
         seed = self.rng.random()
 
@@ -189,13 +195,22 @@ class Case:
                     take(self.directory, output, rng, rng.random())
                 time.sleep(rng.choice((0.0, 0.001, 0.005, 0.02)))
 
-        process = forked(work, self.directory / "log")
-        self._live.append(process)
-        return process
+        self._consumers.append(forked(work, self.directory / "log"))
 
     # -- checks
 
     def published(self) -> Lines:
+        """All that was ever published; consumers pause, so that no file is seen in two places."""
+        for consumer in self._consumers:
+            consumer.signal(signal.SIGSTOP)
+            consumer.falls_asleep()
+        try:
+            return self._published()
+        finally:
+            for consumer in self._consumers:
+                consumer.signal(signal.SIGCONT)
+
+    def _published(self) -> Lines:
         return published([self.directory / output for output in self.outputs] + [self.directory / "taken"])
 
     def expected(self, *, drained: bool = False, first: int | None = None) -> Expected:
@@ -209,7 +224,9 @@ class Case:
                 wanted[sink] |= lines
         self._refuse(difference(wanted, self.published(), complete=False), told)
 
-    def check(self, told: str, *, drained: bool = False, savepoint: str | None = None, first: int | None = None) -> None:
+    def check(
+        self, told: str, *, drained: bool = False, savepoint: str | None = None, first: int | None = None
+    ) -> None:
         """All is there, once."""
         wanted = self.expected(drained=drained, first=first)
         found = difference(wanted.lines, self.published())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -89,11 +90,9 @@ def run(plan: Plan) -> None:
     try:
         _until_goal(plan, client, watching, operations, told)
     finally:
-        if plan.report is not None:
-            told |= {"changes": operations.changes, "reads": operations.reads}
-            hidden = Path(f"{plan.report}.part")
-            hidden.write_text(json.dumps(told))
-            hidden.rename(plan.report)
+        told |= {"changes": operations.changes, "reads": operations.reads}
+        with contextlib.suppress(OSError):  # the disk may be full
+            Path(plan.report or os.devnull).write_text(json.dumps(told))
 
 
 def _until_goal(plan: Plan, client: Any, watching: Watching, operations: Operations, told: dict[str, Any]) -> None:
@@ -102,10 +101,8 @@ def _until_goal(plan: Plan, client: Any, watching: Watching, operations: Operati
     making: list[Any] = []
     stopped: Any = None
     while not result.done():
-        try:
+        with contextlib.suppress(queue.Empty):
             watching.epochs.get(timeout=0.02)
-        except queue.Empty:
-            pass
         for future in [f for f in making if f.done()]:
             making.remove(future)
             operations.end("savepoint")
@@ -138,8 +135,9 @@ def main(plan: Plan) -> int:
         run(plan)
     except BaseException as error:
         text = traceback.format_exc()
-        Path(plan.program.directory, "errors").mkdir(exist_ok=True)
-        Path(plan.program.directory, "errors", str(os.getpid())).write_text(text)
+        with contextlib.suppress(OSError):  # the disk may be full
+            Path(plan.program.directory, "errors").mkdir(exist_ok=True)
+            Path(plan.program.directory, "errors", str(os.getpid())).write_text(text)
         return REPLACED if isinstance(error, StaleGeneration) else FAILED
     return DONE
 

@@ -161,21 +161,23 @@ def _recovered(scenario: Scenario, case: Case, plan: Plan, code: int, before: in
         case.told.append(f"a consumer takes {case.take(case.rng.choice((0.5, 1.0)))} files")
     if code != child.DONE:
         case.add_input(15)
-    # A savepoint is named again only by who has to: once a run has begun from it, its own checkpoints are newer.
-    case.finish(restore=plan.restore if case.newest_epoch() == before else None)
+    case.finish(restore=_again(case, plan, before))
 
 
 def _slept(scenario: Scenario, at: int, prepared: Prepared, case: Case) -> None:
     """Asleep at an operation, while a newer run takes over: it comes to its end, is killed, or sleeps itself with an epoch in
     the making."""
+    before = case.newest_epoch()
     plan = replace(prepared.plan, fault=Fault("sleep", scenario.phase, at))
     sleeper = case.start(plan)
     if not sleeper.falls_asleep():
-        case.finish()
+        sleeper.wait()
+        case.finish(restore=_again(case, plan, before))
         return
     course = case.rng.choice(("ended", "killed", "asleep", "asleep"))
     case.fault(f"asleep: {scenario.name}", f"at operation {at}; the newer run was {course} when it woke up")
-    newer_plan = case.plan("stop" if course == "ended" else "none", case.program(rows=5))
+    restore = _again(case, plan, before)
+    newer_plan = case.plan("stop" if course == "ended" else "none", case.program(rows=5), restore=restore)
     if course == "asleep":
         newer_plan = replace(newer_plan, fault=Fault("sleep", "epoch", case.rng.randint(8, 26)))
     newer = case.start(newer_plan)
@@ -194,7 +196,12 @@ def _slept(scenario: Scenario, at: int, prepared: Prepared, case: Case) -> None:
         case.told.append(f"process {process.pid}: exit {process.kill()}")
     case.check_so_far("after the sleeper woke up")
     case.add_input(15)
-    case.finish()
+    case.finish(restore=_again(case, plan, before))
+
+
+def _again(case: Case, plan: Plan, before: int) -> str | None:
+    """The savepoint to name at the next start. Once a run has begun from it, its own checkpoints are newer."""
+    return plan.restore if case.newest_epoch() == before else None
 
 
 ONE: dict[Action, Callable[[Scenario, int, Prepared, Case], None]] = {
