@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 from chaos import child
 from chaos.child import Plan
 from chaos.job import JOB, Program
-from chaos.model import Expected, expected, random_events, write_events
+from chaos.model import expected, random_events, write_events
 from chaos.reading import SINKS, Difference, Lines, difference, published, state_difference
 
 KILLED = -signal.SIGKILL
@@ -213,22 +214,17 @@ class Case:
     def _published(self) -> Lines:
         return published([self.directory / output for output in self.outputs] + [self.directory / "taken"])
 
-    def expected(self, *, drained: bool = False, first: int | None = None) -> Expected:
-        return expected(self.events[:first], drained=drained)
-
-    def check_so_far(self, told: str, *, drained: int | None = None) -> None:
-        """Nothing is there that should not be, or twice. ``drained``: elements after which the job was perhaps drained."""
-        wanted = self.expected().lines
-        if drained is not None:
-            for sink, lines in self.expected(drained=True, first=drained).lines.items():
+    def check_so_far(self, told: str, *, drained_after: int | None = None) -> None:
+        """Nothing is there that should not be, or twice. ``drained_after``: elements after which the job was perhaps drained."""
+        wanted = expected(self.events).lines
+        if drained_after is not None:
+            for sink, lines in expected(self.events[:drained_after], drained_after=drained_after).lines.items():
                 wanted[sink] |= lines
         self._refuse(difference(wanted, self.published(), complete=False), told)
 
-    def check(
-        self, told: str, *, drained: bool = False, savepoint: str | None = None, first: int | None = None
-    ) -> None:
+    def check(self, told: str, *, drained_after: int | None = None, savepoint: str | None = None) -> None:
         """All is there, once."""
-        wanted = self.expected(drained=drained, first=first)
+        wanted = expected(self.events, drained_after=drained_after)
         found = difference(wanted.lines, self.published())
         if savepoint is not None:
             found.state = state_difference(wanted, Path(savepoint.removeprefix("file://")))
@@ -249,6 +245,14 @@ class Case:
         names = (self.directory / "state" / "jobs" / self.job / "checkpoints").glob("*.json")
         return [int(path.stem) for path in names if path.stem.isdigit()]
 
+    def drained_savepoint(self) -> str:
+        """The newest one that is whole."""
+        found = sorted((self.directory / "state" / "savepoints" / self.job).glob("*/savepoint.json"))
+        drained = [path.parent for path in found if json.loads(path.read_text())["drained"]]
+        if not drained:
+            raise Violation("a start was refused because of a drain whose savepoint was never finished")
+        return str(drained[-1])
+
     def finish(self, goal: child.Goal | None = None, restore: str | None = None) -> None:
         """Bring the job to an end, undisturbed, and check all it has given."""
         goal = goal or self.rng.choice(("stop", "stop", "drain", "end"))
@@ -257,12 +261,11 @@ class Case:
         savepoint = report.get("savepoint")
         if goal != "end" and savepoint is None:
             raise Violation(f"the job ended without the savepoint it was to stop with: {self.last_error()}")
-        self.check(f"after the end ({goal})", drained=goal != "stop", savepoint=savepoint)
+        drained_after = None if goal == "stop" else len(self.events)
+        self.check(f"after the end ({goal})", drained_after=drained_after, savepoint=savepoint)
 
 
 def report_of(plan: Plan) -> dict[str, Any]:
-    import json
-
     assert plan.report is not None
     found: dict[str, Any] = json.loads(Path(plan.report).read_text())
     return found

@@ -110,7 +110,8 @@ def prepare(scenario: Scenario, case: Case, action: Action) -> Prepared:
     if operations == 0:
         raise Violation(f"{scenario.name}: no storage operation was seen in it")
     if action == "sleep":
-        operations += report["reads"].get(scenario.phase, 0)
+        phase = _phase_of_sleep(scenario)
+        operations = report["changes"].get(phase, 0) + report["reads"].get(phase, 0)
     return Prepared(case, plan, kept, operations)
 
 
@@ -168,7 +169,7 @@ def _slept(scenario: Scenario, at: int, prepared: Prepared, case: Case) -> None:
     """Asleep at an operation, while a newer run takes over: it comes to its end, is killed, or sleeps itself with an epoch in
     the making."""
     before = case.newest_epoch()
-    plan = replace(prepared.plan, fault=Fault("sleep", scenario.phase, at))
+    plan = replace(prepared.plan, fault=Fault("sleep", _phase_of_sleep(scenario), at))
     sleeper = case.start(plan)
     if not sleeper.falls_asleep():
         sleeper.wait()
@@ -199,6 +200,11 @@ def _slept(scenario: Scenario, at: int, prepared: Prepared, case: Case) -> None:
     case.finish(restore=_again(case, plan, before))
 
 
+def _phase_of_sleep(scenario: Scenario) -> str:
+    """Who names a savepoint and has not looked around yet is not replaced by others: it begins after them, from there."""
+    return "takeover" if scenario.restore else scenario.phase
+
+
 def _again(case: Case, plan: Plan, before: int) -> str | None:
     """The savepoint to name at the next start. Once a run has begun from it, its own checkpoints are newer."""
     return plan.restore if case.newest_epoch() == before else None
@@ -210,19 +216,22 @@ ONE: dict[Action, Callable[[Scenario, int, Prepared, Case], None]] = {
 
 
 def after_drain(case: Case, plan: Plan, code: int) -> None:
-    """A drained job is complete; one that was killed on the way there goes on as if nobody had asked, or refuses to."""
-    drained = len(case.events)
+    """A drained job is complete. One that was killed on the way there goes on as if nobody had asked, or says that it was
+    drained, and goes on from the savepoint of that."""
+    drained_after = len(case.events)
     if code == child.DONE:
-        case.check("drained", drained=True, savepoint=report_of(plan)["savepoint"])
+        case.check("drained", drained_after=drained_after, savepoint=report_of(plan)["savepoint"])
         return
-    case.check_so_far("after the fault", drained=drained)
+    case.check_so_far("after the fault", drained_after=drained_after)
     case.add_input(30)
     again = case.plan("stop")
     code = case.run(again)
     if code == child.DONE:
         case.check("gone on after a drain that was cut short", savepoint=report_of(again)["savepoint"])
-    elif "drain" in (why := case.last_error()):
-        case.told.append(f"refused: {why}")
-        case.check_so_far("after a start that was refused", drained=drained)
-    else:
+        return
+    if "drain" not in (why := case.last_error()):
         raise Violation(f"a start after a drain that was cut short ended with code {code}: {why}")
+    case.told.append(f"refused: {why}")
+    case.check_so_far("after a start that was refused", drained_after=drained_after)
+    told = case.must_run(case.plan("stop", restore=case.drained_savepoint()))
+    case.check("gone on from a drained savepoint", drained_after=drained_after, savepoint=told["savepoint"])

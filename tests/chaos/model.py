@@ -30,8 +30,8 @@ class Expected:
     read: int = 0
 
 
-def expected(events: Sequence[dict[str, Any]], *, drained: bool = False) -> Expected:
-    """All of the job's results after these events; ``drained``: and after the end of time."""
+def expected(events: Sequence[dict[str, Any]], *, drained_after: int | None = None) -> Expected:
+    """All of the job's results after these events, if the end of time came after so many of them."""
     found = Expected()
     amounts: dict[int, int] = {}
     watermark = -(2**63)
@@ -55,7 +55,10 @@ def expected(events: Sequence[dict[str, Any]], *, drained: bool = False) -> Expe
                 found.seen[start] = found.seen.get(start, 0) + 1
                 emit("ranks", ("rank", start, found.seen[start]))
 
-    for event in events:
+    for number, event in enumerate(events):
+        if number == drained_after:
+            watermark = 2**63 - 1
+            advance(watermark)
         id, key, amount, ts = event["id"], event["key"], event["amount"], event["ts"]
         amounts[id] = amount
         count, total = found.totals.get(key, (0, 0))
@@ -72,7 +75,7 @@ def expected(events: Sequence[dict[str, Any]], *, drained: bool = False) -> Expe
         newest = max(newest, ts)
         watermark = max(watermark, newest - BOUND_MS - 1)
         advance(watermark)
-    if drained:
+    if drained_after == len(events):
         advance(2**63 - 1)
     return found
 

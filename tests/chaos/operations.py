@@ -16,7 +16,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-PHASES = ("start", "epoch", "snapshot", "collect", "savepoint", "stop", "drain", "any")
 Action = Literal["kill", "sleep", "full"]
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -28,7 +27,8 @@ _COLLECTED = re.compile(r"/state/jobs/[^/]+/(checkpoints|changelog|snapshots)/")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at operation ``at`` of a phase, counted from 1. A kill and a full disk come at operations that change
+    """What happens at operation ``at`` of a phase, counted from 1: of "start", "takeover" (of the start, once it has looked for
+    manifests), "epoch", "snapshot", "collect", "savepoint", "stop", "drain", or of "any". A kill and a full disk come at operations that change
     something; a sleep at those that only read, too. ``lasting``: at how many operations on end the disk is full."""
 
     action: Action
@@ -55,7 +55,6 @@ class Operations:
         self._lock = threading.Lock()
         self.changes: Counter[str] = Counter()
         self.reads: Counter[str] = Counter()
-        self.trace: list[str] = []
 
     def watch(self) -> None:
         sys.addaudithook(self._on_event)
@@ -76,6 +75,7 @@ class Operations:
         if step == "planned":
             self._epochs += 1
             self.end("start")
+            self.end("takeover")
             self.end("collect")
             if self._epochs == self._epoch:
                 self.begin("epoch")
@@ -105,10 +105,13 @@ class Operations:
                 self.begin("snapshot")
             if event == "os.remove" and "start" not in self._active and _COLLECTED.search(path):
                 self.begin("collect")
-            for phase in self._active:
+            active = set(self._active)
+            if path.endswith("/checkpoints") and "start" in active:
+                self.begin("takeover")  # from the next one on it has seen its predecessors' manifests
+            for phase in active:
                 (self.changes if changes else self.reads)[phase] += 1
             fault = self._fault
-            if fault is None or fault.phase not in self._active:
+            if fault is None or fault.phase not in active:
                 return
             number = self.changes[fault.phase] + (self.reads[fault.phase] if fault.action == "sleep" else 0)
             if fault.action == "full":
