@@ -1,11 +1,12 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark explore fuzz lint format bench flink-parity clean
+.PHONY: help setup demo test test-fast test-spark explore fuzz chaos lint format bench flink-parity clean
 
 WORKERS ?= 3
 SECONDS_EACH ?= 60
 ROUNDS ?= 3
+MINUTES ?= 5
 RUN := . .venv/env.sh &&
 
 help: ## this list
@@ -38,6 +39,9 @@ fuzz: setup ## damaged savepoints: more examples than the tests, then atheris fo
 	$(RUN) cd .fuzz && for target in savepoint.json snapshot changes part; do \
 		python ../scripts/fuzz_savepoint.py $$target -max_total_time=$(SECONDS_EACH) || exit 1; done
 
+chaos: setup ## kills, sleepers, full disks, damaged files for MINUTES=5; SEED= and ONLY= repeat what failed
+	$(RUN) PYTHONPATH=tests python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
+
 lint: setup ## style, types, and who may import whom
 	$(RUN) ruff check .
 	$(RUN) mypy
@@ -60,4 +64,4 @@ flink-parity: setup .flink/venv/stamp ## runs the parity programs on PyFlink and
 	touch $@
 
 clean: ## everything that was made here, .venv and .flink apart
-	rm -rf .bench .demo .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .bench .chaos .demo .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
