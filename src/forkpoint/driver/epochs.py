@@ -210,6 +210,7 @@ class EpochRunner:
             previous=self.progress.previous,
             splits=split_starts(self.graph, before, now_ms, self._alignment.awake),
             watermarks=dict(before.watermarks),
+            input_watermarks=dict(before.input_watermarks),
             released=[*ended, *silent_origins(self.graph, before, self._began_ms, now_ms)],
             finished=splits_by_origin(self.graph, self._finished_splits(finished)),
             ended=[] if self.graph.loops else ended,  # the last watermark comes when nothing goes round any more
