@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
@@ -97,8 +97,8 @@ def build(shape: str) -> Any:
 def scripts(draw: st.DrawFn) -> list[tuple[int, int | None]]:
     marks = [0, 0, 0]
     steps: list[tuple[int, int | None]] = []
-    for channel in draw(st.lists(st.integers(0, 2), min_size=1, max_size=20)):
-        if draw(st.integers(0, 3)) == 0:
+    for channel in draw(st.lists(st.integers(0, 2), min_size=8, max_size=20)):
+        if draw(st.sampled_from([True, False, False])):
             steps.append((channel, None))
         else:
             marks[channel] += draw(st.sampled_from([1, 2, 5, 20]))
@@ -116,7 +116,8 @@ def sources(steps: list[tuple[int, int | None]], stop: int) -> list[TestSource]:
 
 
 @pytest.mark.parametrize("shape", ["union", "mapped", "two stages", "connected"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
+@example([(0, 20), (1, 5), (2, None), (1, None), (0, 22), (1, 7), (0, 25), (0, 30)], 20, 2)
 @given(scripts(), st.integers(0, 20), st.integers(1, 3))
 def test_as_in_flink_also_when_stopped_and_restored(
     tmp_path_factory: pytest.TempPathFactory, shape: str, steps: list[tuple[int, int | None]], stop: int, parallelism: int
