@@ -120,7 +120,11 @@ def sources(steps: list[tuple[int, int | None]], stop: int) -> list[TestSource]:
 @example([(0, 20), (1, 5), (2, None), (1, None), (0, 22), (1, 7), (0, 25), (0, 30)], 20, 2)
 @given(scripts(), st.integers(0, 20), st.integers(1, 3))
 def test_as_in_flink_also_when_stopped_and_restored(
-    tmp_path_factory: pytest.TempPathFactory, shape: str, steps: list[tuple[int, int | None]], stop: int, parallelism: int
+    tmp_path_factory: pytest.TempPathFactory,
+    shape: str,
+    steps: list[tuple[int, int | None]],
+    stop: int,
+    parallelism: int,
 ) -> None:
     model: Valve | Connected = Connected() if shape == "connected" else Valve(3)
     expected = []

@@ -57,6 +57,7 @@ class StageTask:
             "states": [],
             "records_in": {},
             "records_out": {},
+            "late_records_dropped": {},
             "committables": {},
             "in_flight": 0,
         }
@@ -71,8 +72,12 @@ class StageTask:
                 self._sink(operator, inputs[0])
                 continue
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
-            outputs = instance.run(inputs, Epoch(self.context.epoch, windows[operator.id], self.context.processing_time_ms))
+            outputs = instance.run(
+                inputs, Epoch(self.context.epoch, windows[operator.id], self.context.processing_time_ms)
+            )
             self._parts["records_out"][operator.uid] = outputs.main.size
+            if outputs.late_records_dropped:
+                self._parts["late_records_dropped"][operator.uid] = outputs.late_records_dropped
             if operator.stateful:
                 stateful = cast(StatefulInstance, instance)
                 changes = stateful.changes()

@@ -167,10 +167,8 @@ def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Chann
     start = counting(last_ms, (c.start for c in going if c.active))
     end = counting(start, (c.end for c in going if c.active))
     waiting = any(c.waiting for c in going)
-    if waiting:
-        end = counting(end, (c.end for c in going if c.waiting))
-    else:
-        end = max((end, *(c.end for c in going if not c.ended)))
+    left = (c.end for c in going if not c.ended)
+    end = counting(end, (c.end for c in going if c.waiting)) if waiting else max((end, *left))
     return Channel(start, end, any(c.active for c in going), waiting, all(c.ended for c in given))
 
 
