@@ -210,8 +210,8 @@ def test_json_of_results(ask, saved):
     root = ["--state-root", str(saved[0] / ".forkpoint"), "--output", "json"]
     (run,) = json.loads(ask(*root, "list", "-a")[1])["jobs"]
     assert list(run) == [
-        "job", "run", "state", "newest", "epoch", "started_ms", "ended_ms", "uptime_ms", "records_read", "restarts", "reason",
-        "parent", "pid", "machine", "port", "log",
+        "job", "run", "state", "newest", "epoch", "started_ms", "ended_ms", "uptime_ms", "records_read",
+        "late_records_dropped", "restarts", "reason", "parent", "pid", "machine", "port", "log",
     ]  # fmt: skip
     listed = json.loads(ask(*root, "savepoints")[1])
     (savepoint,) = listed["savepoints"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from forkpoint.connectors import SplitRange
 from forkpoint.driver.planner import Assignment, spread
 from forkpoint.runtime.epoch import SplitProgress, SplitStart
-from forkpoint.runtime.time import MAX_MS, MIN_MS, Window, join_pieces, operator_window
+from forkpoint.runtime.time import MIN_MS, Channel, combined, join_pieces, source_channel
 
 
 def progress(split: str, watermark_ms: int, count: int = 1, *, marked_idle: bool = False) -> SplitProgress:
@@ -20,42 +20,43 @@ def progress(split: str, watermark_ms: int, count: int = 1, *, marked_idle: bool
 def window(
     start: dict[str, SplitStart], *pieces: SplitProgress, current: int = MIN_MS, finished: Collection[str] = (),
     released: bool = False,
-) -> Window:  # fmt: skip
-    return operator_window([join_pieces(start, pieces, finished=finished, released=released)], current, drain=False)
+) -> tuple[int, int]:  # fmt: skip
+    channel = source_channel(join_pieces(start, pieces, finished=finished, released=released), current)
+    return channel.start, channel.end
 
 
 AB = {"a": SplitStart(10), "b": SplitStart(20)}
 
 
 def test_the_lowest_split_tells_the_way() -> None:
-    assert window(AB, progress("a", 15), progress("b", 40)) == Window(MIN_MS, 10, 15)
-    assert window(AB, progress("b", 40)) == Window(MIN_MS, 10, 10)
+    assert window(AB, progress("a", 15), progress("b", 40)) == (10, 15)
+    assert window(AB, progress("b", 40)) == (10, 10)
 
 
 def test_a_split_that_ends_counts_until_its_last_element() -> None:
-    assert window(AB, progress("a", 15), progress("b", 40), finished=["a"]) == Window(MIN_MS, 10, 40)
-    assert window(AB, progress("b", 40), finished=["a"]) == Window(MIN_MS, 20, 40)
+    assert window(AB, progress("a", 15), progress("b", 40), finished=["a"]) == (10, 40)
+    assert window(AB, progress("b", 40), finished=["a"]) == (20, 40)
 
 
 def test_when_all_end_the_furthest_has_the_last_word() -> None:
-    assert window(AB, progress("a", 15), progress("b", 40), finished=["a", "b"]) == Window(MIN_MS, 10, 40)
-    assert window(AB, current=30, finished=["a", "b"]) == Window(30, 30, 30)
+    assert window(AB, progress("a", 15), progress("b", 40), finished=["a", "b"]) == (10, 40)
+    assert window(AB, current=30, finished=["a", "b"]) == (30, 30)
 
 
 def test_a_split_that_its_generator_marks_idle_is_left_out_from_the_epochs_end_on() -> None:
-    assert window(AB, progress("a", 12, marked_idle=True), progress("b", 40)) == Window(MIN_MS, 10, 40)
+    assert window(AB, progress("a", 12, marked_idle=True), progress("b", 40)) == (10, 40)
     asleep = {"a": SplitStart(12, marked_idle=True), "b": SplitStart(40)}
-    assert window(asleep, progress("b", 50), current=40) == Window(40, 40, 50)
-    assert window(asleep, progress("a", 12, marked_idle=True), progress("b", 50), current=40) == Window(40, 40, 50)
-    assert window(asleep, progress("a", 45), progress("b", 50), current=40) == Window(40, 40, 45)
+    assert window(asleep, progress("b", 50), current=40) == (40, 50)
+    assert window(asleep, progress("a", 12, marked_idle=True), progress("b", 50), current=40) == (40, 50)
+    assert window(asleep, progress("a", 45), progress("b", 50), current=40) == (40, 45)
 
 
 def test_an_origin_that_was_not_heard_of_holds_back_and_leaves_no_split_behind() -> None:
     unheard = join_pieces({}, [])
     assert not unheard.ends
-    assert operator_window([unheard, join_pieces(AB, [])], MIN_MS, drain=False) == Window(MIN_MS, MIN_MS, MIN_MS)
-    assert window({}, released=True, current=5) == Window(5, 5, 5)
-    assert operator_window([unheard], 7, drain=True) == Window(7, 7, MAX_MS)
+    channels = [source_channel(unheard, MIN_MS), source_channel(join_pieces(AB, []), MIN_MS)]
+    assert combined(channels, MIN_MS, union=True) == Channel(MIN_MS, MIN_MS, active=True, waiting=True)
+    assert window({}, released=True, current=5) == (5, 5)
 
 
 @given(

@@ -32,8 +32,8 @@ def list_(everything: bool) -> None:
         if not views:
             out.line(f"no {'runs' if everything else 'running jobs'} under {settings.root}")
             return
-        titles = ["JOB", "RUN", "STATE", "EPOCH", "UPTIME", "RECORDS", "RESTARTS", "STARTED (UTC)"]
-        out.table(titles, [_row(view) for view in views], right=titles[3:7])
+        titles = ["JOB", "RUN", "STATE", "EPOCH", "UPTIME", "RECORDS", "LATE", "RESTARTS", "STARTED (UTC)"]
+        out.table(titles, [_row(view) for view in views], right=titles[3:8])
         for view in views:
             if view.state == "lost" and view.newest and view.endpoint is not None and view.endpoint.log:
                 out.line(f"the log of lost job {view.job!r}: {view.endpoint.log}")
@@ -42,9 +42,10 @@ def list_(everything: bool) -> None:
 
 
 def _row(view: RunView) -> list[str | Text]:
+    late = None if view.late_records_dropped is None else sum(view.late_records_dropped.values())
     return [
         view.job, view.run, Text(view.state, _STYLES.get(view.state, "")), text.number(view.epoch),
-        text.duration(view.uptime_ms), text.number(view.records_read), text.number(view.restarts),
+        text.duration(view.uptime_ms), text.number(view.records_read), text.number(late), text.number(view.restarts),
         text.moment(view.started_ms),
     ]  # fmt: skip
 
@@ -61,6 +62,7 @@ def view_json(view: RunView) -> dict[str, Any]:
         "ended_ms": view.ended_ms,
         "uptime_ms": view.uptime_ms,
         "records_read": view.records_read,
+        "late_records_dropped": None if view.late_records_dropped is None else dict(view.late_records_dropped),
         "restarts": view.restarts,
         "reason": view.reason,
         "parent": view.parent.model_dump(mode="json"),

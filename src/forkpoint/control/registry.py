@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,7 +37,8 @@ LIVE: tuple[RunState, ...] = ("starting", "running", "restarting", "ending", "si
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. ``newest``: it is its job's last one. ``epoch`` and ``records_read`` are None where nobody can tell."""
+    """One run. ``newest``: it is its job's last one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
+    uid) are None where nobody can tell."""
 
     job: str
     run: str
@@ -52,6 +53,7 @@ class RunView:
     parent: Parent = _FROM_NOTHING
     reason: str | None = None
     endpoint: Endpoint | None = None
+    late_records_dropped: Mapping[str, int] | None = None
 
     @property
     def is_live(self) -> bool:
@@ -168,6 +170,7 @@ def _view(
             return RunView(
                 job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
                 status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
+                status.late_records_dropped,
             )  # fmt: skip
         if status is None:
             return _lost(storage, key, newest, epoch, started_ms, parent, endpoint)

@@ -14,7 +14,7 @@ from forkpoint.errors import ForkpointError, RestoreRefused
 from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
 from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
 from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitProgress, SplitStart
-from forkpoint.runtime.time import Splits, origin_splits, window_of
+from forkpoint.runtime.time import Splits, origin_splits, watermarks_of
 from forkpoint.snapshot.manifest import (
     ChangesRef,
     Manifest,
@@ -126,6 +126,8 @@ def build_manifest(
 ) -> Manifest:  # fmt: skip
     """The manifest of one epoch. The output of epochs that were withheld before it goes with this one's."""
     joined = joined_splits(graph, context, rows)
+    watermarks = watermarks_of(graph, context, joined)
+    ends = {o.uid: watermarks.windows[o.id].end for o in graph.operators if o.stage > 0}
     counts, reports, unasked = _counts(rows), _reports(rows), splits_by_origin(graph, awake)
     sources = dict(before.sources)
     for operator in _origins(graph):
@@ -148,7 +150,8 @@ def build_manifest(
             "created_ms": created_ms,
             "processing_time_ms": context.processing_time_ms,
             "sources": sources,
-            "watermarks": {**before.watermarks, **_watermarks(graph, context, joined)},
+            "watermarks": {**before.watermarks, **ends},
+            "input_watermarks": {**before.input_watermarks, **watermarks.inputs},
             "states": with_versions(graph, merge_states(before.states, rows)),
             "operators": operator_infos(graph),
             "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
@@ -167,10 +170,6 @@ def operator_infos(graph: JobGraph) -> list[OperatorInfo]:
 def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitRow]) -> dict[int, Splits]:
     progress = (p for row in rows for p in row.progress)
     return origin_splits(context, (o.id for o in _origins(graph)), progress)
-
-
-def _watermarks(graph: JobGraph, context: EpochContext, joined: Mapping[int, Splits]) -> dict[str, int]:
-    return {o.uid: window_of(context, o.uid, o.origins, joined).end for o in graph.operators if o.stage > 0}
 
 
 def _origins(graph: JobGraph) -> list[Operator]:

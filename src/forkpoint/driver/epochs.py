@@ -51,13 +51,14 @@ class NoSteps:
 @dataclass
 class Progress:
     """What a run knows beside its manifest: who wrote the last epoch, when something is due, what iterations
-    have on its way (1 where nobody has counted yet), how long chains are."""
+    have on its way (1 where nobody has counted yet), how long chains are, and what was counted by operator."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
     in_flight: int = 0
     since_snapshot: dict[int, tuple[int, int]] = field(default_factory=dict)
     records: dict[str, int] = field(default_factory=dict)
+    late_records_dropped: dict[str, int] = field(default_factory=dict)
 
 
 class EpochRunner:
@@ -210,6 +211,7 @@ class EpochRunner:
             previous=self.progress.previous,
             splits=split_starts(self.graph, before, now_ms, self._alignment.awake),
             watermarks=dict(before.watermarks),
+            input_watermarks=dict(before.input_watermarks),
             released=[*ended, *silent_origins(self.graph, before, self._began_ms, now_ms)],
             finished=splits_by_origin(self.graph, self._finished_splits(finished)),
             ended=[] if self.graph.loops else ended,  # the last watermark comes when nothing goes round any more
@@ -274,9 +276,9 @@ class EpochRunner:
             size += row.changes.size if row.changes is not None else 0
             progress.since_snapshot[row.subtask] = (epochs + (row.stage == 1), size)
         for row in rows:
-            for counts in (row.records_in, row.records_out):
-                for uid, count in counts.items():
-                    progress.records[uid] = progress.records.get(uid, 0) + count
+            _add(progress.records, row.records_in)
+            _add(progress.records, row.records_out)
+            _add(progress.late_records_dropped, row.late_records_dropped)
 
     def close(self) -> None:
         self.planner.close()
@@ -314,6 +316,11 @@ def clean_sinks(graph: JobGraph, job: str, before_epoch: int | None) -> None:
 
 def _in_flight(rows: Sequence[CommitRow]) -> int:
     return sum(row.in_flight for row in rows)
+
+
+def _add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
+    for uid, count in counts.items():
+        totals[uid] = totals.get(uid, 0) + count
 
 
 def _has_processing_timers(manifest: Manifest) -> bool:

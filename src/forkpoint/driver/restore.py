@@ -133,6 +133,7 @@ class Restorer:
             parent=opened.as_parent(),
             sources={plan.sources[uid]: p for uid, p in savepoint.sources.items() if uid in plan.sources},
             watermarks={plan.uids[uid]: w for uid, w in savepoint.watermarks.items() if uid in plan.uids},
+            input_watermarks={plan.uids[uid]: w for uid, w in savepoint.input_watermarks.items() if uid in plan.uids},
             states=tuple(mapping.target for mapping in plan.states),
             snapshots=tuple(snapshots),
             epoch=epoch,

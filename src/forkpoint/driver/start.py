@@ -19,6 +19,7 @@ class Restored:
     parent: Parent
     sources: Mapping[str, SourcePosition] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    input_watermarks: Mapping[str, list[int]] = field(default_factory=dict)
     states: tuple[StateInfo, ...] = ()
     snapshots: tuple[SnapshotRef, ...] = ()
     processing_time_ms: int = 0
@@ -49,6 +50,7 @@ def start_manifest(
         max_parallelism=graph.max_parallelism,
         sources={uid: _awake(position, now_ms) for uid, position in restored.sources.items()},
         watermarks=dict(restored.watermarks),
+        input_watermarks=dict(restored.input_watermarks),
         states=list(restored.states),
         operators=operator_infos(graph),
         snapshots=list(restored.snapshots),
@@ -66,7 +68,8 @@ def from_checkpoint(manifest: Manifest) -> Restored:
     """Go on from a checkpoint of the same job: its files stay where they are."""
     return Restored(
         Parent(kind="checkpoint", job=manifest.job, epoch=manifest.epoch, run=manifest.run),
-        manifest.sources, manifest.watermarks, tuple(manifest.states), tuple(manifest.snapshots), manifest.processing_time_ms,
+        manifest.sources, manifest.watermarks, manifest.input_watermarks, tuple(manifest.states), tuple(manifest.snapshots),
+        manifest.processing_time_ms,
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ class _Joining(StandInFor, KeyedCoProcessFunction):
 class IntervalJoin(_Joining):
     """Flink's IntervalJoinOperator: each element looks among the other side's, which are kept as long as they may be found.
 
-    ``stamps`` gets the timestamp of each output.
+    ``stamps`` gets the timestamp of each output, ``dropped`` counts late elements that go nowhere.
     """
 
     left: MapState[int, list[Any]]
@@ -80,6 +80,7 @@ class IntervalJoin(_Joining):
         self._interval, self._left_late, self._right_late = interval, left_late, right_late
         self._context = _PairContext()
         self.stamps: list[int] = []
+        self.dropped = 0
 
     def process_element1(self, value: Any, ctx: KeyedProcessFunction.Context) -> list[Any] | None:
         timestamp, interval = timestamp_of(ctx), self._interval
@@ -112,6 +113,7 @@ class IntervalJoin(_Joining):
 
     def _late(self, tag: OutputTag | None, value: Any, timestamp: int) -> list[Any] | None:
         if tag is None:
+            self.dropped += 1
             return None
         self.stamps.append(timestamp)
         return [(tag, value)]

@@ -114,6 +114,7 @@ def import_spark_checkpoint(
         new = NewSavepoint(
             job=job, run="spark-checkpoint", base=None, parent=Parent(), max_parallelism=max_parallelism, parallelism=1,
             sources=found_positions,
+            input_watermarks={},
             watermarks={uid: log.watermark_ms - 1 for uid in planned if log.watermark_ms > 0},
             operators=tuple((uid, uid, "", tuple(states)) for uid, states in planned.items()),
             label=label, note=note or f"imported from {log.url}, batch {log.batch}",

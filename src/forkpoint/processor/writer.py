@@ -55,6 +55,7 @@ class SavepointWriter:
         self._operators: dict[str, _Operator] = {}
         self._sources: dict[str, SourcePosition] = {}
         self._watermarks: dict[str, int] = {}
+        self._input_watermarks: dict[str, list[int]] = {}
 
     @staticmethod
     def new_savepoint(job: str, *, max_parallelism: int = 128, parallelism: int = 1) -> SavepointWriter:
@@ -78,6 +79,7 @@ class SavepointWriter:
             states = {s.name: PlannedState.of(Saved(opened, StateSpec.of(operator.uid, s), s)) for s in operator.states}
             writer._operators[operator.uid] = _Operator(operator.name, operator.kind, states)
         writer._sources, writer._watermarks = dict(base.sources), dict(base.watermarks)
+        writer._input_watermarks = dict(base.input_watermarks)
         return writer
 
     # -- states
@@ -164,6 +166,7 @@ class SavepointWriter:
         self._operators.pop(uid, None)
         self._sources.pop(uid, None)
         self._watermarks.pop(uid, None)
+        self._input_watermarks.pop(uid, None)
         return self
 
     def remove_state(self, uid: str, state: str) -> SavepointWriter:
@@ -189,6 +192,7 @@ class SavepointWriter:
         }
         self._sources = {new if old == uid else old: position for old, position in self._sources.items()}
         self._watermarks = {new if old == uid else old: mark for old, mark in self._watermarks.items()}
+        self._input_watermarks = {new if old == uid else old: marks for old, marks in self._input_watermarks.items()}
         return self
 
     def rename_state(self, uid: str, state: str, new: str) -> SavepointWriter:
@@ -291,11 +295,12 @@ class SavepointWriter:
         if uid not in self._sources:
             raise no_source(uid, self._sources, self._where)
         del self._sources[uid]
+        self._input_watermarks.pop(uid, None)
         return self
 
     def reset_watermarks(self) -> SavepointWriter:
         """Forget all watermarks, for sources that are set back: else what they read again is late. State and timers stay."""
-        self._watermarks = {}
+        self._watermarks, self._input_watermarks = {}, {}
         self._sources = {uid: position.model_copy(update={"splits": {}}) for uid, position in self._sources.items()}
         return self
 
@@ -330,6 +335,7 @@ class SavepointWriter:
             job=self._job, run=BOOTSTRAP_RUN if self._base is None else self._base.run, base=self._base, parent=self._parent,
             max_parallelism=self._max_parallelism, parallelism=self._parallelism, sources=self._sources,
             watermarks=self._watermarks,
+            input_watermarks=self._input_watermarks,
             operators=tuple((uid, o.name, o.kind, tuple(o.states.values())) for uid, o in self._operators.items()),
             label=label, note=note, savepoint_id=savepoint_id,
         )  # fmt: skip

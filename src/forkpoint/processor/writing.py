@@ -56,6 +56,7 @@ class NewSavepoint:
     parallelism: int
     sources: Mapping[str, SourcePosition]
     watermarks: Mapping[str, int]
+    input_watermarks: Mapping[str, list[int]]
     operators: tuple[tuple[str, str, str, tuple[PlannedState, ...]], ...]
     label: str | None = None
     note: str | None = None
@@ -113,6 +114,7 @@ def _savepoint(new: NewSavepoint, states: Mapping[tuple[str, str], SavepointStat
         parallelism=new.parallelism,
         sources=dict(new.sources),
         watermarks=dict(new.watermarks),
+        input_watermarks=dict(new.input_watermarks),
         operators=operators,
     )
 

@@ -63,9 +63,10 @@ class EpochContext(msgspec.Struct, frozen=True):
     ``committed`` is the epoch that the state starts from. ``previous`` names, by ``"stage-subtask"``, the attempt that
     the committed manifest accepted, so that a worker that still holds its changes need not read them back.
     ``splits`` is keyed by watermark origin (operator id as text), then split. ``watermarks`` holds each operator's
-    watermark by uid. ``released`` are watermark origins that hold nothing back: ended with this epoch or before, or silent
-    for too long. ``finished`` has by origin the splits that end with this epoch or before; operators behind nothing but
-    ``ended`` origins end the epoch with the final watermark, and all do with ``drain``.
+    watermark by uid, ``input_watermarks`` those of what several splits or streams come together in. ``released`` are
+    watermark origins that hold nothing back: ended with this epoch or before, or silent for too long. ``finished`` has by
+    origin the splits that end with this epoch or before; operators behind nothing but ``ended`` origins end the epoch with
+    the final watermark, and all do with ``drain``.
     """
 
     generation: int
@@ -80,6 +81,7 @@ class EpochContext(msgspec.Struct, frozen=True):
     released: list[int] = []
     finished: dict[str, list[str]] = {}
     ended: list[int] = []
+    input_watermarks: dict[str, list[int]] = {}
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
@@ -142,6 +144,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     progress: list[SplitProgress] = []
     records_in: dict[str, int] = {}
     records_out: dict[str, int] = {}
+    late_records_dropped: dict[str, int] = {}
     next_processing_timer_ms: int | None = None
     in_flight: int = 0  # elements that iterations feed back
     unsure: list[int] = []

@@ -19,7 +19,7 @@ from forkpoint.runtime.grouping import route, targets_of
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.subtask_state import SubtaskState
-from forkpoint.runtime.time import Splits, origin_splits, window_of
+from forkpoint.runtime.time import Splits, origin_splits, watermarks_of
 from forkpoint.runtime.wire import COMMIT, ChunkRow, Inbox, Piece, encode_chunk, unpack
 from forkpoint.runtime.worker import Worker, worker_for
 from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
@@ -50,12 +50,14 @@ class StageTask:
         inbox = unpack(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
         self.passing = inbox.passing
         origins = self._origins(inbox)
+        windows = watermarks_of(graph, self.context, origins).windows
         waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
         self._deliver(inbox, operators, origins, waiting)
         self._parts: dict[str, Any] = {
             "states": [],
             "records_in": {},
             "records_out": {},
+            "late_records_dropped": {},
             "committables": {},
             "in_flight": 0,
         }
@@ -69,10 +71,13 @@ class StageTask:
             if isinstance(operator.spec, SinkSpec):
                 self._sink(operator, inputs[0])
                 continue
-            window = window_of(self.context, operator.uid, operator.origins, origins)
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
-            outputs = instance.run(inputs, Epoch(self.context.epoch, window, self.context.processing_time_ms))
+            outputs = instance.run(
+                inputs, Epoch(self.context.epoch, windows[operator.id], self.context.processing_time_ms)
+            )
             self._parts["records_out"][operator.uid] = outputs.main.size
+            if outputs.late_records_dropped:
+                self._parts["late_records_dropped"][operator.uid] = outputs.late_records_dropped
             if operator.stateful:
                 stateful = cast(StatefulInstance, instance)
                 changes = stateful.changes()

@@ -16,11 +16,12 @@ Watermarks and timestamps are int ms. They are kept within ±2**61 so that posit
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from forkpoint.graph.job import JobGraph, makes_watermarks
 from forkpoint.runtime.epoch import EpochContext, SplitProgress, SplitStart
 
 MIN_MS = -(2**61)
@@ -68,7 +69,7 @@ class Splits:
     ``pieces`` maps (split, piece) to the split's watermark just before that piece: tasks know only their own piece,
     so whoever receives their elements completes the running maximum with it. ``active`` splits take part in the epoch;
     ``waiting`` ones are waited for at its end: neither finished nor marked idle by then. ``unheard``: there are none yet,
-    and that holds the watermark back.
+    and that holds the watermark back. ``ended``: all are finished.
     """
 
     order: Mapping[str, int]
@@ -78,6 +79,7 @@ class Splits:
     active: frozenset[str]
     waiting: frozenset[str]
     unheard: bool
+    ended: bool
 
 
 def join_pieces(
@@ -113,7 +115,8 @@ def join_pieces(
     active = frozenset() if released and not fed else frozenset(set(ends) - idle - (marked & asleep))
     waiting = active - asleep - set(finished)
     order = {s: i for i, s in enumerate(sorted(ends))}
-    return Splits(order, pieces, starts, ends, active, waiting, unheard=not ends and not released)
+    unheard = not ends and not released
+    return Splits(order, pieces, starts, ends, active, waiting, unheard, ended=not unheard and set(ends) <= set(finished))
 
 
 def origin_splits(
@@ -132,21 +135,87 @@ def origin_splits(
     }  # fmt: skip
 
 
-def window_of(context: EpochContext, uid: str, origins: Collection[int], splits: Mapping[int, Splits]) -> Window:
-    """The watermark of the operator ``uid``, which has these origins upstream."""
-    drain = context.drain or (bool(origins) and set(origins) <= set(context.ended))
-    return operator_window([splits[o] for o in origins if o in splits], context.watermarks.get(uid, MIN_MS), drain)
+@dataclass(frozen=True)
+class Channel:
+    """A stream's watermark over one epoch, from ``start`` to ``end``, as those see it who take it in.
 
-
-def operator_window(splits: Collection[Splits], current_ms: int, drain: bool) -> Window:
-    """The watermark of an operator behind these splits; it never goes back behind ``current_ms``.
-
-    If no split is waited for any more, it ends where each origin's last one left it.
+    ``active``: it takes part in the epoch. ``waiting``: it is waited for at the epoch's end: neither ``ended`` nor idle by
+    then.
     """
-    unheard = [MIN_MS for s in splits if s.unheard]
-    starts = [s.starts[name] for s in splits for name in s.active]
-    ends = [s.ends[name] for s in splits for name in s.waiting]
-    left = min((max(s.ends[name] for name in s.active) for s in splits if s.active), default=MIN_MS)
-    start = max(current_ms, min(unheard + starts, default=current_ms))
-    end = MAX_MS if drain else max(start, min(unheard + ends, default=left))
-    return Window(current_ms, start, end)
+
+    start: int
+    end: int
+    active: bool
+    waiting: bool
+    ended: bool = False
+
+
+def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Channel:
+    """One watermark out of several: the least of the active ones, the greatest once all are idle. It never goes back behind
+    ``last_ms``, where the epoch before left it.
+
+    One that comes back behind that holds it back (splits and connected inputs: Flink's CombinedWatermarkStatus); in a
+    ``union`` it doesn't count until it has caught up (StatusWatermarkValve). Since all that count are at or ahead of the
+    watermark, which ones these are follows from the watermarks alone.
+    """
+    given = list(channels)
+    going = [c for c in given if c.start < MAX_MS]  # what is at the end of time holds nothing back
+
+    def counting(ms: int, ends: Iterable[int]) -> int:
+        return max(ms, min((end for end in ends if end >= ms or not union), default=ms))
+
+    start = counting(last_ms, (c.start for c in going if c.active))
+    end = counting(start, (c.end for c in going if c.active))
+    waiting = any(c.waiting for c in going)
+    left = (c.end for c in going if not c.ended)
+    end = counting(end, (c.end for c in going if c.waiting)) if waiting else max((end, *left))
+    return Channel(start, end, any(c.active for c in going), waiting, all(c.ended for c in given))
+
+
+def source_channel(splits: Splits, last_ms: int) -> Channel:
+    """The watermark that a source, or an assigner of timestamps, makes of its splits."""
+    channels = [
+        Channel(splits.starts[split], end, split in splits.active, split in splits.waiting)
+        for split, end in splits.ends.items()
+    ]
+    if splits.unheard:
+        channels.append(Channel(MIN_MS, MIN_MS, True, True))
+    return replace(combined(channels, last_ms, union=False), ended=splits.ended)
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """All operators' watermarks over one epoch, by operator id. ``inputs``: where it leaves those of several channels, by uid,
+    for each input: of a source's splits, and of unions."""
+
+    windows: Mapping[int, Window]
+    inputs: Mapping[str, list[int]]
+
+
+def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, Splits]) -> Watermarks:
+    """What all operators' watermarks are in an epoch, from its sources' splits on; tasks and driver work it out alike."""
+    channels: dict[int, Channel] = {}
+    windows: dict[int, Window] = {}
+    inputs: dict[str, list[int]] = {}
+    for operator in graph.operators:
+        before = context.watermarks.get(operator.uid, MIN_MS)
+        last = context.input_watermarks.get(operator.uid, ())
+        if makes_watermarks(operator.spec):
+            channel = source_channel(splits[operator.id], last[0] if last else MIN_MS)
+            inputs[operator.uid] = [channel.end]
+        else:
+            united = [
+                combined(
+                    [channels[e.upstream] for e in operator.inputs if e.ordinal == ordinal],
+                    last[ordinal] if ordinal < len(last) else before, union=True,
+                )
+                for ordinal in sorted({e.ordinal for e in operator.inputs})
+            ]  # fmt: skip
+            if len(united) < len(operator.inputs):
+                inputs[operator.uid] = [c.end for c in united]
+            channel = united[0] if len(united) == 1 else combined(united, before, union=False)
+        channels[operator.id] = channel
+        drain = context.drain or (bool(operator.origins) and operator.origins <= set(context.ended))
+        start = max(before, channel.start)
+        windows[operator.id] = Window(before, start, MAX_MS if drain else max(start, channel.end))
+    return Watermarks(windows, inputs)

@@ -99,6 +99,7 @@ def export_savepoint(
         parallelism=manifest.parallelism,
         sources=manifest.sources,
         watermarks=manifest.watermarks,
+        input_watermarks=manifest.input_watermarks,
         operators=_operators(manifest, parts),
     )
     write_seal(target, SAVEPOINT.dump(savepoint))

@@ -172,6 +172,9 @@ class Manifest(Record):
     """Everything that epoch `epoch` made durable. `changes` and `sinks` are this epoch's only; `snapshots`, positions,
     watermarks and states are the whole as of this epoch. Times are in milliseconds since 1970 UTC.
 
+    `watermarks` has those of operators by uid; `input_watermarks`, for each input, those of what several streams come
+    together in: a source's splits, and unions.
+
     `withheld`: the run is on trial, and its output is not to be seen yet; `sinks` then gathers, up to the manifest that
     ends the trial, whose commit makes all of it visible."""
 
@@ -187,6 +190,7 @@ class Manifest(Record):
     max_parallelism: Parallelism
     sources: dict[str, SourcePosition] = Field(default_factory=dict)
     watermarks: dict[str, int] = Field(default_factory=dict)
+    input_watermarks: dict[str, list[int]] = Field(default_factory=dict)
     states: list[StateInfo] = Field(default_factory=list)
     operators: list[OperatorInfo] = Field(default_factory=list)
     changes: list[ChangesRef] = Field(default_factory=list)

@@ -101,6 +101,7 @@ class Savepoint(Record):
     parallelism: Parallelism
     sources: dict[str, SourcePosition] = Field(default_factory=dict)
     watermarks: dict[str, int] = Field(default_factory=dict)
+    input_watermarks: dict[str, list[int]] = Field(default_factory=dict)
     operators: list[SavepointOperator] = Field(default_factory=list)
 
     @model_validator(mode="after")

@@ -112,6 +112,7 @@ class Harness:
         self._sequence = 0
         self._main = _Collected()
         self._sides: dict[str, _Collected] = {}
+        self._late_records_dropped = 0
         if saved is not None:
             if saved.max_parallelism != max_parallelism:
                 raise GraphError(
@@ -192,6 +193,7 @@ class Harness:
             inputs = [empty_batch(self._input(i).type) for i in range(len(self._watermarks_ms))]
             inputs[ordinal] = batches.get(index, inputs[ordinal])
             outputs = subtask.instance.run(inputs, epoch)
+            self._late_records_dropped += outputs.late_records_dropped
             _collect(self._main, outputs.main.in_order(), self._epoch, index)
             for tag, side in outputs.sides.items():
                 _collect(self._sides.setdefault(tag, _Collected()), side.in_order(), self._epoch, index)
@@ -223,6 +225,11 @@ class Harness:
     def take_side_output(self, tag: OutputTag) -> list[Any]:
         """The elements of a side output since the last call."""
         return _take(self._sides.setdefault(tag.tag_id, _Collected()))
+
+    @property
+    def late_records_dropped(self) -> int:
+        """How many elements came too late and went nowhere so far."""
+        return self._late_records_dropped
 
     # -- time
 

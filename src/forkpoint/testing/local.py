@@ -8,7 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
@@ -40,6 +40,7 @@ class LocalRun:
 
     ``epochs``: how many were committed in this run. ``deaths``: how often ABORT ended the process. ``restarts``: how
     often the restart strategy started the job again. ``savepoint``: where the one is that the run was stopped with.
+    ``late_records_dropped``: by operator uid, how many elements came too late and went nowhere, since the last restart.
     """
 
     records: Mapping[str, list[Record]]
@@ -49,6 +50,7 @@ class LocalRun:
     restarts: int
     watermarks: Mapping[str, int]
     savepoint: str | None = None
+    late_records_dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def outputs(self) -> dict[str, list[Any]]:
@@ -213,6 +215,7 @@ class _Runner:
                 restarts,
                 status.watermarks,
                 result.savepoint,
+                status.late_records_dropped,
             )
 
     def _live(self, restore: RestoreOptions) -> tuple[JobDriver, Result | None]:

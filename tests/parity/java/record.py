@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import java_combining as combining
 import java_inputs as inputs
 import java_recorded as recorded
 
@@ -78,6 +79,15 @@ def run_programs(names: list[str]) -> tuple[dict[str, recorded.Results], set[str
     return recorded.from_flink(ran.stdout.splitlines())
 
 
+def combine() -> str:
+    """What Flink makes of several channels' watermarks; no job is needed for that."""
+    given = WORK / "steps"
+    given.write_text(combining.steps())
+    command = [tool("java"), "-cp", f"{CLASSES}:{JARS}/*", "Combining", str(given)]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    return combining.to_text(given.read_text(), ran.stdout.splitlines())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail where Flink gives something else")
@@ -89,11 +99,13 @@ def main() -> int:
     if not given.check:
         inputs.write()
     found = settled(given.programs)
-    texts = {name: recorded.to_text(results) for name, results in found.items()}
+    texts = {f"{name}.json": recorded.to_text(results) for name, results in found.items()}
+    if not given.programs:
+        texts[combining.PATH.name] = combine()
     recorded.DIRECTORY.mkdir(exist_ok=True)
     changed = []
     for name, text in texts.items():
-        path = recorded.DIRECTORY / f"{name}.json"
+        path = recorded.DIRECTORY / name
         if not path.exists() or path.read_text() != text:
             changed.append(name)
             if not given.check:

@@ -23,7 +23,7 @@ from forkpoint.runtime.columnar.plans import Plan, empty_leaves
 from forkpoint.runtime.columnar.segments import Bools, Segments
 from forkpoint.runtime.columnar.windows import ByElements, ColumnWindows, Due
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.time import MIN_MS
 from forkpoint.state import prefix_stop, sid_range
@@ -86,7 +86,7 @@ class ColumnSessions(ColumnWindows):
         sessions = self._cut(saved, columns, timestamps, seen)
         main = self._compute(sessions, saved, batch, due, epoch)
         self._next_timer = None
-        return Outputs(main, self._late(batch, sessions.late))
+        return with_late(main, batch, sessions.late, self._spec.late_tag)
 
     def _check_timers(self, saved: Saved, due: Due, epoch: Epoch) -> None:
         """ByElements where the timers aren't those of the sessions in flight, at their ends and when they go."""

@@ -47,7 +47,7 @@ from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, empty_leaves
 from forkpoint.runtime.columnar.segments import Bools, Segments
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.operators.window import WindowOperator
 from forkpoint.runtime.operators.window_contexts import CONTENTS
@@ -151,7 +151,8 @@ class ColumnWindows(WindowOperator):
             tag: concat([o.sides[tag] for o in (first, second) if tag in o.sides], None)
             for tag in {**first.sides, **second.sides}
         }
-        return Outputs(concat([first.main, self._as_columns(second.main)], self._out), sides)
+        dropped = first.late_records_dropped + second.late_records_dropped
+        return Outputs(concat([first.main, self._as_columns(second.main)], self._out), sides, dropped)
 
     def _as_columns(self, batch: Batch) -> Batch:
         """The element-wise results as columns."""
@@ -224,16 +225,6 @@ class ColumnWindows(WindowOperator):
 
         return DerivedBatch(len(which), places, table=table, type=self._out)
 
-    def _late(self, batch: Batch, rows: Longs) -> dict[str, Batch]:
-        tag = self._spec.late_tag
-        if tag is None or not len(rows):
-            return {}
-        late = batch.take(rows)
-        assert late.table is not None
-        if tag.type_info is None or tag.type_info.arrow_schema != late.table.schema:
-            late = late.with_values(late.values, None)
-        return {tag.tag_id: late}
-
 
 class ColumnTimeWindows(ColumnWindows):
     """Tumbling and sliding windows."""
@@ -263,7 +254,7 @@ class ColumnTimeWindows(ColumnWindows):
         windows = self._group(due, columns, rows, starts)
         main = self._compute(windows, batch, due, epoch)
         self._next_timer = None
-        return Outputs(main, self._late(batch, np.flatnonzero(rejected)))
+        return with_late(main, batch, np.flatnonzero(rejected), self._spec.late_tag)
 
     def _assign(self, timestamps: Longs) -> tuple[Longs, Longs]:
         """A pair of row and start for each window that a row is in, the latest first."""

@@ -15,7 +15,7 @@ import forkpoint.errors
 from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.epoch import KnownState
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
 from forkpoint.runtime.time import Window
@@ -35,8 +35,11 @@ class Epoch:
 
 @dataclass
 class Outputs:
+    """What an operator gave in one epoch. ``late_records_dropped``: how many elements came too late and went nowhere."""
+
     main: Batch
     sides: dict[str, Batch] = field(default_factory=dict)
+    late_records_dropped: int = 0
 
 
 class OperatorInstance(Protocol):
@@ -154,6 +157,18 @@ def split_sides(batch: Batch) -> Outputs:
         side = batch.take(np.flatnonzero(codes == code))
         sides[name] = side.with_values([v[1] for v in side.values], None)
     return Outputs(batch.take(np.flatnonzero(codes == -1)), sides)
+
+
+def with_late(main: Batch, batch: Batch, rows: Longs, tag: OutputTag | None) -> Outputs:
+    """``main``, and the late elements in these rows as the tag's side output; without a tag they are dropped."""
+    if tag is None:
+        return Outputs(main, late_records_dropped=len(rows))
+    if not len(rows):
+        return Outputs(main)
+    late = batch.take(rows)
+    if late.table is not None and (tag.type_info is None or tag.type_info.arrow_schema != late.table.schema):
+        late = late.with_values(late.values, None)
+    return Outputs(main, {tag.tag_id: late})
 
 
 def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:

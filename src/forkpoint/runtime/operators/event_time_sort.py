@@ -27,7 +27,7 @@ from forkpoint.runtime.batch import (
 from forkpoint.runtime.collection_handles import checked
 from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
 from forkpoint.runtime.timers import EVENT_TIMERS
 from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
@@ -67,7 +67,7 @@ class EventTimeSort(KeyedOperator):
         passed = stamps <= window.end
         self._keep(batch, np.flatnonzero(~late & ~passed))
         ready = _all_or(batch, np.flatnonzero(~late & passed))
-        return Outputs(self._sorted(saved, ties, ready), self._late(batch, np.flatnonzero(late)))
+        return with_late(self._sorted(saved, ties, ready), batch, np.flatnonzero(late), self._late_tag)
 
     def _timestamps(self, batch: Batch) -> Longs:
         stamps = batch.timestamps
@@ -151,15 +151,6 @@ class EventTimeSort(KeyedOperator):
         each = np.fromiter(map(order_of, map(self._key_type.encode, groups.keys)), np.int64, len(groups.keys))
         found[groups.order] = np.repeat(each, np.diff(groups.starts))
         return found
-
-    def _late(self, batch: Batch, rows: Longs) -> dict[str, Batch]:
-        tag = self._late_tag
-        if tag is None or not len(rows):
-            return {}
-        late = batch.take(rows)
-        if late.table is not None and (tag.type_info is None or tag.type_info.arrow_schema != late.table.schema):
-            late = late.with_values(late.values, None)
-        return {tag.tag_id: late}
 
     # -- state
 

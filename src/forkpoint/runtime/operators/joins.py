@@ -22,3 +22,7 @@ class IntervalJoinOperator(KeyedCoProcess):
         stamps, self._join.stamps = self._join.stamps, []
         batch.stamp(np.array(stamps, dtype=np.int64), None)
         return batch
+
+    def _late_records_dropped(self) -> int:
+        dropped, self._join.dropped = self._join.dropped, 0
+        return dropped

@@ -194,7 +194,9 @@ class KeyedProcess(KeyedOperator):
         self._run_epoch(batch, groups, window, emission)
         self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)
         moment.close()
-        return split_sides(self._stamped(emission.batch(batch, groups.order, self._type)))
+        outputs = split_sides(self._stamped(emission.batch(batch, groups.order, self._type)))
+        outputs.late_records_dropped = self._late_records_dropped()
+        return outputs
 
     def _elements(self, inputs: list[Batch]) -> tuple[Batch, Groups]:
         """All elements in order, and grouped by key."""
@@ -215,6 +217,10 @@ class KeyedProcess(KeyedOperator):
     def _stamped(self, batch: Batch) -> Batch:
         """The outputs; an operator whose outputs have timestamps of their own puts them on here."""
         return batch
+
+    def _late_records_dropped(self) -> int:
+        """How many elements came too late in this epoch and went nowhere; of operators that know such a thing."""
+        return 0
 
     def _run_keys(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         backend, timers, context = self._backend, self._timers, self._element_context

@@ -95,7 +95,8 @@ def reduction(combine: Any, uid: str) -> Callable[[Any, Any], Any]:
 
 
 class WindowRunner(KeyedProcessFunction):
-    """What happens to an element and at a timer; ``stamps`` gets the timestamp of each output."""
+    """What happens to an element and at a timer; ``stamps`` gets the timestamp of each output, ``dropped`` counts late
+    elements that go nowhere."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec) -> None:
         self._info, self._backend, self._spec = info, backend, spec
@@ -127,6 +128,7 @@ class WindowRunner(KeyedProcessFunction):
         )
         self._on_contents = self._output()
         self.stamps: list[int] = []
+        self.dropped = 0
 
     @property
     def timers(self) -> Timers:
@@ -207,9 +209,12 @@ class WindowRunner(KeyedProcessFunction):
             result = self._trigger.on_element(value, stamp, window, self._trigger_context)
             self._react(result, window, out)
             self._register_cleanup(window, space)
-        if skipped and self._spec.late_tag is not None and self._element_is_late(timestamp):
-            out.append((self._spec.late_tag, value))
-            self.stamps.append(stamp)
+        if skipped and self._element_is_late(timestamp):
+            if self._spec.late_tag is None:
+                self.dropped += 1
+            else:
+                out.append((self._spec.late_tag, value))
+                self.stamps.append(stamp)
         return out or None
 
     def _on_merge(self, merged: Any, members: list[Any], kept_under: Any, others: list[Any]) -> None:
@@ -367,3 +372,7 @@ class WindowOperator(KeyedProcess):
         stamps, self._runner.stamps = self._runner.stamps, []
         batch.stamp(np.array(stamps, dtype=np.int64), None)
         return batch
+
+    def _late_records_dropped(self) -> int:
+        dropped, self._runner.dropped = self._runner.dropped, 0
+        return dropped
