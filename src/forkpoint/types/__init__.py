@@ -16,7 +16,7 @@ from forkpoint.types.factory import Types
 from forkpoint.types.infer import infer_type
 from forkpoint.types.information import REQUIRED, Field, RenamedFrom, TypeInformation
 from forkpoint.types.row import Row
-from forkpoint.types.shipping import dumps
+from forkpoint.types.shipping import before_loading, dumps
 
 __all__ = [
     "REQUIRED",
@@ -29,6 +29,7 @@ __all__ = [
     "Step",
     "TypeInformation",
     "Types",
+    "before_loading",
     "dumps",
     "evolve",
     "from_description",
