@@ -56,7 +56,7 @@ class SinkMixin(StreamBase):
         return self._epoch_sink(func, operator_name("for_each_epoch", func))
 
     def execute_and_collect(
-        self, job_name: str | None = None, limit: int | None = None
+        self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
         """Run the job and get the elements of this stream: an iterator, or a list of ``limit`` at most.
 
@@ -64,7 +64,7 @@ class SinkMixin(StreamBase):
         """
         if limit is not None and limit <= 0:
             raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all")
-        elements = CloseableIterator(self._env.collect(self._itself(), limit, job_name))
+        elements = CloseableIterator(self._env.collect(self._itself(), limit, job_execution_name))
         if limit is None:
             return elements
         with elements:

@@ -12,6 +12,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 
 ResultPredicate = Callable[[list[Any]], bool]
 ExceptionPredicate = Callable[[Exception], bool]
@@ -49,7 +50,7 @@ def no_answer(value: Any) -> NoReturn:
     )
 
 
-class AsyncRetryPredicate(ABC):
+class AsyncRetryPredicate(Subscripted, ABC):
     """After which outcomes a request is made again. None for either: never."""
 
     @abstractmethod
@@ -61,7 +62,7 @@ class AsyncRetryPredicate(ABC):
         """Takes the exception, and says whether to ask again."""
 
 
-class AsyncRetryStrategy(ABC):
+class AsyncRetryStrategy(Subscripted, ABC):
     """Whether and when a request is made again. The operator's timeout is over all attempts together, and their pauses.
 
     Attempts count from 1. When no attempt is left, the last one's results are emitted, or its exception raised.
