@@ -5,7 +5,7 @@ from forkpoint.api import (
     AsyncDataStream,
     BroadcastConnectedStream,
     BroadcastStream,
-    CheckpointSettings,
+    CheckpointConfig,
     CloseableIterator,
     Configuration,
     ConnectedStreams,
@@ -185,8 +185,8 @@ from forkpoint.functions import (
     has_exception_predicate,
 )
 from forkpoint.graph.options import (
-    CheckpointConfig,
     CheckpointingMode,
+    CheckpointOptions,
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,
@@ -233,7 +233,7 @@ __all__ = [
     "BroadcastStream",
     "CheckpointConfig",
     "CheckpointListener",
-    "CheckpointSettings",
+    "CheckpointOptions",
     "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",

@@ -8,7 +8,7 @@ from forkpoint.api.ending import DataStreamSink
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.iterations import IterativeStream
 from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResult, JobStatus
-from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
+from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.sinks import DataFrameSink
 from forkpoint.api.streams import DataStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
@@ -18,7 +18,7 @@ __all__ = [
     "AsyncDataStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
-    "CheckpointSettings",
+    "CheckpointConfig",
     "CloseableIterator",
     "Configuration",
     "ConnectedStreams",

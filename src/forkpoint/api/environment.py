@@ -11,7 +11,7 @@ from forkpoint.api.configuration import Configuration, apply_configuration, chec
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
 from forkpoint.api.results import JobClient, JobExecutionResult
-from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
+from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.streams import DataStream
 from forkpoint.connectors.base import Source
 from forkpoint.connectors.collection import CollectionSource
@@ -91,9 +91,9 @@ class StreamExecutionEnvironment:
         self.options = checkpoint_config(self.options, **changes)
         return self
 
-    def get_checkpoint_config(self) -> CheckpointSettings:
+    def get_checkpoint_config(self) -> CheckpointConfig:
         """The checkpoint options, to read and change."""
-        return CheckpointSettings(self)
+        return CheckpointConfig(self)
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Whether and when a failed job starts again: ``RestartStrategy.none()``, ``.fixed_delay(3, timedelta(...))`` …
