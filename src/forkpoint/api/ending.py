@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.naming import NamingMixin
@@ -39,6 +39,14 @@ class SinkMixin(StreamBase):
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to() takes a Sink or a DataFrameSink, not {sink!r}")
         return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))
+
+    def add_sink(self, sink_func: Any) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError("add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()")
+
+    def cache(self) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError("cache(): a stream is not kept beyond its job; write it with sink_to(FileSink…) and read that")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each element's ``repr`` in the driver's process once its epoch is committed, behind the identifier."""

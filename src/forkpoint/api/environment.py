@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
@@ -30,7 +31,7 @@ from forkpoint.types import Types, infer_type, type_of
 DEFAULT_JOB_NAME = "forkpoint-job"
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(AcceptedMixin):
     """Holds a job while it is being written, with its options. Methods that set something return the environment."""
 
     def __init__(self, options: JobOptions | None = None) -> None:
@@ -153,14 +154,6 @@ class StreamExecutionEnvironment:
         RuntimeExecutionMode(execution_mode)
         return self
 
-    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """Accepted for PyFlink programs without effect: elements leave with their epoch."""
-        return self
-
-    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
-        """Accepted for PyFlink programs without effect: operators between two exchanges always run in one task."""
-        return self
-
     # -- sources
 
     def from_source(
@@ -228,6 +221,13 @@ class StreamExecutionEnvironment:
         read = {id(edge.upstream) for operator in self._operators for edge in operator.inputs}
         return tuple(operator for operator in self._operators if id(operator) not in read)
 
+    def get_execution_plan(self) -> str:
+        """The job as Flink's JSON: its operators with what they read. GraphError where there are none."""
+        self._check()
+        from forkpoint.api.plan import execution_plan
+
+        return execution_plan(self.transformations, self.get_parallelism() or 1)
+
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run the job and wait for its end: that of its bounded inputs, or a stop from outside.
 
@@ -236,7 +236,7 @@ class StreamExecutionEnvironment:
         self._check()
         from forkpoint.api import launch
 
-        result: JobExecutionResult = launch.execute(self, job_name or DEFAULT_JOB_NAME)
+        result: JobExecutionResult = launch.execute(self, self._name(job_name))
         self._operators.clear()
         return result
 
@@ -245,7 +245,7 @@ class StreamExecutionEnvironment:
         self._check()
         from forkpoint.api import launch
 
-        client: JobClient = launch.execute_async(self, job_name or DEFAULT_JOB_NAME)
+        client: JobClient = launch.execute_async(self, self._name(job_name))
         self._operators.clear()
         return client
 
@@ -254,13 +254,16 @@ class StreamExecutionEnvironment:
         from forkpoint.api import launch
 
         # launch.collect takes the job as it is now, and yields only then.
-        elements: Iterable[Any] = launch.collect(stream, limit, job_name or DEFAULT_JOB_NAME)
+        elements: Iterable[Any] = launch.collect(stream, limit, self._name(job_name))
         self._operators.clear()
         return elements
 
     def close(self) -> None:
         """Forget the operators that were added and not executed. Running jobs go on."""
         self._operators.clear()
+
+    def _name(self, job_name: str | None) -> str:
+        return job_name or str(self.options.accepted.get("pipeline.name") or DEFAULT_JOB_NAME)
 
     def _check(self) -> None:
         if not self._operators:
