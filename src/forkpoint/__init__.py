@@ -18,6 +18,8 @@ from forkpoint.api import (
     JobExecutionResult,
     JobStatus,
     KeyedStream,
+    MemorySize,
+    SlotSharingGroup,
     StreamExecutionEnvironment,
     WindowedStream,
 )
@@ -33,8 +35,9 @@ from forkpoint.connectors.base import (
 )
 from forkpoint.connectors.collect_sink import CollectSink
 from forkpoint.connectors.collection import CollectionSource
-from forkpoint.connectors.counter import CounterSource
+from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.discard_sink import DiscardSink
+from forkpoint.connectors.file_builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.file_sink import FileSink
 from forkpoint.connectors.file_source import FileSource
 from forkpoint.connectors.print_sink import PrintSink
@@ -84,6 +87,7 @@ from forkpoint.functions import (
     CoProcessFunction,
     Count,
     CountDistinct,
+    Counter,
     CountEvictor,
     CountSlidingWindowAssigner,
     CountTrigger,
@@ -92,6 +96,7 @@ from forkpoint.functions import (
     CountWindowSerializer,
     DeltaEvictor,
     DeltaTrigger,
+    Distribution,
     Duration,
     EventTimeSessionWindows,
     EventTimeTrigger,
@@ -125,12 +130,16 @@ from forkpoint.functions import (
     MaxBy,
     MergeCallback,
     MergingWindowAssigner,
+    Meter,
+    MetricGroup,
     Min,
     MinBy,
     NeverTrigger,
+    NoRetryStrategy,
     OnMergeContext,
     OperatorStateStore,
     OutputTag,
+    Partitioner,
     ProcessAllWindowFunction,
     ProcessFunction,
     ProcessingTimeSessionWindows,
@@ -182,6 +191,7 @@ from forkpoint.functions import (
     WindowSerializer,
     WindowStart,
     empty_result_predicate,
+    exception_type_predicate,
     has_exception_predicate,
 )
 from forkpoint.graph.options import (
@@ -196,6 +206,7 @@ from forkpoint.types import (
     Instant,
     RenamedFrom,
     Row,
+    RowKind,
     TypeInformation,
     Types,
 )
@@ -231,6 +242,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastState",
     "BroadcastStream",
+    "BucketAssigner",
     "CheckpointConfig",
     "CheckpointListener",
     "CheckpointOptions",
@@ -257,6 +269,7 @@ __all__ = [
     "CountTumblingWindowAssigner",
     "CountWindow",
     "CountWindowSerializer",
+    "Counter",
     "CounterSource",
     "DataFrameSink",
     "DataStream",
@@ -264,8 +277,10 @@ __all__ = [
     "DeltaEvictor",
     "DeltaTrigger",
     "DiscardSink",
+    "Distribution",
     "Duration",
     "EditRefused",
+    "Encoder",
     "EngineLost",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
@@ -312,14 +327,21 @@ __all__ = [
     "MapStateDescriptor",
     "Max",
     "MaxBy",
+    "MemorySize",
     "MergeCallback",
     "MergingWindowAssigner",
+    "Meter",
+    "MetricGroup",
     "Min",
     "MinBy",
     "NeverTrigger",
+    "NoRetryStrategy",
+    "NumberSequenceSource",
     "OnMergeContext",
     "OperatorStateStore",
+    "OutputFileConfig",
     "OutputTag",
+    "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",
     "ProcessFunction",
@@ -337,7 +359,9 @@ __all__ = [
     "RestartStrategy",
     "RestoreRefused",
     "RetryPredicate",
+    "RollingPolicy",
     "Row",
+    "RowKind",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SavepointCorrupt",
@@ -349,6 +373,7 @@ __all__ = [
     "SinkWriter",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SlotSharingGroup",
     "Source",
     "SourceReader",
     "SplitEnumerator",
@@ -362,6 +387,7 @@ __all__ = [
     "StdDev",
     "StorageError",
     "StreamExecutionEnvironment",
+    "StreamFormat",
     "Sum",
     "TaggedUnion",
     "Time",
@@ -397,5 +423,6 @@ __all__ = [
     "WindowStart",
     "WindowedStream",
     "empty_result_predicate",
+    "exception_type_predicate",
     "has_exception_predicate",
 ]

@@ -10,6 +10,7 @@ from forkpoint.api.iterations import IterativeStream
 from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResult, JobStatus
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.sinks import DataFrameSink
+from forkpoint.api.slots import MemorySize, SlotSharingGroup
 from forkpoint.api.streams import DataStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 
@@ -31,6 +32,8 @@ __all__ = [
     "JobExecutionResult",
     "JobStatus",
     "KeyedStream",
+    "MemorySize",
+    "SlotSharingGroup",
     "StreamExecutionEnvironment",
     "WindowedStream",
 ]

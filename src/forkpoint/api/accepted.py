@@ -110,7 +110,9 @@ class AcceptedMixin:
             sys.path.append(place)  # the engine gives workers this process's import path
         return self
 
-    def set_python_requirements(self: Self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> Self:
+    def set_python_requirements(
+        self: Self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> Self:
         """Accepted for PyFlink programs without effect, with a warning: what workers need has to be installed there."""
         return self._not_done("set_python_requirements", "install them where the workers run")
 
@@ -126,15 +128,21 @@ class AcceptedMixin:
 
     def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> NoReturn:
         """Not there: GraphError."""
-        raise GraphError("add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source")
+        raise GraphError(
+            "add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source"
+        )
 
     def create_input(self, input_format: Any, type_info: Any = None) -> NoReturn:
         """Not there: GraphError."""
-        raise GraphError("create_input() takes an InputFormat in Java, which cannot run here; use from_source(FileSource…)")
+        raise GraphError(
+            "create_input() takes an InputFormat in Java, which cannot run here; use from_source(FileSource…)"
+        )
 
     def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> NoReturn:
         """Not there: GraphError."""
-        raise GraphError("register_cached_file(): workers get no files from here; read it in open(), from where all can")
+        raise GraphError(
+            "register_cached_file(): workers get no files from here; read it in open(), from where all can"
+        )
 
     def _accept(self: Self, key: str, value: object) -> Self:
         self.options = accept(self.options, key, value)

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
-    CheckpointOptions,
     CheckpointingMode,
+    CheckpointOptions,
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,

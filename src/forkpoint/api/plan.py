@@ -40,7 +40,8 @@ def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
         }
         if operator.inputs:
             node["predecessors"] = [
-                {"id": ids[id(edge.upstream)], "ship_strategy": _strategy(edge), "side": "second"} for edge in operator.inputs
+                {"id": ids[id(edge.upstream)], "ship_strategy": _strategy(edge), "side": "second"}
+                for edge in operator.inputs
             ]
         nodes.append(node)
     return json.dumps({"nodes": nodes}, indent=2)

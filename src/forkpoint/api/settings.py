@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from forkpoint.api.configuration import accept, checkpoint_config, parse_boolean, parse_duration_ms
 from forkpoint.errors import ConfigError
 from forkpoint.functions import Duration, to_ms
-from forkpoint.graph.options import CheckpointOptions, CheckpointingMode, ExternalizedCheckpointRetention
+from forkpoint.graph.options import CheckpointingMode, CheckpointOptions, ExternalizedCheckpointRetention
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment

@@ -1,7 +1,7 @@
 """PyFlink's way to describe file sources and sinks: builders, and the settings they take.
 
-    FileSink.for_row_format("out/", Encoder.simple_string_encoder()).with_rolling_policy(…).build()
-    FileSource.for_record_stream_format(StreamFormat.text_line_format(), "in/").build()
+FileSink.for_row_format("out/", Encoder.simple_string_encoder()).with_rolling_policy(…).build()
+FileSource.for_record_stream_format(StreamFormat.text_line_format(), "in/").build()
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class RollingPolicy:
 
     @staticmethod
     def default_rolling_policy(
-        part_size: int = 128 << 20, rollover_interval: timedelta | int = 60_000, inactivity_interval: timedelta | int = 60_000
+        part_size: int = 128 << 20,
+        rollover_interval: timedelta | int = 60_000,
+        inactivity_interval: timedelta | int = 60_000,
     ) -> RollingPolicy:
         """Flink's by size and time; here as ``on_checkpoint_rolling_policy``."""
         return RollingPolicy()
@@ -114,7 +116,9 @@ class BucketAssigner:
         try:
             zone = None if timezone_id is None else ZoneInfo(timezone_id)
         except (KeyError, ValueError) as error:
-            raise ConfigError(f"BucketAssigner: there is no time zone {timezone_id!r}; give one as 'Europe/Zurich'") from error
+            raise ConfigError(
+                f"BucketAssigner: there is no time zone {timezone_id!r}; give one as 'Europe/Zurich'"
+            ) from error
         return BucketAssigner(_ByClock(_strftime(format_str), zone))
 
 

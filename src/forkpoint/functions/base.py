@@ -72,6 +72,14 @@ class AggregateFunction(Function):
         """One accumulator of two; needed by session windows."""
 
 
+class Partitioner(Function):
+    """Says where a key's elements go, for ``partition_custom``."""
+
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """The subtask, from 0 up to below ``num_partitions``; the same for equal keys."""
+
+
 class KeySelector(Function):
     """Takes the key out of an element."""
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from forkpoint.errors import ConfigError
 from forkpoint.pyflink.absent import absent_module, absent_name
-from forkpoint.pyflink.names import MODULES, PACKAGES, names_of, resolve
+from forkpoint.pyflink.names import FLINK_VERSION, MODULES, names_of, resolve
 from forkpoint.types import before_loading
 
 ROOT = "pyflink"
@@ -42,9 +42,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in MODULES:
-            return ModuleSpec(fullname, _Loader(), is_package=fullname in PACKAGES)
-        if absent_module(fullname) is not None:
+        if fullname in MODULES or absent_module(fullname) is not None:
             return ModuleSpec(fullname, _Loader(), is_package=True)
         return None
 
@@ -53,7 +51,7 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         names = names_of(module.__name__)
         for name in names:
-            setattr(module, name, resolve(module.__name__, name))
+            setattr(module, name, resolve(name))
         module.__dict__["__all__"] = list(names)
         module.__doc__ = f"forkpoint under the names of {module.__name__}."
 
@@ -62,6 +60,8 @@ class _Loader(Loader):
                 found = absent_name(module.__name__, name)
                 if found is not None:
                     return found
-            raise AttributeError(f"forkpoint has no {module.__name__}.{name}; neither PyFlink 2.3 nor its substitutes do")
+            raise AttributeError(
+                f"module {module.__name__!r} has no {name!r}, neither here nor in PyFlink {FLINK_VERSION}"
+            )
 
         module.__dict__["__getattr__"] = __getattr__
