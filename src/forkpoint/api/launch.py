@@ -49,7 +49,8 @@ class Launch:
     job (a fork). ``on_driver`` is called with the driver before the run begins, and gives back what to call at its end, with
     the result or the error. With ``inspect`` nothing is run: it is called with the compiled job, and the program ends there
     by ProgramStopped. ``until``: where the run stops by itself. ``trial``: how many epochs show that it works. ``sinks``
-    puts other sinks, by uid, in the place of the program's.
+    puts other sinks, by uid, in the place of the program's. ``generated_uids``: operators may do without a uid, also where
+    their state outlives the run.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Launch:
     until: Until | None = None
     trial: Trial | None = None
     sinks: Callable[[str], Sink] | None = None
+    generated_uids: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     ends = tuple(ends)
     name = launch.job_name or name
     if launch.inspect is not None:
-        graph = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=True).graph
+        required = not launch.generated_uids
+        graph = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=required).graph
         launch.inspect(Inspected(name, graph, options))
         raise ProgramStopped
     temporary = None
@@ -137,13 +140,15 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
         temporary = tempfile.mkdtemp(prefix="forkpoint-")
     storage = open_storage(root or temporary or "")
     stage_batch_frames(ends, storage, name)
-    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=root is not None)
-    if root is None and compiled.generated_uids:
-        warnings.warn(
-            "no state root is set: state lives as long as this process, and operators without a uid get a generated one "
-            f"({', '.join(compiled.generated_uids)})",
-            stacklevel=4,
+    required = root is not None and not launch.generated_uids
+    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=required)
+    if compiled.generated_uids:
+        why = (
+            "no state root is set: state lives as long as this process, and operators without a uid get a generated one"
+            if root is None
+            else "operators without a uid get a generated one, by which their state is not found again once the program changes"
         )
+        warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
     executor, parallelism = make_executor(options)
     driver = JobDriver(

@@ -21,7 +21,7 @@ from forkpoint.graph.transformations import (
 )
 
 _STRATEGIES: dict[type[Partitioning], str] = {
-    Forward: "FORWARD", KeyBy: "HASH", Rebalance: "REBALANCE", Custom: "CUSTOM", Broadcast: "BROADCAST",
+    Forward: "FORWARD", KeyBy: "HASH", Custom: "CUSTOM", Broadcast: "BROADCAST",
 }  # fmt: skip
 
 
@@ -67,4 +67,5 @@ def _pact(operator: Transformation) -> str:
 
 
 def _strategy(edge: Edge) -> str:
-    return _STRATEGIES[type(edge.partitioning)]
+    partitioning = edge.partitioning
+    return partitioning.said if isinstance(partitioning, Rebalance) else _STRATEGIES[type(partitioning)]
