@@ -28,8 +28,6 @@ from forkpoint.graph.options import (
 from forkpoint.graph.transformations import DataFrameSpec, Edge, SourceSpec, Transformation
 from forkpoint.types import Types, infer_type, type_of
 
-DEFAULT_JOB_NAME = "forkpoint-job"
-
 
 class StreamExecutionEnvironment(AcceptedMixin):
     """Holds a job while it is being written, with its options. Methods that set something return the environment."""
@@ -262,8 +260,8 @@ class StreamExecutionEnvironment(AcceptedMixin):
         """Forget the operators that were added and not executed. Running jobs go on."""
         self._operators.clear()
 
-    def _name(self, job_name: str | None) -> str:
-        return job_name or str(self.options.accepted.get("pipeline.name") or DEFAULT_JOB_NAME)
+    def _name(self, job_name: str | None) -> str | None:
+        return job_name or (str(self.options.accepted["pipeline.name"]) if "pipeline.name" in self.options.accepted else None)
 
     def _check(self) -> None:
         if not self._operators:
