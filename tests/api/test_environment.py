@@ -35,7 +35,7 @@ def test_setting_options(env):
     env.get_config().set_auto_watermark_interval(0).set_global_job_parameters({"limit": 3})
     assert env.options == fp.JobOptions(
         parallelism=4, max_parallelism=256, state_root="/state", savepoint_directory="/savepoints",
-        checkpoint=fp.CheckpointConfig(5_000, fp.CheckpointingMode.AT_LEAST_ONCE, 9_000, 500),
+        checkpoint=fp.CheckpointOptions(5_000, fp.CheckpointingMode.AT_LEAST_ONCE, 9_000, 500),
         restart=fp.RestartStrategy("fixed-delay", 3, 10_000), auto_watermark_interval_ms=0, parameters={"limit": "3"},
     )  # fmt: skip
     config = env.get_checkpoint_config()

@@ -15,7 +15,7 @@ from forkpoint.api.launch import Job, Launch, launching, prepare
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import Result
 from forkpoint.driver.restore import RestoreOptions
-from forkpoint.graph.options import CheckpointConfig, JobOptions
+from forkpoint.graph.options import CheckpointOptions, JobOptions
 from forkpoint.savepoint import export_savepoint, run_here
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import open_storage
@@ -59,7 +59,7 @@ def job(
     """A job that has been compiled; ``finish`` runs it."""
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(parallelism).set_max_epoch_rows(rows)
-    env.options = change(replace(env.options, checkpoint=CheckpointConfig(num_retained=retained)))
+    env.options = change(replace(env.options, checkpoint=CheckpointOptions(num_retained=retained)))
     if source is None:
         stream = env.from_collection(elements or [], Click)
     else:

@@ -16,7 +16,7 @@ from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.driver.trial import REST_MS, Trial, TrialCourse
 from forkpoint.errors import UserFunctionError
-from forkpoint.graph.options import CheckpointConfig, RestartStrategy
+from forkpoint.graph.options import CheckpointOptions, RestartStrategy
 from forkpoint.testing import ManualClock
 
 CLICKS = clicks(100)
@@ -45,7 +45,7 @@ def run(
     FailsAfter.seen = 0
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root / "state"))
     env.set_parallelism(2).set_max_epoch_rows(5).set_restart_strategy(RestartStrategy.fixed_delay(3, 1))
-    env.options = replace(env.options, checkpoint=CheckpointConfig(interval_ms=1))
+    env.options = replace(env.options, checkpoint=CheckpointOptions(interval_ms=1))
     source = env.from_collection(CLICKS, Click).uid("clicks")
     summed = source.key_by(lambda click: click.user).process(fn or Sum(), tuple[int, int]).uid("sums")
     summed.sink_to(fp.FileSink.json(root / "out")).uid("sink")

@@ -8,8 +8,9 @@ from forkpoint.api.ending import DataStreamSink
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.iterations import IterativeStream
 from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResult, JobStatus
-from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
+from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.sinks import DataFrameSink
+from forkpoint.api.slots import MemorySize, SlotSharingGroup
 from forkpoint.api.streams import DataStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 
@@ -18,7 +19,7 @@ __all__ = [
     "AsyncDataStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
-    "CheckpointSettings",
+    "CheckpointConfig",
     "CloseableIterator",
     "Configuration",
     "ConnectedStreams",
@@ -31,6 +32,8 @@ __all__ = [
     "JobExecutionResult",
     "JobStatus",
     "KeyedStream",
+    "MemorySize",
+    "SlotSharingGroup",
     "StreamExecutionEnvironment",
     "WindowedStream",
 ]

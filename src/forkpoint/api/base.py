@@ -12,6 +12,7 @@ from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
+    from forkpoint.api.settings import ExecutionConfig
     from forkpoint.api.streams import DataStream
 
 
@@ -28,6 +29,10 @@ class StreamBase:
     def get_type(self) -> TypeInformation | None:
         """The type of the elements, None for untyped ones."""
         return self._type
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """The environment's ``get_config()``."""
+        return self._env.get_config()
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment that the stream belongs to."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
-    CheckpointConfig,
     CheckpointingMode,
+    CheckpointOptions,
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,
@@ -24,19 +24,21 @@ E = TypeVar("E", bound=Enum)
 Self = TypeVar("Self", bound="Configuration")
 
 
-@dataclass
 class Configuration:
     """Options by Flink's keys, for ``get_execution_environment(configuration)`` and ``env.configure(...)``.
 
-    A plain dict does as well. Keys are checked where the configuration is applied.
+    A plain dict does as well. Keys are checked where the configuration is applied. Two are equal when their options are.
     """
 
-    values: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, other: Configuration | None = None) -> None:
+        self.values: dict[str, Any] = {} if other is None else dict(other.values)
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
         """A configuration of these options."""
-        return cls(dict(map))
+        configuration = cls()
+        configuration.values.update(map)
+        return configuration
 
     def set_string(self: Self, key: str, value: str) -> Self:
         """Set an option; returns the configuration, as all ``set_*`` methods do."""
@@ -54,9 +56,13 @@ class Configuration:
         """Set an option that is true or false."""
         return self._set(key, value)
 
+    def set_bytearray(self: Self, key: str, value: bytes | bytearray) -> Self:
+        """Set an option that is bytes."""
+        return self._set(key, bytearray(value))
+
     def get_string(self, key: str, default_value: str) -> str:
         """An option as text, the default where it was not set."""
-        return str(self.values.get(key, default_value))
+        return _as_text(self.values.get(key, default_value))
 
     def get_integer(self, key: str, default_value: int) -> int:
         """An option as a whole number; ConfigError where it is none."""
@@ -70,6 +76,10 @@ class Configuration:
         """An option as true or false; ConfigError where it is neither."""
         return parse_boolean(key, self.values.get(key, default_value))
 
+    def get_bytearray(self, key: str, default_value: bytes | bytearray) -> bytearray:
+        """An option that is bytes."""
+        return bytearray(self.values.get(key, default_value))
+
     def contains_key(self, key: str) -> bool:
         """Whether an option was set."""
         return key in self.values
@@ -80,17 +90,53 @@ class Configuration:
 
     def to_dict(self) -> dict[str, str]:
         """All options as text."""
-        return {key: str(value) for key, value in self.values.items()}
+        return {key: _as_text(value) for key, value in self.values.items()}
 
-    def add_all(self: Self, other: Configuration, prefix: str = "") -> Self:
+    def add_all(self: Self, other: Configuration, prefix: str | None = None) -> Self:
         """Take over another configuration's options, their keys behind ``prefix``."""
         for key, value in other.values.items():
-            self._set(prefix + key, value)
+            self._set((prefix or "") + key, value)
         return self
+
+    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+        """Put all options into a dict, as they were set."""
+        target_dict.update(self.values)
+
+    def remove_config(self, key: str) -> bool:
+        """Forget an option; whether it was set."""
+        return self.values.pop(key, self) is not self
+
+    @staticmethod
+    def parse_list_value(value: str | None) -> list[str]:
+        """The items of a list as text: ``[a, b]``, ``a;b``, or a line ``- a`` for each."""
+        text = (value or "").strip()
+        if text.startswith("[") and text.endswith("]"):
+            items = text[1:-1].split(",")
+        elif text.startswith("- "):
+            items = [line.strip().removeprefix("- ") for line in text.splitlines()]
+        else:
+            items = text.split(";")
+        return [item.strip().strip("'\"") for item in items if item.strip()]
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Configuration) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.to_dict().items()))
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(f"{key}={value}" for key, value in self.to_dict().items()) + "}"
+
+    def __repr__(self) -> str:
+        return f"Configuration({self})"
 
     def _set(self: Self, key: str, value: Any) -> Self:
         self.values[key] = value
         return self
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*\Z", re.IGNORECASE)
@@ -233,6 +279,7 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
                 raise ConfigError(f"there is no option {key!r}; {hint}")
     changes = _parsed(given, _JOB_KEYS)
+    changes["accepted"] = {**options.accepted, **{key: value for key, value in given.items() if key not in KEYS}}
     changes["checkpoint"] = replace(options.checkpoint, **_parsed(given, _CHECKPOINT_KEYS))
     if any(key in given for key in _RESTART_KEYS):
         changes["restart"] = _restart_strategy(given, options)
@@ -276,7 +323,12 @@ def _parameters(value: Any) -> dict[str, str]:
     return {key.strip(): text.strip() for key, _, text in pairs}
 
 
+def accept(options: JobOptions, key: str, value: Any) -> JobOptions:
+    """The options with one of Flink's that has no effect here, to be read back."""
+    return replace(options, accepted={**options.accepted, key: value})
+
+
 def checkpoint_config(options: JobOptions, **changes: Any) -> JobOptions:
-    """The options with some fields of their CheckpointConfig changed."""
-    checkpoint: CheckpointConfig = replace(options.checkpoint, **changes)
+    """The options with some fields of their CheckpointOptions changed."""
+    checkpoint: CheckpointOptions = replace(options.checkpoint, **changes)
     return replace(options, checkpoint=checkpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.naming import NamingMixin
@@ -40,6 +40,14 @@ class SinkMixin(StreamBase):
             raise GraphError(f"sink_to() takes a Sink or a DataFrameSink, not {sink!r}")
         return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))
 
+    def add_sink(self, sink_func: Any) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError("add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()")
+
+    def cache(self) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError("cache(): a stream is not kept beyond its job; write it with sink_to(FileSink…) and read that")
+
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each element's ``repr`` in the driver's process once its epoch is committed, behind the identifier."""
         sink = DataStreamSink(self._add(SinkSpec(PrintSink(sink_identifier or "")), "print", None))
@@ -56,7 +64,7 @@ class SinkMixin(StreamBase):
         return self._epoch_sink(func, operator_name("for_each_epoch", func))
 
     def execute_and_collect(
-        self, job_name: str | None = None, limit: int | None = None
+        self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
         """Run the job and get the elements of this stream: an iterator, or a list of ``limit`` at most.
 
@@ -64,7 +72,7 @@ class SinkMixin(StreamBase):
         """
         if limit is not None and limit <= 0:
             raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all")
-        elements = CloseableIterator(self._env.collect(self._itself(), limit, job_name))
+        elements = CloseableIterator(self._env.collect(self._itself(), limit, job_execution_name))
         if limit is None:
             return elements
         with elements:

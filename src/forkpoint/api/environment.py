@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
 from forkpoint.api.results import JobClient, JobExecutionResult
-from forkpoint.api.settings import CheckpointSettings, ExecutionConfig
+from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.streams import DataStream
 from forkpoint.connectors.base import Source
 from forkpoint.connectors.collection import CollectionSource
@@ -27,10 +28,8 @@ from forkpoint.graph.options import (
 from forkpoint.graph.transformations import DataFrameSpec, Edge, SourceSpec, Transformation
 from forkpoint.types import Types, infer_type, type_of
 
-DEFAULT_JOB_NAME = "forkpoint-job"
 
-
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(AcceptedMixin):
     """Holds a job while it is being written, with its options. Methods that set something return the environment."""
 
     def __init__(self, options: JobOptions | None = None) -> None:
@@ -91,9 +90,9 @@ class StreamExecutionEnvironment:
         self.options = checkpoint_config(self.options, **changes)
         return self
 
-    def get_checkpoint_config(self) -> CheckpointSettings:
+    def get_checkpoint_config(self) -> CheckpointConfig:
         """The checkpoint options, to read and change."""
-        return CheckpointSettings(self)
+        return CheckpointConfig(self)
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Whether and when a failed job starts again: ``RestartStrategy.none()``, ``.fixed_delay(3, timedelta(...))`` …
@@ -151,14 +150,6 @@ class StreamExecutionEnvironment:
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
         """Accepted for PyFlink programs without effect: bounded inputs run to their end in every mode."""
         RuntimeExecutionMode(execution_mode)
-        return self
-
-    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """Accepted for PyFlink programs without effect: elements leave with their epoch."""
-        return self
-
-    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
-        """Accepted for PyFlink programs without effect: operators between two exchanges always run in one task."""
         return self
 
     # -- sources
@@ -228,6 +219,13 @@ class StreamExecutionEnvironment:
         read = {id(edge.upstream) for operator in self._operators for edge in operator.inputs}
         return tuple(operator for operator in self._operators if id(operator) not in read)
 
+    def get_execution_plan(self) -> str:
+        """The job as Flink's JSON: its operators with what they read. GraphError where there are none."""
+        self._check()
+        from forkpoint.api.plan import execution_plan
+
+        return execution_plan(self.transformations, self.get_parallelism() or 1)
+
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run the job and wait for its end: that of its bounded inputs, or a stop from outside.
 
@@ -236,7 +234,7 @@ class StreamExecutionEnvironment:
         self._check()
         from forkpoint.api import launch
 
-        result: JobExecutionResult = launch.execute(self, job_name or DEFAULT_JOB_NAME)
+        result: JobExecutionResult = launch.execute(self, self._name(job_name))
         self._operators.clear()
         return result
 
@@ -245,7 +243,7 @@ class StreamExecutionEnvironment:
         self._check()
         from forkpoint.api import launch
 
-        client: JobClient = launch.execute_async(self, job_name or DEFAULT_JOB_NAME)
+        client: JobClient = launch.execute_async(self, self._name(job_name))
         self._operators.clear()
         return client
 
@@ -254,13 +252,16 @@ class StreamExecutionEnvironment:
         from forkpoint.api import launch
 
         # launch.collect takes the job as it is now, and yields only then.
-        elements: Iterable[Any] = launch.collect(stream, limit, job_name or DEFAULT_JOB_NAME)
+        elements: Iterable[Any] = launch.collect(stream, limit, self._name(job_name))
         self._operators.clear()
         return elements
 
     def close(self) -> None:
         """Forget the operators that were added and not executed. Running jobs go on."""
         self._operators.clear()
+
+    def _name(self, job_name: str | None) -> str | None:
+        return job_name or (str(self.options.accepted["pipeline.name"]) if "pipeline.name" in self.options.accepted else None)
 
     def _check(self) -> None:
         if not self._operators:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.api.streams import DataStream
 
+UNNAMED = "forkpoint-job"
 LOCAL_PARALLELISM = 2
 
 
@@ -49,7 +51,8 @@ class Launch:
     job (a fork). ``on_driver`` is called with the driver before the run begins, and gives back what to call at its end, with
     the result or the error. With ``inspect`` nothing is run: it is called with the compiled job, and the program ends there
     by ProgramStopped. ``until``: where the run stops by itself. ``trial``: how many epochs show that it works. ``sinks``
-    puts other sinks, by uid, in the place of the program's.
+    puts other sinks, by uid, in the place of the program's. ``generated_uids``: operators may do without a uid, also where
+    their state outlives the run. ``unnamed`` counts the jobs that the program gives no name, so that each has its own.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +65,8 @@ class Launch:
     until: Until | None = None
     trial: Trial | None = None
     sinks: Callable[[str], Sink] | None = None
+    generated_uids: bool = False
+    unnamed: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
 
 @dataclass(frozen=True)
@@ -121,15 +126,17 @@ class Job:
                 shutil.rmtree(self.temporary, ignore_errors=True)
 
 
-def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transformation]) -> Job:
+def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Transformation]) -> Job:
     """Compile the job and make its driver; nothing has run yet."""
     launch = _launch.get() or Launch()
     options = replace(env.options, **launch.options)
     root = options.state_root or launch.state_root or os.environ.get("FORKPOINT_STATE_ROOT") or None
     ends = tuple(ends)
-    name = launch.job_name or name
+    number = next(launch.unnamed) if name is None else 1
+    name = (launch.job_name or name or UNNAMED) + (f"-{number}" if number > 1 else "")
     if launch.inspect is not None:
-        graph = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=True).graph
+        required = not launch.generated_uids
+        graph = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=required).graph
         launch.inspect(Inspected(name, graph, options))
         raise ProgramStopped
     temporary = None
@@ -137,13 +144,15 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
         temporary = tempfile.mkdtemp(prefix="forkpoint-")
     storage = open_storage(root or temporary or "")
     stage_batch_frames(ends, storage, name)
-    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=root is not None)
-    if root is None and compiled.generated_uids:
-        warnings.warn(
-            "no state root is set: state lives as long as this process, and operators without a uid get a generated one "
-            f"({', '.join(compiled.generated_uids)})",
-            stacklevel=4,
+    required = root is not None and not launch.generated_uids
+    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=required)
+    if compiled.generated_uids:
+        why = (
+            "no state root is set: state lives as long as this process, and operators without a uid get a generated one"
+            if root is None
+            else "operators without a uid get a generated one, by which their state is not found again once the program changes"
         )
+        warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
     executor, parallelism = make_executor(options)
     driver = JobDriver(
@@ -194,7 +203,7 @@ def make_executor(options: JobOptions) -> tuple[Executor, int]:
     raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
 
 
-def execute(env: StreamExecutionEnvironment, name: str) -> JobExecutionResult:
+def execute(env: StreamExecutionEnvironment, name: str | None) -> JobExecutionResult:
     job = prepare(env, name, env.transformations)
     began = time.monotonic()
     result = job.begin()()
@@ -207,7 +216,7 @@ def _result(job: Job, result: Result, began: float) -> JobExecutionResult:
     return JobExecutionResult(result.run, job.name, status, runtime, result.savepoint)
 
 
-def execute_async(env: StreamExecutionEnvironment, name: str) -> JobClient:
+def execute_async(env: StreamExecutionEnvironment, name: str | None) -> JobClient:
     return RunningJob(prepare(env, name, env.transformations))
 
 
@@ -260,7 +269,7 @@ class RunningJob(JobClient):
         return self._result
 
 
-def collect(stream: DataStream, limit: int | None, name: str) -> Iterator[Any]:
+def collect(stream: DataStream, limit: int | None, name: str | None) -> Iterator[Any]:
     """Run the job and yield the stream's elements as their epochs are committed."""
     sink = CollectSink()
     env = stream.get_execution_environment()

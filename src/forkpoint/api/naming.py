@@ -42,6 +42,23 @@ class NamingMixin:
         self._source_of(f"name({name!r})").name = name
         return self
 
+    def get_name(self) -> str:
+        """The operator's name."""
+        return self._source_of("get_name()").name
+
+    def set_uid_hash(self: Self, uid_hash: str) -> Self:
+        """Not there: GraphError. Savepoints know operators by their uid."""
+        raise GraphError(f"set_uid_hash({uid_hash!r}): savepoints know operators by their uid; use uid()")
+
+    def force_non_parallel(self: Self) -> Self:
+        """``set_parallelism(1)``."""
+        return self.set_parallelism(1)
+
+    def set_buffer_timeout(self: Self, timeout_millis: int) -> Self:
+        """Accepted for PyFlink programs without effect: elements leave with their epoch."""
+        self._source_of("set_buffer_timeout()")
+        return self
+
     def migrate_state(
         self: Self, from_version: int, migration: Callable[[Any], Any], *, state: str = STATE_NAME
     ) -> Self:
@@ -95,7 +112,7 @@ class NamingMixin:
         self._source_of("start_new_chain()")
         return self
 
-    def slot_sharing_group(self: Self, slot_sharing_group: str) -> Self:
+    def slot_sharing_group(self: Self, slot_sharing_group: Any) -> Self:
         """Accepted for PyFlink programs without effect: Spark places the tasks."""
         self._source_of("slot_sharing_group()")
         return self

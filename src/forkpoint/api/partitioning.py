@@ -59,11 +59,11 @@ class PartitionMixin(StreamBase):
 
     def rescale(self) -> DataStream:
         """The same as ``rebalance``; Flink's distinction is about its network connections."""
-        return self.rebalance()
+        return self._stream(self._partitioned(Rebalance(said="RESCALE")), self._type)
 
     def shuffle(self) -> DataStream:
         """The same as ``rebalance``: what is left to chance can't be repeated after a failure."""
-        return self.rebalance()
+        return self._stream(self._partitioned(Rebalance(said="SHUFFLE")), self._type)
 
     def forward(self) -> DataStream:
         """Leave the elements where they are; takes back a ``rebalance`` or ``key_by`` on this stream."""

@@ -31,6 +31,14 @@ class JobStatus(Enum):
         """Whether the job will not run on from here."""
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
+    def is_terminal_state(self) -> bool:
+        """``is_terminal`` under PyFlink's name."""
+        return self.is_terminal
+
+    def is_globally_terminal_state(self) -> bool:
+        """``is_terminal`` under PyFlink's name."""
+        return self.is_terminal
+
 
 @dataclass(frozen=True)
 class JobExecutionResult:
@@ -49,6 +57,14 @@ class JobExecutionResult:
     def get_net_runtime(self) -> int:
         """How long the run took, in int milliseconds."""
         return self.net_runtime // timedelta(milliseconds=1)
+
+    def get_all_accumulator_results(self) -> dict[str, Any]:
+        """Empty, as in PyFlink, whose functions have no accumulators: what they count are metrics."""
+        return {}
+
+    def get_accumulator_result(self, accumulator_name: str) -> Any:
+        """None; see ``get_all_accumulator_results``."""
+        return self.get_all_accumulator_results().get(accumulator_name)
 
 
 class JobClient(ABC):
@@ -83,6 +99,12 @@ class JobClient(ABC):
     def get_job_execution_result(self) -> Future[JobExecutionResult]:
         """How the job ends, once it has."""
 
+    def get_accumulators(self) -> Future[dict[str, Any]]:
+        """Empty; see ``JobExecutionResult.get_all_accumulator_results``."""
+        accumulators: Future[dict[str, Any]] = Future()
+        accumulators.set_result({})
+        return accumulators
+
 
 class CloseableIterator(Iterator[Any]):
     """The elements of ``execute_and_collect``: iterate over it, within ``with`` or with ``close()`` at the end."""
@@ -92,6 +114,10 @@ class CloseableIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         return next(self._elements)
+
+    def next(self) -> Any:
+        """The next element, as the built-in ``next`` gives it."""
+        return next(self)
 
     def __enter__(self) -> CloseableIterator:
         return self

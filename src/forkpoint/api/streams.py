@@ -142,25 +142,25 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         type = infer_type([initial_value]) if output_type is None else type_of(output_type)
         return self.map_with_state(RunningFold(initial_value, function), type, type)
 
-    def sum(self, position: int | str = 0) -> DataStream:
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
         """Each element with its field (by index or name) replaced by the sum over the key's elements so far."""
-        return self._rolling("sum", position)
+        return self._rolling("sum", position_to_sum)
 
-    def min(self, position: int | str = 0) -> DataStream:
+    def min(self, position_to_min: int | str = 0) -> DataStream:
         """Each element with its field replaced by the least so far; other fields are the key's first element's."""
-        return self._rolling("min", position)
+        return self._rolling("min", position_to_min)
 
-    def max(self, position: int | str = 0) -> DataStream:
+    def max(self, position_to_max: int | str = 0) -> DataStream:
         """Each element with its field replaced by the greatest so far; other fields are the key's first element's."""
-        return self._rolling("max", position)
+        return self._rolling("max", position_to_max)
 
-    def min_by(self, position: int | str = 0) -> DataStream:
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
         """For each element, the key's element with the least value of the field so far; of equals, the first."""
-        return self._rolling("min_by", position)
+        return self._rolling("min_by", position_to_min_by)
 
-    def max_by(self, position: int | str = 0) -> DataStream:
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
         """For each element, the key's element with the greatest value of the field so far; of equals, the first."""
-        return self._rolling("max_by", position)
+        return self._rolling("max_by", position_to_max_by)
 
     def agg(self, **aggregates: Aggregator[Any]) -> DataStream:
         """Running aggregates: ``agg(total=fp.Sum("price"), n=fp.Count())``, one row for each element.

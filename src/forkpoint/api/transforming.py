@@ -88,7 +88,7 @@ class TransformMixin(StreamBase):
             )
         kept = PickFields(tuple(itemgetter(i) for i in field_indexes))
         found = Types.TUPLE([fields[i].type for i in field_indexes])
-        return self._operator(MapSpec(kept), f"project{field_indexes}", found)
+        return self._operator(MapSpec(kept), "Projection", found)
 
     def union(self, *streams: DataStream) -> DataStream:
         """The elements of this stream and others. It is typed if all have the same type, else untyped.

@@ -77,12 +77,12 @@ class WindowSettings:
         self._evictor = evictor
         return self
 
-    def allowed_lateness(self: Self, lateness: timedelta | int) -> Self:
+    def allowed_lateness(self: Self, time_ms: timedelta | int) -> Self:
         """How long (timedelta, or int ms; at least 0) behind its end a window stays and takes elements in.
 
         Each of those makes it fire once more, by default. It has no effect on windows of processing time.
         """
-        self._lateness_ms = to_ms(lateness, "the allowed lateness")
+        self._lateness_ms = to_ms(time_ms, "the allowed lateness")
         return self
 
     def side_output_late_data(self: Self, output_tag: OutputTag) -> Self:

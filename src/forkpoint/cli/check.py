@@ -15,10 +15,11 @@ from forkpoint.cli.failures import Failure
 from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.program import Source, as_main, run_program
-from forkpoint.cli.run import RunCommand, program_failure, split_renames
+from forkpoint.cli.run import RunCommand, program_failure, pyflink_option, split_renames
 from forkpoint.cli.settings import Settings, current
 from forkpoint.cli.text import place
 from forkpoint.driver.check import check_program
+from forkpoint.pyflink import installed
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.mapping import RestorePlan, Row
 from forkpoint.savepoint.opened import OpenedSavepoint
@@ -41,6 +42,7 @@ _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refuse
     "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
     help="The state of uid OLD goes to uid NEW; repeatable.",
 )  # fmt: skip
+@pyflink_option
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def check(
@@ -50,6 +52,7 @@ def check(
     renames: dict[str, str],
     app: str,
     args: Sequence[str],
+    pyflink: bool,
 ) -> None:
     """Say what would become of a savepoint's state in the program APP, as `run -s` would decide it.
 
@@ -73,7 +76,7 @@ def inspected(app: str, args: Sequence[str], settings: Settings, name: str | Non
     """The program's job, caught where it would have been run."""
     options: dict[str, Any] = {} if settings.given_root is None else {"state_root": settings.root}
     found: list[Inspected] = []
-    launch = Launch(options=options, state_root=settings.root, job_name=name, inspect=found.append)
+    launch = Launch(options=options, state_root=settings.root, job_name=name, inspect=found.append, generated_uids=installed())
     source = Source.read(app)
     with launching(launch), as_main(source, args):
         try:

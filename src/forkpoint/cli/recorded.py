@@ -13,6 +13,7 @@ from forkpoint.cli.program import Source
 from forkpoint.cli.settings import Settings
 from forkpoint.control.programs import Program, find_program, load_files, pack, save_program
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.pyflink import install, installed
 from forkpoint.snapshot.format import checksum
 
 PREFIX = "run:"
@@ -33,7 +34,7 @@ class Invocation:
         archive = pack(_files(self.source))
         program = Program(
             app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name, options=self.options,
-            engine=os.environ.get(ENGINE), bytes=len(archive), checksum=checksum(archive),
+            engine=os.environ.get(ENGINE), pyflink=installed(), bytes=len(archive), checksum=checksum(archive),
         )  # fmt: skip
         save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
 
@@ -53,6 +54,8 @@ def invocation(
         os.chdir(program.directory)
     if program.engine is not None:
         os.environ[ENGINE] = program.engine
+    if program.pyflink:
+        install()
     return Invocation(
         source, tuple(args) or tuple(program.arguments), {**program.options, **options}, name or program.name
     )

@@ -29,6 +29,7 @@ from forkpoint.driver.restore import RestoreOptions
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestartStrategy
+from forkpoint.pyflink import install, installed
 
 WORDS = ("latest", "none")
 
@@ -53,6 +54,18 @@ class RunCommand(Command):
             raise click.UsageError(message, ctx) from None
 
 
+def pyflink_program(ctx: click.Context, param: click.Parameter, given: bool) -> bool:
+    """Let the program find forkpoint as ``pyflink``."""
+    if given:
+        install()
+    return given
+
+
+pyflink_option = click.option(
+    "--pyflink", is_flag=True, callback=pyflink_program, help="The program imports pyflink, and is to find forkpoint there."
+)  # fmt: skip
+
+
 def start_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say how a program is started, and how state is brought into it."""
     for option in (
@@ -60,6 +73,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
             "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
             help="The state of uid OLD goes to uid NEW; repeatable.",
         ),
+        pyflink_option,
         click.option("--engine", type=click.Choice(["spark", "local"]), help="[env: FORKPOINT_ENGINE; default: spark]"),
         click.option(
             "--max-parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="The number of key groups."
@@ -78,6 +92,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
 def start_arguments(options: Mapping[str, Any]) -> list[str]:
     """``start_options`` as they were given, as arguments of ``run``."""
     given = ["-n"] if options["allow_non_restored_state"] else []
+    given += ["--pyflink"] if options["pyflink"] else []
     for name, option in (("parallelism", "-p"), ("max_parallelism", "--max-parallelism"), ("engine", "--engine")):
         given += [option, str(options[name])] if options[name] is not None else []
     return given + [part for old, new in options["renames"].items() for part in ("--map", f"{old}={new}")]
@@ -116,7 +131,7 @@ def run(
     max_parallelism: int | None, engine: str | None, name: str | None, claim_mode: str,
     renames: dict[str, str], until: str | None, every_ms: int | None, keep_last: int | None, keep_for_ms: int | None,
     report_fd: int | None, log: str | None, trial_epochs: int | None,
-    capture: str | None, app: str, args: Sequence[str],
+    capture: str | None, app: str, args: Sequence[str], pyflink: bool,
 ) -> None:  # fmt: skip
     """Run the program APP as `python APP ARGS` would; its jobs run as the options say.
 
@@ -152,6 +167,7 @@ def run(
         until=None if until is None else until_from(storage, until),
         trial=None if trial_epochs is None else Trial(trial_epochs),
         sinks=None if capture is None else capturing(capture),
+        generated_uids=installed(),
     )
     if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
         logging.lastResort.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -46,6 +46,15 @@ class CounterSource(Source):
         return _CounterReader()
 
 
+class NumberSequenceSource(CounterSource):
+    """PyFlink's: the numbers from ``start`` to ``end``, both included, in order."""
+
+    def __init__(self, start: int, end: int) -> None:
+        if end < start:
+            raise ConfigError(f"NumberSequenceSource({start}, {end}): the last number must not be below the first")
+        super().__init__(end + 1, start=start, per_epoch=self.default_limit)
+
+
 class _CounterEnumerator(SplitEnumerator):
     """Position: ``{"next": n}``, the next number to count."""
 

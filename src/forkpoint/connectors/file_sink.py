@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
+from forkpoint.connectors.file_builders import BucketAssigner, Encoder, OutputFileConfig, RowFormatBuilder, local_path
 from forkpoint.connectors.file_writing import BucketedWriter, sync_directory
 from forkpoint.errors import ConfigError, NotFound, StorageError
 from forkpoint.snapshot.paths import escape
@@ -43,6 +44,7 @@ class FileSink(Sink):
     ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or
     names of fields, which makes ``room=3/kind=motion/`` (the fields stay in the file as well).
     ``prefix``: how file names begin. Two jobs that write into one directory each need their own.
+    ``suffix``: how they end, None for what tells the format.
 
     At a crash: staged files that no manifest names are hidden, and removed at the next start. A commit that was cut
     short is completed at the next start.
@@ -57,6 +59,7 @@ class FileSink(Sink):
     bucket: Bucket = None
     prefix: str = "part"
     options: dict[str, Any] = field(default_factory=dict)
+    suffix: str | None = None
 
     @classmethod
     def parquet(
@@ -89,6 +92,20 @@ class FileSink(Sink):
         return cls._make(path, "text", type, bucket, prefix)
 
     @classmethod
+    def for_row_format(cls, base_path: str, encoder: Encoder) -> RowFormatBuilder:
+        """PyFlink's way: a builder of a sink that writes each element as a line."""
+        if not isinstance(encoder, Encoder):
+            raise ConfigError(f"FileSink.for_row_format takes an Encoder, not {encoder!r}; there is simple_string_encoder()")
+
+        def make(assigner: BucketAssigner, files: OutputFileConfig) -> FileSink:
+            sink = cls._make(
+                local_path(str(base_path)), "text", None, assigner.bucket, files.part_prefix, charset=encoder.charset_name
+            )
+            return replace(sink, suffix=files.part_suffix)
+
+        return RowFormatBuilder(make)
+
+    @classmethod
     def _make(cls, path: str | Path, kind: Format, type: Any, bucket: Bucket, prefix: str, **options: Any) -> Self:
         if "://" in str(path):
             raise ConfigError(
@@ -117,7 +134,7 @@ class FileSink(Sink):
         return BucketedWriter(
             self.path,
             staged_name=f".{stem}-{context.attempt}.{owner}.inprogress",
-            final_name=f"{stem}-{context.attempt[:8]}.{self._extension}",
+            final_name=f"{stem}-{context.attempt[:8]}{self._ending}",
             kind=self.format,
             type=self.type,
             bucket=self.bucket,
@@ -142,8 +159,10 @@ class FileSink(Sink):
                     Path(directory, name).unlink(missing_ok=True)
 
     @property
-    def _extension(self) -> str:
-        return {"parquet": "parquet", "json": "jsonl", "csv": "csv", "text": "txt"}[self.format]
+    def _ending(self) -> str:
+        if self.suffix is not None:
+            return self.suffix
+        return {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}[self.format]
 
 
 def _publish(staged: Path, final: Path, epoch: int) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
+from forkpoint.connectors.file_builders import FileSourceBuilder, StreamFormat, local_path
 from forkpoint.connectors.file_formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
 from forkpoint.connectors.file_listing import SeenFiles, glob_matcher, split_glob
 from forkpoint.connectors.file_planning import FileEnumerator
@@ -105,6 +106,21 @@ class FileSource(Source):
         return cls._make(
             path, TextFormat(), Types.STRING(), pattern, bounded, max_file_age, max_remembered_files, on_parse_error
         )  # fmt: skip
+
+    @classmethod
+    def for_record_stream_format(cls, stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+        """PyFlink's way: a builder of a source that reads lines. ConfigError for more than one path."""
+        if not isinstance(stream_format, StreamFormat):
+            raise ConfigError(
+                f"FileSource.for_record_stream_format takes StreamFormat.text_line_format(), not {stream_format!r}; for other "
+                "formats there are FileSource.json, csv and parquet"
+            )
+        if len(paths) != 1:
+            raise ConfigError(
+                f"FileSource.for_record_stream_format: {len(paths)} paths; give one file, directory or glob, or union the "
+                "streams of one source for each"
+            )
+        return FileSourceBuilder(lambda bounded: cls.text(local_path(str(paths[0])), bounded=bounded))
 
     @classmethod
     def _make(

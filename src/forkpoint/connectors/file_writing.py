@@ -195,8 +195,12 @@ class _JsonFile(_StagedFile):
 
 
 class _TextFile(_StagedFile):
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        charset = options.get("charset", "utf-8")
+        self._encoding = charset, "surrogatepass" if charset == "utf-8" else "replace"  # as Java's getBytes
+
     def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
-        self._file.write("".join([f"{v}\n" for v in values]).encode("utf-8", "surrogatepass"))
+        self._file.write("".join([f"{v}\n" for v in values]).encode(*self._encoding))
 
     def _end(self) -> None:
         pass

@@ -22,7 +22,7 @@ from forkpoint.snapshot.storage import Storage
 
 class Program(Record):
     """``app``: the file's absolute path; ``directory``: where it was started; ``name``, ``options``: what the command line
-    laid over the program's own; ``engine``: the environment's."""
+    laid over the program's own; ``engine``: the environment's; ``pyflink``: whether it finds forkpoint as ``pyflink``."""
 
     format_version: Literal[1] = 1
     app: Name
@@ -31,6 +31,7 @@ class Program(Record):
     name: str | None = None
     options: dict[str, JsonValue] = Field(default_factory=dict)
     engine: str | None = None
+    pyflink: bool = False
     bytes: Count
     checksum: Sha256
 

@@ -27,8 +27,10 @@ from forkpoint.functions.async_io import (
     AsyncRetryStrategy,
     ExponentialBackoffDelayRetryStrategy,
     FixedDelayRetryStrategy,
+    NoRetryStrategy,
     RetryPredicate,
     empty_result_predicate,
+    exception_type_predicate,
     has_exception_predicate,
 )
 from forkpoint.functions.base import (
@@ -38,6 +40,7 @@ from forkpoint.functions.base import (
     Function,
     KeySelector,
     MapFunction,
+    Partitioner,
     ReduceFunction,
 )
 from forkpoint.functions.batch_function import BatchContext, BatchState, KeyedBatchFunction
@@ -81,6 +84,7 @@ from forkpoint.functions.join_functions import (
     ProcessJoinFunction,
     TaggedUnion,
 )
+from forkpoint.functions.metrics import Counter, Distribution, Meter, MetricGroup
 from forkpoint.functions.output_tag import OutputTag
 from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
 from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
@@ -180,8 +184,10 @@ __all__ = [
     "CountTumblingWindowAssigner",
     "CountWindow",
     "CountWindowSerializer",
+    "Counter",
     "DeltaEvictor",
     "DeltaTrigger",
+    "Distribution",
     "Duration",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
@@ -215,12 +221,16 @@ __all__ = [
     "MaxBy",
     "MergeCallback",
     "MergingWindowAssigner",
+    "Meter",
+    "MetricGroup",
     "Min",
     "MinBy",
     "NeverTrigger",
+    "NoRetryStrategy",
     "OnMergeContext",
     "OperatorStateStore",
     "OutputTag",
+    "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
@@ -280,6 +290,7 @@ __all__ = [
     "declared_states",
     "empty_result_predicate",
     "epoch_ms",
+    "exception_type_predicate",
     "has_exception_predicate",
     "keyed_states",
     "row_shape",

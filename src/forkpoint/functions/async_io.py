@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -12,6 +11,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 
 ResultPredicate = Callable[[list[Any]], bool]
 ExceptionPredicate = Callable[[Exception], bool]
@@ -49,7 +49,7 @@ def no_answer(value: Any) -> NoReturn:
     )
 
 
-class AsyncRetryPredicate(ABC):
+class AsyncRetryPredicate(Subscripted, ABC):
     """After which outcomes a request is made again. None for either: never."""
 
     @abstractmethod
@@ -61,11 +61,34 @@ class AsyncRetryPredicate(ABC):
         """Takes the exception, and says whether to ask again."""
 
 
-class AsyncRetryStrategy(ABC):
+class AsyncRetryStrategy(Subscripted, ABC):
     """Whether and when a request is made again. The operator's timeout is over all attempts together, and their pauses.
 
     Attempts count from 1. When no attempt is left, the last one's results are emitted, or its exception raised.
     """
+
+    @staticmethod
+    def no_restart() -> AsyncRetryStrategy:
+        """Never ask again."""
+        return NoRetryStrategy()
+
+    @staticmethod
+    def fixed_delay(
+        max_attempts: int, backoff_time_millis: timedelta | int,
+        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
+    ) -> AsyncRetryStrategy:  # fmt: skip
+        """A FixedDelayRetryStrategy."""
+        return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
+
+    @staticmethod
+    def exponential_backoff(
+        max_attempts: int, initial_delay: timedelta | int, max_retry_delay: timedelta | int, multiplier: float,
+        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
+    ) -> AsyncRetryStrategy:  # fmt: skip
+        """An ExponentialBackoffDelayRetryStrategy."""
+        return ExponentialBackoffDelayRetryStrategy(
+            max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
+        )
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
@@ -80,18 +103,33 @@ class AsyncRetryStrategy(ABC):
         """After which outcomes another attempt is made."""
 
 
-@dataclass(frozen=True)
 class RetryPredicate(AsyncRetryPredicate):
     """An AsyncRetryPredicate of two functions."""
 
-    on_result: ResultPredicate | None = None
-    on_exception: ExceptionPredicate | None = None
+    def __init__(
+        self, result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None
+    ) -> None:
+        self._on_result = result_predicate
+        self._on_exception = exception_predicate
 
     def result_predicate(self) -> ResultPredicate | None:
-        return self.on_result
+        return self._on_result
 
     def exception_predicate(self) -> ExceptionPredicate | None:
-        return self.on_exception
+        return self._on_exception
+
+
+class NoRetryStrategy(AsyncRetryStrategy):
+    """Never asks again."""
+
+    def can_retry(self, current_attempts: int) -> bool:
+        return False
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        return -1
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return RetryPredicate()
 
 
 class _AtMost(AsyncRetryStrategy):
@@ -165,3 +203,8 @@ def empty_result_predicate(result: list[Any]) -> bool:
 def has_exception_predicate(error: Exception) -> bool:
     """An exception predicate: asks again after any exception."""
     return error is not None
+
+
+def exception_type_predicate(error: Exception, expected_error_type: type[Exception]) -> bool:
+    """An exception predicate once the type is given: ``partial(exception_type_predicate, expected_error_type=OSError)``."""
+    return isinstance(error, expected_error_type)

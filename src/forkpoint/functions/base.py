@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from forkpoint.functions.context import RuntimeContext
+from forkpoint.functions.subscripts import Subscripted
 
 
-class Function(ABC):  # noqa: B024  (open and close are optional)
+class Function(Subscripted, ABC):
     """Base of all user functions. An instance is copied to every subtask, so its attributes must be picklable."""
 
-    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027
+    def open(self, runtime_context: RuntimeContext) -> None:
         """Called once a subtask, before the first element, after state was restored."""
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Called once a subtask at the end, also after a failure."""
 
 
@@ -69,6 +70,14 @@ class AggregateFunction(Function):
     @abstractmethod
     def merge(self, acc_a: Any, acc_b: Any) -> Any:
         """One accumulator of two; needed by session windows."""
+
+
+class Partitioner(Function):
+    """Says where a key's elements go, for ``partition_custom``."""
+
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """The subtask, from 0 up to below ``num_partitions``; the same for equal keys."""
 
 
 class KeySelector(Function):

@@ -10,6 +10,7 @@ from forkpoint.functions.base import Function
 from forkpoint.functions.descriptors import MapStateDescriptor, StateDescriptor, declared_states
 from forkpoint.functions.process import TimeDomain, TimerService
 from forkpoint.functions.state import ReadableMap, WritableMap
+from forkpoint.functions.subscripts import Subscripted
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -33,7 +34,7 @@ class BroadcastState(ReadOnlyBroadcastState[K, V], WritableMap[K, V]):
         """Remove all entries."""
 
 
-class _BaseContext(ABC):
+class _BaseContext(Subscripted, ABC):
     @abstractmethod
     def timestamp(self) -> int | None:
         """The timestamp of the element or timer in int milliseconds, None where the element has none."""

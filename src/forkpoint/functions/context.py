@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from forkpoint.functions.metrics import MetricGroup
 from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class RuntimeContext(ABC):
     @abstractmethod
     def get_attempt_number(self) -> int:
         """How often this subtask was tried before, 0 for the first attempt."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """The metrics of this operator on this subtask."""
+
+    def get_task_name_with_subtasks(self) -> str:
+        """The operator's name with the subtask, as in ``parse (1/4)``."""
+        return f"{self.get_task_name()} ({self.get_index_of_this_subtask() + 1}/{self.get_number_of_parallel_subtasks()})"
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from forkpoint.functions.adapters import StandIn
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.window_functions import WindowFunction
 from forkpoint.types import Field, TypeInformation, Types
 from forkpoint.types.containers import optional
@@ -45,7 +46,7 @@ class CoGroupFunction(Function):
 class ProcessJoinFunction(Function):
     """Any number of results for each pair of an interval join."""
 
-    class Context(ABC):
+    class Context(Subscripted, ABC):
         """What is known about the pair at hand."""
 
         @abstractmethod

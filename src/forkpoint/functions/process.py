@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from forkpoint.functions.base import Function
+from forkpoint.functions.subscripts import Subscripted
 
 
 class TimeDomain(Enum):
@@ -17,7 +18,7 @@ class TimeDomain(Enum):
     PROCESSING_TIME = 1
 
 
-class TimerService(ABC):
+class TimerService(Subscripted, ABC):
     """Clocks and timers. Times are int milliseconds since 1970-01-01 UTC.
 
     A timer belongs to the key at hand and is the same as any other with that key and time: registering it twice
@@ -55,7 +56,7 @@ class TimerService(ABC):
 class ProcessFunction(Function):
     """Any number of elements out, to the main output and to side outputs. No keys, so neither state nor timers."""
 
-    class Context(ABC):
+    class Context(Subscripted, ABC):
         """What is known about the element at hand."""
 
         @abstractmethod
@@ -78,7 +79,7 @@ class KeyedProcessFunction(Function):
     the runtime context in ``open()``.
     """
 
-    class Context(ABC):
+    class Context(Subscripted, ABC):
         """What is known about the element at hand."""
 
         @abstractmethod

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from forkpoint.errors import ConfigError
 from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 
 if TYPE_CHECKING:
     from forkpoint.functions.windows import Window
@@ -33,7 +34,7 @@ class TriggerResult(Enum):
         return self.value[1]
 
 
-class TriggerContext(ABC):
+class TriggerContext(Subscripted, ABC):
     """Clocks, timers and state of one window of one key. Times are int milliseconds."""
 
     @abstractmethod
@@ -77,7 +78,7 @@ _TriggerContext: TypeAlias = TriggerContext
 _OnMergeContext: TypeAlias = OnMergeContext
 
 
-class Trigger(ABC):
+class Trigger(Subscripted, ABC):
     """Decides for each window. Keeps nothing on itself: what has to be kept goes into partitioned state."""
 
     # Where PyFlink has the two.
@@ -100,7 +101,7 @@ class Trigger(ABC):
         """Whether it can be used with windows that merge."""
         return False
 
-    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:  # noqa: B027
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         """Called when windows have become this one."""
 
     @abstractmethod

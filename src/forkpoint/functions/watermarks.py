@@ -10,6 +10,7 @@ from typing import Any
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 
 # What a function sees where no watermark came yet, and once the input has ended; milliseconds, Flink's own values.
 MIN_WATERMARK = -(2**63)
@@ -19,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class TimestampAssigner(ABC):
+class TimestampAssigner(Subscripted, ABC):
     """Tells an element's timestamp."""
 
     @abstractmethod
@@ -46,7 +47,7 @@ class WatermarkOutput(ABC):
         """Wait for this split again."""
 
 
-class WatermarkGenerator(ABC):
+class WatermarkGenerator(Subscripted, ABC):
     """Makes the watermarks of one split. One instance a split; its state is kept with the split's position.
 
     It sees the split's elements in their order, so one task reads a split in each epoch.

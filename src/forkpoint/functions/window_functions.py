@@ -11,6 +11,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MIN_WATERMARK
 
 
@@ -20,7 +21,7 @@ class ProcessWindowFunction(Function):
     States declared as descriptors on the class belong to the key, as those of ``context.global_state()`` do.
     """
 
-    class Context(ABC):
+    class Context(Subscripted, ABC):
         """What is known about the window at hand."""
 
         @abstractmethod
@@ -99,7 +100,7 @@ class TimestampedValue(NamedTuple):
         return self.timestamp != MIN_WATERMARK
 
 
-class EvictorContext(ABC):
+class EvictorContext(Subscripted, ABC):
     """The clocks, for evictors."""
 
     @abstractmethod
@@ -111,7 +112,7 @@ class EvictorContext(ABC):
         """The watermark in int milliseconds; MIN_WATERMARK where none came yet."""
 
 
-class Evictor(ABC):
+class Evictor(Subscripted, ABC):
     """Takes elements out of a window when it fires. Windows with an evictor keep all their elements in state."""
 
     @abstractmethod

@@ -11,6 +11,7 @@ from forkpoint.errors import ConfigError, UserFunctionError
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.triggers import (
     CountTrigger,
     EventTimeTrigger,
@@ -80,7 +81,7 @@ class GlobalWindow(NamedTuple):
         return MAX_WATERMARK
 
 
-class WindowSerializer(ABC):
+class WindowSerializer(Subscripted, ABC):
     """PyFlink's way for an assigner to say what its windows are; how they are stored follows from their type."""
 
     @abstractmethod
@@ -109,7 +110,7 @@ class GlobalWindowSerializer(WindowSerializer):
         return None
 
 
-class WindowAssignerContext(ABC):
+class WindowAssignerContext(Subscripted, ABC):
     """What an assigner can ask."""
 
     @abstractmethod
@@ -124,7 +125,7 @@ class WindowAssignerContext(ABC):
 _Context: TypeAlias = WindowAssignerContext
 
 
-class WindowAssigner(ABC):
+class WindowAssigner(Subscripted, ABC):
     """Puts each element into windows."""
 
     WindowAssignerContext: TypeAlias = _Context  # where PyFlink has it
@@ -312,7 +313,7 @@ class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
         return self._assign(context.get_current_processing_time())
 
 
-class SessionWindowTimeGapExtractor(ABC):
+class SessionWindowTimeGapExtractor(Subscripted, ABC):
     """Tells each element's gap, for ``with_dynamic_gap``."""
 
     @abstractmethod

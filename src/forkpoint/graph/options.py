@@ -63,7 +63,7 @@ class RuntimeExecutionMode(Enum):
 
 
 @dataclass(frozen=True)
-class CheckpointConfig:
+class CheckpointOptions:
     """When and how checkpoints are taken. ``interval_ms`` None: checkpointing is off, a failure ends the job.
 
     ``timeout_ms``: an epoch that takes longer fails. ``min_pause_ms``: rest between one epoch's commit and the next
@@ -204,11 +204,12 @@ class JobOptions:
     of the input, but for what generators emit at elements; any other value is the same as any other, since watermarks
     don't wait for a clock.
     ``max_epoch_rows``: how many elements an epoch takes from each source at most, None for the source's own limit.
+    ``accepted``: Flink's options that have no effect here, by key, as they were given; a program may read them back.
     """
 
     parallelism: int | None = None
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    checkpoint: CheckpointOptions = CheckpointOptions()
     restart: RestartStrategy | None = None
     state_root: str | None = None
     savepoint_directory: str | None = None
@@ -218,6 +219,7 @@ class JobOptions:
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    accepted: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.parallelism is not None:

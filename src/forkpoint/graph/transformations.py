@@ -53,9 +53,13 @@ class KeyBy:
 
 @dataclass(frozen=True)
 class Rebalance:
-    """Elements are spread over the subtasks: one by one, or each split as a whole, so that its order survives."""
+    """Elements are spread over the subtasks: one by one, or each split as a whole, so that its order survives.
+
+    ``said``: what the program called it; it makes no difference.
+    """
 
     by: Literal["element", "split"] = "element"
+    said: str = field(default="REBALANCE", compare=False)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_byte
 from forkpoint.types.factory import Types
 from forkpoint.types.infer import infer_type
 from forkpoint.types.information import REQUIRED, Field, RenamedFrom, TypeInformation
-from forkpoint.types.row import Row
-from forkpoint.types.shipping import dumps
+from forkpoint.types.row import Row, RowKind
+from forkpoint.types.shipping import before_loading, dumps
 
 __all__ = [
     "REQUIRED",
@@ -26,9 +26,11 @@ __all__ = [
     "Misfit",
     "RenamedFrom",
     "Row",
+    "RowKind",
     "Step",
     "TypeInformation",
     "Types",
+    "before_loading",
     "dumps",
     "evolve",
     "from_description",

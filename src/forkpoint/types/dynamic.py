@@ -18,7 +18,7 @@ from msgspec import msgpack
 from msgspec.msgpack import Ext
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.row import Row
+from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import pack, shown, type_name
 
 LIST, SET, FROZENSET, DICT, BIG_INT, DECIMAL, UUID_, DATE, TIME, TIMESTAMP, DURATION, ROW = range(1, 13)
@@ -85,7 +85,8 @@ def _other(value: Any) -> Any:
     if isinstance(value, tuple):
         return _wires(value)
     if isinstance(value, Row):
-        return Ext(ROW, pack([value.field_names, _wires(value)]))
+        kind = value.get_row_kind()
+        return Ext(ROW, pack([value.field_names, _wires(value), *([] if kind is RowKind.INSERT else [kind.value])]))
     raise TypeNotSupported(
         f"Types.ANY() has no encoding for a value of type {type_name(type(value))}: {shown(value)}; declare the type "
         "of the stream or state (a NamedTuple, dataclass, msgspec.Struct, Enum or Types.*), or convert the value"
@@ -123,8 +124,11 @@ class _Final:
 
 
 def _row(data: bytes) -> Row:
-    names, values = decode_any(data)
-    return Row.of(names, values)
+    names, values, *kind = decode_any(data)
+    row = Row.of(names, values)
+    if kind:
+        row.set_row_kind(RowKind(*kind))
+    return row
 
 
 _LIFTS: dict[int, Callable[[bytes], Any]] = {

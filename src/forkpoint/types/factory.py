@@ -131,14 +131,14 @@ class Types:
         return SequenceType("list", optional(type_of(element_type)))
 
     @staticmethod
-    def MAP(key_type: Any, value_type: Any) -> TypeInformation:  # noqa: N802
+    def MAP(key_type_info: Any, value_type_info: Any) -> TypeInformation:  # noqa: N802
         """A dict."""
-        return MapType(type_of(key_type), optional(type_of(value_type)))
+        return MapType(type_of(key_type_info), optional(type_of(value_type_info)))
 
     @staticmethod
-    def LIST(element_type: Any) -> TypeInformation:  # noqa: N802
+    def LIST(element_type_info: Any) -> TypeInformation:  # noqa: N802
         """A list."""
-        return SequenceType("list", optional(type_of(element_type)))
+        return SequenceType("list", optional(type_of(element_type_info)))
 
     @staticmethod
     def ANY() -> TypeInformation:  # noqa: N802

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.information import Convert, Field, JsonObject, TypeInformation
-from forkpoint.types.row import Row
+from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import NativeClasses, shown
 
 ARRAY_FLAVORS = ("tuple", "namedtuple", "row")
@@ -152,6 +152,11 @@ class RecordType(TypeInformation):
     def _row_values(self, value: Any) -> Sequence[Any]:
         """The field values of what stands for a row: a Row in any order of its names, a tuple or a list."""
         if isinstance(value, Row):
+            if value.get_row_kind() is not RowKind.INSERT:
+                raise TypeNotSupported(
+                    f"{shown(value)} is a row of kind {value.get_row_kind().name}, which {self!r} has no place for; "
+                    "make the kind a field, or declare Types.ANY()"
+                )
             value = value.get_fields_by_names(self.names)
         elif not isinstance(value, tuple | list):
             raise TypeNotSupported(f"{shown(value)} is not a Row or tuple for {self!r}")

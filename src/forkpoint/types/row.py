@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Any
+
+
+class RowKind(Enum):
+    """What a row says about a table that changes, as Flink's changelogs have it. Every row is an INSERT unless told otherwise.
+
+    Only the row object has it: ROW types keep no kind, and refuse a row of another kind than INSERT.
+    """
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    def __str__(self) -> str:
+        return ("+I", "-U", "+U", "-D")[self.value]
 
 
 class Row:
@@ -13,17 +29,19 @@ class Row:
     by ``Person("Ann", 30)`` makes named rows. Fields are read and written by position, ``row[0]``, or by name,
     ``row["name"]`` or ``row.name``.
 
-    Two rows are equal when their values are and, where both have names, the names are too.
+    Two rows are equal when their kinds and values are and, where both have names, the names are too.
     """
 
-    __slots__ = ("_names", "_values")
+    __slots__ = ("_kind", "_names", "_values")
 
+    _kind: RowKind
     _names: tuple[str, ...] | None
     _values: list[Any]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         if values and named:
             raise ValueError("a Row takes positions or names, not both")
+        _set(self, "_kind", RowKind.INSERT)
         _set(self, "_names", tuple(named) if named else None)
         _set(self, "_values", list(named.values()) if named else list(values))
 
@@ -31,9 +49,25 @@ class Row:
     def of(cls, names: tuple[str, ...] | None, values: Sequence[Any]) -> Row:
         """Return a row with these names and values, one for one."""
         row = cls.__new__(cls)
+        _set(row, "_kind", RowKind.INSERT)
         _set(row, "_names", names)
         _set(row, "_values", list(values))
         return row
+
+    @staticmethod
+    def of_kind(row_kind: RowKind, *values: Any, **named: Any) -> Row:
+        """A row of this kind."""
+        row = Row(*values, **named)
+        row.set_row_kind(row_kind)
+        return row
+
+    def get_row_kind(self) -> RowKind:
+        """The row's kind, INSERT unless it was told otherwise."""
+        return self._kind
+
+    def set_row_kind(self, row_kind: RowKind) -> None:
+        """Say what the row's kind is."""
+        _set(self, "_kind", RowKind(row_kind))
 
     def __call__(self, *values: Any) -> Row:
         """Use this row's values as the names of a new one."""
@@ -46,11 +80,11 @@ class Row:
         """The names of the fields, or None."""
         return self._names
 
-    def set_field_names(self, names: Sequence[str]) -> None:
+    def set_field_names(self, field_names: Sequence[str]) -> None:
         """Name the fields."""
-        if len(names) != len(self._values):
-            raise ValueError(f"{len(names)} names for {len(self._values)} values")
-        _set(self, "_names", tuple(names))
+        if len(field_names) != len(self._values):
+            raise ValueError(f"{len(field_names)} names for {len(self._values)} values")
+        _set(self, "_names", tuple(field_names))
 
     def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
         """Return the values in the order of `names`; in their own order if the row has no names."""
@@ -58,28 +92,28 @@ class Row:
             return self._values
         return [self[name] for name in names]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name.
+    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        """Return the fields by name. ``recursive``: rows within the values, also in lists and dicts, become dicts too.
 
         Raises:
-            TypeError: the row has no names.
+            TypeError: the row, or one within it, has no names.
         """
         if self._names is None:
             raise TypeError("a Row without field names has no dict form")
-        return dict(zip(self._names, self._values, strict=True))
+        return dict(zip(self._names, map(_as_dicts, self._values) if recursive else self._values, strict=True))
 
-    def _index(self, key: int | str) -> int:
-        if isinstance(key, int):
+    def _index(self, key: Any) -> Any:
+        if isinstance(key, int | slice):
             return key
         try:
             return (self._names or ()).index(key)
         except ValueError:
             raise KeyError(key) from None
 
-    def __getitem__(self, key: int | str) -> Any:
+    def __getitem__(self, key: int | slice | str) -> Any:
         return self._values[self._index(key)]
 
-    def __setitem__(self, key: int | str, value: Any) -> None:
+    def __setitem__(self, key: int | slice | str, value: Any) -> None:
         self._values[self._index(key)] = value
 
     def __getattr__(self, name: str) -> Any:
@@ -103,24 +137,43 @@ class Row:
         return len(self._values)
 
     def __contains__(self, value: object) -> bool:
-        return value in self._values
+        return value in (self._values if self._names is None else self._names)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Row):
             return NotImplemented
         named = self._names is not None and other._names is not None
-        return self._values == other._values and (not named or self._names == other._names)
+        return (
+            self._values == other._values and self._kind is other._kind and (not named or self._names == other._names)
+        )
 
     def __hash__(self) -> int:
         return hash(tuple(self._values))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._kind is not RowKind.INSERT:
+            return _of_kind, (self._kind, type(self).of(self._names, self._values))
         return type(self).of, (self._names, self._values)
 
     def __repr__(self) -> str:
         if self._names is None:
-            return f"Row({', '.join(map(repr, self._values))})"
+            return f"<Row({', '.join(map(repr, self._values))})>"
         return f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._names, self._values, strict=True))})"
 
 
 _set = object.__setattr__
+
+
+def _of_kind(kind: RowKind, row: Row) -> Row:
+    row.set_row_kind(kind)
+    return row
+
+
+def _as_dicts(value: Any) -> Any:
+    if isinstance(value, Row):
+        return value.as_dict(True)
+    if isinstance(value, list):
+        return list(map(_as_dicts, value))
+    if isinstance(value, dict):
+        return {key: _as_dicts(each) for key, each in value.items()}
+    return value

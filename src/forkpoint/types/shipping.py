@@ -11,6 +11,8 @@ import inspect
 import io
 import sys
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -30,11 +32,42 @@ _NOT_SENT = frozenset(
 )
 
 
+_preparations: list[Callable[[], None]] = []
+
+
+def before_loading(prepare: Callable[[], None]) -> None:
+    """Have ``prepare``, a function of a module, called wherever something from this process is loaded, ahead of that."""
+    _preparations.append(prepare)
+
+
 def dumps(value: Any) -> bytes:
     """Pickle by cloudpickle's rules, msgspec.Struct classes included; any ``pickle.loads`` reads it."""
     buffer = io.BytesIO()
-    _pickler()(buffer).dump(value)
+    _pickler()(buffer).dump(_Prepared(tuple(_preparations), value) if _preparations else value)
     return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A value behind calls: what unpickles it makes them first, and gives the value."""
+
+    calls: tuple[Callable[[], None], ...]
+    value: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _last, (*map(_Call, self.calls), self.value)
+
+
+@dataclass(frozen=True)
+class _Call:
+    call: Callable[[], None]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call, ()
+
+
+def _last(*loaded: Any) -> Any:
+    return loaded[-1]
 
 
 @lru_cache(maxsize=1)

@@ -126,8 +126,8 @@ def _as_list(uid: str, results: Any) -> list[Any]:
         return []
     if isinstance(results, tuple | str | bytes | Mapping) or not hasattr(results, "__iter__"):
         raise GraphError(
-            f"operator {uid!r}: an async function returns a list of results, and this one returned {shorten(results)}; "
-            "put it into a list"
+            f"operator {uid!r}: async_invoke() or timeout() returned {shorten(results)}. The result of AsyncFunction should be "
+            "of list type: put it into a list"
         )
     return list(results)
 

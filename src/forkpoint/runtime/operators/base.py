@@ -13,7 +13,7 @@ import numpy as np
 
 import forkpoint.errors
 from forkpoint.errors import ForkpointError, UserFunctionError
-from forkpoint.functions import OutputTag, RuntimeContext
+from forkpoint.functions import MetricGroup, OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.epoch import KnownState
@@ -89,6 +89,7 @@ class TaskInfo:
     max_parallelism: int
     parameters: dict[str, str]
     known_states: Mapping[int, KnownState] = field(default_factory=dict)
+    metrics: MetricGroup = field(default_factory=MetricGroup)
 
 
 class Context(RuntimeContext):
@@ -135,6 +136,9 @@ class Context(RuntimeContext):
 
     def get_attempt_number(self) -> int:
         return 0
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self._info.metrics
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._info.parameters.get(key, default_value)

@@ -1,0 +1,160 @@
+"""What PyFlink's environment can be told about machinery that doesn't exist here: taken without effect, to be read back."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar
+
+from forkpoint.api.configuration import Configuration, accept, parse_boolean, parse_duration_ms
+from forkpoint.errors import GraphError
+from forkpoint.functions import to_ms
+from forkpoint.graph.options import CheckpointingMode, JobOptions
+
+Self = TypeVar("Self", bound="AcceptedMixin")
+
+_CHAINING = "pipeline.operator-chaining"
+_CHAINING_WITH_MAX = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"
+_BUFFER_TIMEOUT = "execution.buffer-timeout"
+_CHANGELOG = "state.changelog.enabled"
+_JARS, _CLASSPATHS = "pipeline.jars", "pipeline.classpaths"
+
+
+class AcceptedMixin:
+    """For StreamExecutionEnvironment."""
+
+    options: JobOptions
+
+    def set_buffer_timeout(self: Self, timeout_millis: timedelta | int) -> Self:
+        """Accepted for PyFlink programs without effect: elements leave with their epoch."""
+        return self._accept(_BUFFER_TIMEOUT, to_ms(timeout_millis, "the buffer timeout", minimum_ms=-1))
+
+    def get_buffer_timeout(self) -> int:
+        """What was set, in ms; 100 by default."""
+        return parse_duration_ms(_BUFFER_TIMEOUT, self._accepted(_BUFFER_TIMEOUT, 100))
+
+    def disable_operator_chaining(self: Self) -> Self:
+        """Accepted for PyFlink programs without effect: operators between two exchanges always run in one task."""
+        return self._accept(_CHAINING, False)
+
+    def is_chaining_enabled(self) -> bool:
+        """What was set, True by default."""
+        return parse_boolean(_CHAINING, self._accepted(_CHAINING, True))
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """What was set, True by default."""
+        return parse_boolean(_CHAINING_WITH_MAX, self._accepted(_CHAINING_WITH_MAX, True))
+
+    def enable_changelog_state_backend(self: Self, enabled: bool) -> Self:
+        """Accepted for PyFlink programs without effect: every epoch commits a changelog."""
+        return self._accept(_CHANGELOG, enabled)
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """What was set, None by default."""
+        enabled: bool | None = self._accepted(_CHANGELOG, None)
+        return enabled
+
+    def register_slot_sharing_group(self: Self, slot_sharing_group: Any) -> Self:
+        """Accepted for PyFlink programs without effect: the engine places the tasks."""
+        return self
+
+    def set_default_local_parallelism(self: Self, parallelism: int) -> Self:
+        """Accepted for PyFlink programs without effect; ``set_parallelism`` is what counts."""
+        return self._accept("local.parallelism", parallelism)
+
+    def get_default_local_parallelism(self) -> int:
+        """What was set, the number of CPUs by default."""
+        return int(self._accepted("local.parallelism", os.cpu_count() or 1))
+
+    def get_checkpoint_interval(self) -> int:
+        """The interval in ms, -1 where checkpointing is off."""
+        interval_ms = self.options.checkpoint.interval_ms
+        return -1 if interval_ms is None else interval_ms
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """The mode."""
+        return self.options.checkpoint.mode
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """The mode."""
+        return self.options.checkpoint.mode
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """What was set, False by default."""
+        return bool(self._accepted("execution.checkpointing.unaligned.enabled", False))
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """What was set, False by default."""
+        return bool(self._accepted("execution.checkpointing.unaligned.forced", False))
+
+    # -- dependencies
+
+    def add_jars(self: Self, *jars_path: str) -> Self:
+        """Accepted for PyFlink programs without effect: nothing of Flink's runs. Spark's are given to its session."""
+        return self._accept(_JARS, self._listed(_JARS) + list(jars_path))
+
+    def add_classpaths(self: Self, *classpaths: str) -> Self:
+        """Accepted for PyFlink programs without effect; see ``add_jars``."""
+        return self._accept(_CLASSPATHS, self._listed(_CLASSPATHS) + list(classpaths))
+
+    def add_python_file(self: Self, file_path: str) -> Self:
+        """Make a Python file, a package's directory or a zip importable, here and in the workers.
+
+        Workers look for it at the same path; on a cluster without shared directories, give it to Spark (``--py-files``).
+        """
+        path = os.path.abspath(file_path)
+        place = os.path.dirname(path) if path.endswith(".py") else path
+        if place not in sys.path:
+            sys.path.append(place)  # the engine gives workers this process's import path
+        return self
+
+    def set_python_requirements(
+        self: Self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> Self:
+        """Accepted for PyFlink programs without effect, with a warning: what workers need has to be installed there."""
+        return self._not_done("set_python_requirements", "install them where the workers run")
+
+    def add_python_archive(self: Self, archive_path: str, target_dir: str | None = None) -> Self:
+        """Accepted for PyFlink programs without effect, with a warning: workers don't unpack archives."""
+        return self._not_done("add_python_archive", "unpack it where the workers run, or give it to Spark (--archives)")
+
+    def set_python_executable(self: Self, python_exec: str) -> Self:
+        """Accepted for PyFlink programs without effect: Spark's workers run what PYSPARK_PYTHON says."""
+        return self._accept("python.executable", python_exec)
+
+    # -- not there
+
+    def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError(
+            "add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source"
+        )
+
+    def create_input(self, input_format: Any, type_info: Any = None) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError(
+            "create_input() takes an InputFormat in Java, which cannot run here; use from_source(FileSource…)"
+        )
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError(
+            "register_cached_file(): workers get no files from here; read it in open(), from where all can"
+        )
+
+    def _accept(self: Self, key: str, value: object) -> Self:
+        self.options = accept(self.options, key, value)
+        return self
+
+    def _accepted(self, key: str, default: Any) -> Any:
+        return self.options.accepted.get(key, default)
+
+    def _listed(self, key: str) -> list[str]:
+        given = self._accepted(key, [])
+        return Configuration.parse_list_value(given) if isinstance(given, str) else list(given)
+
+    def _not_done(self: Self, method: str, remedy: str) -> Self:
+        warnings.warn(f"{method}() has no effect: {remedy}", stacklevel=3)
+        return self

@@ -1,0 +1,154 @@
+"""Slot sharing groups: accepted for PyFlink programs without effect, as the engine places the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import total_ordering
+from typing import Any
+
+from forkpoint.errors import ConfigError
+
+_MEBI = 1 << 20
+
+
+@total_ordering
+class MemorySize:
+    """A number of bytes."""
+
+    def __init__(self, bytes_size: int) -> None:
+        if bytes_size < 0:
+            raise ConfigError(f"MemorySize: {bytes_size} bytes; it must be at least 0")
+        self._bytes = bytes_size
+
+    @staticmethod
+    def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
+        """So many times 1,048,576 bytes."""
+        return MemorySize(mebi_bytes * _MEBI)
+
+    def get_bytes(self) -> int:
+        """The number of bytes."""
+        return self._bytes
+
+    def get_kibi_bytes(self) -> int:
+        """Whole kibibytes."""
+        return self._bytes >> 10
+
+    def get_mebi_bytes(self) -> int:
+        """Whole mebibytes."""
+        return self._bytes >> 20
+
+    def get_gibi_bytes(self) -> int:
+        """Whole gibibytes."""
+        return self._bytes >> 30
+
+    def get_tebi_bytes(self) -> int:
+        """Whole tebibytes."""
+        return self._bytes >> 40
+
+    def __eq__(self, other: object) -> bool:
+        return self._bytes == other._bytes if isinstance(other, MemorySize) else NotImplemented
+
+    def __lt__(self, other: MemorySize) -> bool:
+        return self._bytes < other._bytes
+
+    def __hash__(self) -> int:
+        return hash(self._bytes)
+
+    def __repr__(self) -> str:
+        return f"{self._bytes} bytes"
+
+
+@dataclass(frozen=True)
+class SlotSharingGroup:
+    """Operators that share slots, and what these need: ``SlotSharingGroup.builder("name").set_cpu_cores(1.0)…build()``."""
+
+    name: str
+    cpu_cores: float | None = None
+    task_heap_memory: MemorySize | None = None
+    task_off_heap_memory: MemorySize | None = None
+    managed_memory: MemorySize | None = None
+    external_resources: Mapping[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def builder(name: str) -> SlotSharingGroup.Builder:
+        """Say what the slots need, then ``build()``."""
+        return SlotSharingGroup.Builder(SlotSharingGroup(name))
+
+    def get_name(self) -> str:
+        """The group's name."""
+        return self.name
+
+    def get_cpu_cores(self) -> float | None:
+        """CPU cores, None where nothing was said."""
+        return self.cpu_cores
+
+    def get_task_heap_memory(self) -> MemorySize | None:
+        """Memory on the heap, None where nothing was said."""
+        return self.task_heap_memory
+
+    def get_task_off_heap_memory(self) -> MemorySize | None:
+        """Memory off the heap, None where nothing was said."""
+        return self.task_off_heap_memory
+
+    def get_managed_memory(self) -> MemorySize | None:
+        """Managed memory, None where nothing was said."""
+        return self.managed_memory
+
+    def get_external_resources(self) -> dict[str, float]:
+        """Other resources by name."""
+        return dict(self.external_resources)
+
+    class Builder:
+        """Makes a SlotSharingGroup."""
+
+        def __init__(self, group: SlotSharingGroup) -> None:
+            self._group = group
+
+        def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
+            """CPU cores; above 0, else ConfigError."""
+            return self._set(cpu_cores=cpu_cores)
+
+        def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Memory on the heap; above 0, else ConfigError."""
+            return self._set(task_heap_memory=task_heap_memory)
+
+        def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Memory on the heap in MiB."""
+            return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
+
+        def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Memory off the heap."""
+            return self._set(task_off_heap_memory=task_off_heap_memory)
+
+        def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Memory off the heap in MiB."""
+            return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
+
+        def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Managed memory."""
+            return self._set(managed_memory=managed_memory)
+
+        def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Managed memory in MiB."""
+            return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
+
+        def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
+            """Another resource."""
+            return self._set(external_resources={**self._group.external_resources, name: value})
+
+        def build(self) -> SlotSharingGroup:
+            """The group. ConfigError where something is given, but not both CPU cores and memory on the heap."""
+            group = self._group
+            if group != SlotSharingGroup(group.name):
+                heap = group.task_heap_memory
+                if not group.cpu_cores or group.cpu_cores < 0 or heap is None or not heap.get_bytes():
+                    raise ConfigError(
+                        f"SlotSharingGroup {group.name!r}: with any resource, CPU cores and memory on the heap are needed too, "
+                        "both above 0"
+                    )
+            return group
+
+        def _set(self, **changes: Any) -> SlotSharingGroup.Builder:
+            self._group = replace(self._group, **changes)
+            return self

@@ -1,0 +1,143 @@
+"""What functions count and measure about themselves: PyFlink's metrics.
+
+    self.bad = runtime_context.get_metrics_group().counter("bad_lines")     # in open()
+    self.bad.inc()                                                          # at an element
+
+Each operator of each subtask has its own. They live as long as the subtask does, and are no state: a restart begins at zero.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from forkpoint.errors import GraphError
+
+M = TypeVar("M", bound="Metric")
+
+
+class Metric:
+    """Base of what a group holds."""
+
+
+class Counter(Metric):
+    """A number that goes up and down."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def inc(self, n: int = 1) -> None:
+        """Add to it."""
+        self._count += n
+
+    def dec(self, n: int = 1) -> None:
+        """Take away from it."""
+        self._count -= n
+
+    def get_count(self) -> int:
+        """Where it stands."""
+        return self._count
+
+
+class Meter(Metric):
+    """How many events there were, and how many a second over the last ``time_span_in_seconds``."""
+
+    def __init__(self, time_span_in_seconds: int = 60) -> None:
+        self._span = time_span_in_seconds
+        self._count = 0
+        self._recent: deque[tuple[int, int]] = deque()  # (second, events in it)
+
+    def mark_event(self, value: int = 1) -> None:
+        """So many events more."""
+        now = int(time.monotonic())
+        self._count += value
+        if self._recent and self._recent[-1][0] == now:
+            value += self._recent.pop()[1]
+        self._recent.append((now, value))
+        while self._recent[0][0] <= now - self._span:
+            self._recent.popleft()
+
+    def get_count(self) -> int:
+        """How many events there were."""
+        return self._count
+
+    def get_rate(self) -> float:
+        """Events a second over the time span."""
+        since = int(time.monotonic()) - self._span
+        return sum(events for second, events in self._recent if second > since) / self._span
+
+
+class Distribution(Metric):
+    """How many values there were, their sum, the least and the greatest."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = 0
+        self.min: int | None = None
+        self.max: int | None = None
+
+    def update(self, value: int) -> None:
+        """One value more."""
+        self.count += 1
+        self.sum += value
+        self.min = value if self.min is None else min(self.min, value)
+        self.max = value if self.max is None else max(self.max, value)
+
+
+class MetricGroup:
+    """Metrics by name, and groups within. A name stands for one metric: asked for again, it is the same one."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Metric] = {}
+        self._gauges: dict[str, Callable[[], float]] = {}
+        self._groups: dict[str, MetricGroup] = {}
+
+    def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
+        """The group of this name within this one; with ``extra``, the group ``extra`` within that."""
+        group = self._groups.setdefault(name, MetricGroup())
+        return group if extra is None else group.add_group(extra)
+
+    def counter(self, name: str) -> Counter:
+        """The counter of this name."""
+        return self._metric(name, Counter, Counter)
+
+    def gauge(self, name: str, obj: Callable[[], float]) -> None:
+        """A number that ``obj()`` gives whenever it is asked for."""
+        if not callable(obj):
+            raise GraphError(f"gauge({name!r}) takes a function that gives the number, not {obj!r}")
+        self._gauges[name] = obj
+
+    def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
+        """The meter of this name."""
+        return self._metric(name, Meter, lambda: Meter(time_span_in_seconds))
+
+    def distribution(self, name: str) -> Distribution:
+        """The distribution of this name."""
+        return self._metric(name, Distribution, Distribution)
+
+    def values(self, prefix: str = "") -> Iterator[tuple[str, float]]:
+        """All numbers by name, those of groups behind the group's name and a dot."""
+        for name, metric in self._metrics.items():
+            if isinstance(metric, Counter):
+                yield prefix + name, metric.get_count()
+            elif isinstance(metric, Meter):
+                yield f"{prefix}{name}.count", metric.get_count()
+                yield f"{prefix}{name}.rate", metric.get_rate()
+            elif isinstance(metric, Distribution):
+                for part, value in vars(metric).items():
+                    if value is not None:
+                        yield f"{prefix}{name}.{part}", value
+        for name, obj in self._gauges.items():
+            yield prefix + name, obj()
+        for name, group in self._groups.items():
+            yield from group.values(f"{prefix}{name}.")
+
+    def _metric(self, name: str, kind: type[M], make: Callable[[], M]) -> M:
+        metric = self._metrics.get(name)
+        if metric is None:
+            metric = self._metrics[name] = make()
+        if not isinstance(metric, kind):
+            raise GraphError(f"the metric {name!r} is a {type(metric).__name__} already; give each its own name")
+        return metric

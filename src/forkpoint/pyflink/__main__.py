@@ -1,0 +1,29 @@
+"""``python -m forkpoint.pyflink app.py ARGS``: as ``python app.py ARGS``, with forkpoint in PyFlink's place."""
+
+import os
+import runpy
+import sys
+
+from forkpoint.pyflink.finder import install
+
+USAGE = "usage: python -m forkpoint.pyflink APP [ARGS]\n\nRuns the PyFlink program APP on forkpoint, as `python APP ARGS` would."
+
+
+def main() -> None:
+    """Run the program that the command line names."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        sys.exit(0 if arguments else 2)
+    app = arguments[0]
+    if not os.path.isfile(app):
+        sys.exit(f"there is no file {app}")
+    install()
+    sys.argv = arguments
+    # Python put the working directory there, for `-m`; it puts a program's own directory there for a program.
+    sys.path[: 0 if sys.flags.safe_path else 1] = [os.path.dirname(os.path.realpath(app))]
+    runpy.run_path(app, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

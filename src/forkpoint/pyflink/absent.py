@@ -1,0 +1,170 @@
+"""What PyFlink has and forkpoint doesn't: why, and what to use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from forkpoint.errors import GraphError
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a name is absent, and what to use in its place."""
+
+    why: str
+    use: str
+
+
+def _connector(system: str, spark_format: str | None) -> Reason:
+    why = f"{system} is reached through Spark here, not through Flink's connector"
+    if spark_format is None:
+        return Reason(why, "write with stream.for_each_epoch(…), or give the environment a Source or Sink of your own")
+    return Reason(
+        why,
+        f"read with env.from_dataframe(spark.readStream.format({spark_format!r})…load()), and write with "
+        f"stream.for_each_epoch(lambda df, epoch: df.write.format({spark_format!r})…save())",
+    )
+
+
+_JVM = Reason("it is about Flink's JVM, and there is none behind this API", "say in Python what it was to do")
+_INTERNAL = Reason("it is internal to PyFlink", "use the public names")
+_SCHEMA = Reason(
+    "(de)serialization schemas belong to Flink's connectors for messages",
+    "decode and encode in map(), or with Spark's functions (from_json, from_csv, from_avro) on a DataFrame",
+)
+_BULK = Reason(
+    "it stands for a format in Java", "use FileSource.parquet, csv or json, and FileSink.parquet, csv or json"
+)
+_FILES = Reason("how files are found and dealt out is not for programs to say", "leave it out")
+_COMPACT = Reason("a file is final once its epoch is committed", "make larger files with a longer checkpoint interval")
+_STATE_BACKEND = Reason(
+    "the state backend is an option", "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration"
+)
+_CHECKPOINT_STORAGE = Reason("where checkpoints go is an option", "call env.set_state_root(URL)")
+_RESTART = Reason(
+    "Flink 2 has it as an option", "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)"
+)
+_GUARANTEE = Reason("sinks are exactly once, whatever is asked for", "leave it out")
+
+# Of a module, and all below it.
+_MODULES: dict[str, Reason] = {
+    "pyflink.dataframe": Reason(
+        "the DataFrame API is Spark's part here", "make one with Spark, and env.from_dataframe(df)"
+    ),
+    "pyflink.datastream.checkpoint_storage": _CHECKPOINT_STORAGE,
+    "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
+    "pyflink.datastream.connectors.dynamic_kafka": _connector("Kafka", "kafka"),
+    "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
+    "pyflink.datastream.connectors.hybrid_source": Reason(
+        "sources are not put one behind the other",
+        "write history to where the live source reads, or run one job after the other",
+    ),
+    "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
+    "pyflink.datastream.connectors.kafka": _connector("Kafka", "kafka"),
+    "pyflink.datastream.connectors.kinesis": _connector("Kinesis", None),
+    "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
+    "pyflink.datastream.connectors.rabbitmq": _connector("RabbitMQ", None),
+    "pyflink.datastream.formats.avro": _SCHEMA,
+    "pyflink.datastream.formats.csv": _SCHEMA,
+    "pyflink.datastream.formats.json": _SCHEMA,
+    "pyflink.datastream.formats.orc": _BULK,
+    "pyflink.datastream.formats.parquet": _BULK,
+    "pyflink.datastream.state_backend": _STATE_BACKEND,
+    "pyflink.datastream.utils": _INTERNAL,
+    "pyflink.common.config_options": Reason(
+        "options are given by their keys", "use Configuration.set_string(key, value)"
+    ),
+    "pyflink.common.constants": _INTERNAL,
+    "pyflink.common.input_dependency_constraint": _INTERNAL,
+    "pyflink.common.io": _JVM,
+    "pyflink.common.utils": _JVM,
+    "pyflink.find_flink_home": _JVM,
+    "pyflink.fn_execution": _INTERNAL,
+    "pyflink.java_gateway": _JVM,
+    "pyflink.pyflink_gateway_server": _JVM,
+    "pyflink.serializers": _INTERNAL,
+    "pyflink.shell": Reason("there is no shell of its own", "use Python's"),
+    "pyflink.table": Reason(
+        "the Table API and SQL are Spark's part here",
+        "make a DataFrame with Spark and env.from_dataframe(df): spark.sql(…), or spark.readStream.format('rate') for datagen",
+    ),
+    "pyflink.testing": _INTERNAL,
+    "pyflink.util.api_stability_decorators": _INTERNAL,
+    "pyflink.util.exceptions": _JVM,
+    "pyflink.util.java_utils": _JVM,
+}
+
+# Of a name, wherever it is.
+_NAMES: dict[str, Reason] = {
+    name: reason
+    for names, reason in {
+        "AssignerWithPeriodicWatermarksWrapper InputFormat JavaObjectWrapper SinkFunction SourceFunction": _JVM,
+        "AsyncFunctionDescriptor InputDependencyConstraint StreamTransformer SupportsPreprocessing": _INTERNAL,
+        "AvroRowDeserializationSchema AvroRowSerializationSchema ByteArraySchema CsvRowDeserializationSchema "
+        "CsvRowSerializationSchema DeserializationSchema JsonRowDeserializationSchema JsonRowSerializationSchema "
+        "RowFieldExtractorSchema SerializationSchema SimpleStringSchema": _SCHEMA,
+        "BulkFormat BulkWriterFactory StreamingFileSink": _BULK,
+        "CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage": _CHECKPOINT_STORAGE,
+        "ConfigOption ConfigOptions": _MODULES["pyflink.common.config_options"],
+        "CustomStateBackend EmbeddedRocksDBStateBackend HashMapStateBackend PredefinedOptions StateBackend": _STATE_BACKEND,
+        "DeliveryGuarantee": _GUARANTEE,
+        "FileCompactStrategy FileCompactor": _COMPACT,
+        "FileEnumeratorProvider FileSplitAssignerProvider": _FILES,
+        "RestartStrategies RestartStrategyConfiguration": _RESTART,
+    }.items()
+    for name in names.split()
+}
+
+
+class Absent:
+    """Stands where a program imports what isn't there: importing it is harmless, and any use says what to use instead."""
+
+    __slots__ = ("_name", "_reason")
+
+    def __init__(self, name: str, reason: Reason) -> None:
+        self._name = name
+        self._reason = reason
+
+    def _refuse(self) -> NoReturn:
+        raise GraphError(f"{self._name} is not there: {self._reason.why}. Instead, {self._reason.use}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
+        self._refuse()
+
+    def __getitem__(self, item: Any) -> Absent:
+        return self  # in an annotation
+
+    def __or__(self, other: Any) -> Any:
+        return Any  # in an annotation
+
+    __ror__ = __or__
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<{self._name}, which forkpoint doesn't have>"
+
+
+def absent_module(name: str) -> Reason | None:
+    """Why a module is absent; None for one that isn't, or that PyFlink hasn't either."""
+    while name:
+        if name in _MODULES:
+            return _MODULES[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def absent_name(module: str, name: str) -> Absent | None:
+    """What stands for a name of a module that is absent; None where PyFlink hasn't it either."""
+    reason = absent_module(f"{module}.{name}") or _NAMES.get(name)
+    return None if reason is None else Absent(f"{module}.{name}", reason)

@@ -1,0 +1,67 @@
+"""Finds PyFlink's modules: each has forkpoint's objects under PyFlink's names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from forkpoint.errors import ConfigError
+from forkpoint.pyflink.absent import absent_module, absent_name
+from forkpoint.pyflink.names import FLINK_VERSION, MODULES, names_of, resolve
+from forkpoint.types import before_loading
+
+ROOT = "pyflink"
+
+
+def install() -> None:
+    """Let ``import pyflink…`` find forkpoint, here and in the workers of jobs that start from here; once is enough.
+
+    ConfigError where PyFlink itself is loaded already.
+    """
+    if installed():
+        return
+    if ROOT in sys.modules:
+        raise ConfigError(
+            "PyFlink itself is loaded in this process, so its names cannot stand for forkpoint's any more: call "
+            "forkpoint.pyflink.install() ahead of the first `import pyflink`, or run the program with "
+            "`python -m forkpoint.pyflink`"
+        )
+    sys.meta_path.insert(0, _Finder())  # ahead of a PyFlink that may be installed as well
+    before_loading(install)
+
+
+def installed() -> bool:
+    """Whether ``import pyflink…`` finds forkpoint in this process."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in MODULES or absent_module(fullname) is not None:
+            return ModuleSpec(fullname, _Loader(), is_package=True)
+        return None
+
+
+class _Loader(Loader):
+    def exec_module(self, module: ModuleType) -> None:
+        names = names_of(module.__name__)
+        for name in names:
+            setattr(module, name, resolve(name))
+        module.__dict__["__all__"] = list(names)
+        module.__doc__ = f"forkpoint under the names of {module.__name__}."
+
+        def __getattr__(name: str) -> object:  # noqa: N807
+            if not name.startswith("__"):
+                found = absent_name(module.__name__, name)
+                if found is not None:
+                    return found
+            raise AttributeError(
+                f"module {module.__name__!r} has no {name!r}, neither here nor in PyFlink {FLINK_VERSION}"
+            )
+
+        module.__dict__["__getattr__"] = __getattr__
