@@ -100,3 +100,15 @@ class JobFailed(ForkpointError):
 
 class EngineLost(JobFailed):
     """Spark has gone from under the job, so that no restart within this process can help; start the job again."""
+
+
+_KINDS = {
+    kind.__name__: kind
+    for kind in globals().copy().values()
+    if isinstance(kind, type) and issubclass(kind, ForkpointError)
+}
+
+
+def error_of(kind: str, message: str) -> ForkpointError:
+    """The error of this name; a name that is none of ours gives the base. How errors travel between processes."""
+    return _KINDS.get(kind, ForkpointError)(message)

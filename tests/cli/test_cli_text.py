@@ -1,7 +1,16 @@
+import contextlib
+import io
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
 
 from forkpoint import MAX_WATERMARK, MIN_WATERMARK, Types
 from forkpoint.cli import text
+from forkpoint.cli.failures import Failure
+from forkpoint.cli.output import JsonOutput, TextOutput
 
 
 @pytest.mark.parametrize(
@@ -50,3 +59,47 @@ def test_places():
 )
 def test_types(type, shown):
     assert text.type_name(type.describe()) == shown
+
+
+HOSTILE = "\x1b[2Jred\x07\r\x9b31m\u202egnp\u2066\u2028\x00\x7f\ud800"
+names = st.text(st.one_of(st.characters(), st.sampled_from(HOSTILE)))
+
+
+def shown(name: str, output: TextOutput | JsonOutput) -> str:
+    """All that a command can show of a name."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        output = type(output)()
+
+        def show(out: TextOutput) -> None:
+            out.line(name)
+            out.line(Text(name, "red"))
+            out.table([name], [[name], [Text(name, "red")]])
+
+        output.result({"name": name, name: 1}, show)
+        output.event("running", {"job": name}, f"job {name}: running")
+        output.failure(Failure("JobFailed", f"it failed: {name}", 3, f"Traceback of {name}"))
+        output.remark(name)
+    return out.getvalue() + err.getvalue()
+
+
+@given(names)
+def test_names_do_nothing_to_a_terminal(name):
+    for output in (TextOutput(), JsonOutput()):
+        found = shown(name, output)
+        assert not set(found) & set(HOSTILE) - set("[2Jred31mgnp")
+        assert all(c.isprintable() or not c.isascii() or c in "\n\t" for c in found)
+        found.encode()
+
+
+@given(names)
+def test_json_says_what_it_said(name):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        JsonOutput().result({"name": name}, lambda out: None)
+    assert json.loads(out.getvalue()) == {"name": name}
+
+
+def test_plain_names_stay_as_they_are():
+    for name in ("Größe", "名前", "a\tb", "😀 é"):
+        assert text.visible(name) == name
+    assert text.visible(HOSTILE[:4]) == "\\x1b[2J"
+    assert text.visible_cell("a\nb\tc") == "a\\nb\\tc"

@@ -13,6 +13,7 @@ from forkpoint.connectors import FileSource
 from forkpoint.errors import ConfigError
 from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, Transformation
 from forkpoint.snapshot.paths import JobPaths, escape
+from forkpoint.snapshot.private import make_directories
 from forkpoint.snapshot.storage import LocalStorage, Storage
 
 _COMPLETE = "_SUCCESS"  # Spark's own mark of a finished write
@@ -40,6 +41,7 @@ def _staged(t: Transformation, spec: DataFrameSpec, storage: Storage, job: str) 
         )
     directory = Path(storage.root) / JobPaths(job).directory / "frames" / escape(name)
     if not (directory / _COMPLETE).exists():
+        make_directories(str(directory.parent))  # what Spark makes itself is as readable as its umask says
         spec.frame.write.mode("overwrite").parquet(str(directory))
         # Files are read by time and name: in the order of the frame's partitions now, and the same in a fork of the job.
         for number, path in enumerate(sorted(directory.glob("part-*.parquet"))):

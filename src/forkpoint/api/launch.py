@@ -33,7 +33,9 @@ from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec, Transformation
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.snapshot.paths import AREAS
+from forkpoint.snapshot.private import close_to_others
+from forkpoint.snapshot.storage import LocalStorage, open_storage
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
@@ -143,6 +145,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Tr
     if root is None:
         temporary = tempfile.mkdtemp(prefix="forkpoint-")
     storage = open_storage(root or temporary or "")
+    if isinstance(storage, LocalStorage):
+        storage.close_to_others(AREAS)  # older releases left that to the umask
     stage_batch_frames(ends, storage, name)
     required = root is not None and not launch.generated_uids
     compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=required)
@@ -172,7 +176,8 @@ def _redirected(graph: JobGraph, sinks: Callable[[str], Sink]) -> JobGraph:
 def stores_directory() -> Path:
     """A new directory for this process's local stores; those of processes that were killed are removed."""
     home = Path(tempfile.gettempdir()) / f"forkpoint-stores-{os.getuid()}"
-    for left in home.glob("*-*") if home.is_dir() else ():
+    close_to_others(str(home))
+    for left in home.glob("*-*") if home.is_dir() and home.stat().st_uid == os.getuid() else ():
         pid = left.name.split("-")[0]
         if pid.isdigit() and not _alive(int(pid)):
             shutil.rmtree(left, ignore_errors=True)

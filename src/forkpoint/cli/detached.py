@@ -17,6 +17,7 @@ from forkpoint.cli.settings import Settings
 from forkpoint.cli.text import place
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.snapshot.paths import log_file
+from forkpoint.snapshot.private import make_directories, open_new
 
 TAIL_LINES = 20
 
@@ -68,13 +69,13 @@ class Started:
 def start_detached(settings: Settings, app: str, arguments: Sequence[str]) -> Started | Failure:
     """Start ``forkpoint run`` with these arguments in a session of its own, and wait until its job runs or failed."""
     log = Path(settings.log_root) / log_file(f"{Path(app).stem[:60]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_directories(str(log.parent))
     reading, writing = os.pipe()
     command = [
         sys.executable, "-P", "-m", "forkpoint.cli", *_global(settings),
         "run", "--driver-report-fd", str(writing), "--driver-log", str(log), *arguments,
     ]  # fmt: skip
-    with open(log, "ab") as output:
+    with open(open_new(str(log), append=True), "ab") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             pass_fds=[writing], env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -1,4 +1,7 @@
-"""Showing results: text for people, JSON for programs. Results go to stdout; errors and remarks to stderr."""
+"""Showing results: text for people, JSON for programs. Results go to stdout; errors and remarks to stderr.
+
+Names, notes and values come from records and other people's programs: whatever is printed goes through `text.visible`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forkpoint.cli.failures import Failure
+from forkpoint.cli.text import visible, visible_cell, visible_json
 
 _WIDE = 10_000  # where no terminal is, nothing may be wrapped or cut
 
@@ -44,7 +48,7 @@ class Output(ABC):
 
     def remark(self, text: str) -> None:
         """A warning or hint, to stderr."""
-        print(text, file=sys.stderr)
+        print(visible(text), file=sys.stderr)
 
 
 class TextOutput(Output):
@@ -55,14 +59,14 @@ class TextOutput(Output):
         show(self)
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
     def failure(self, failure: Failure) -> None:
         console = _console(sys.stderr)
         if failure.details is not None:
-            console.print(failure.details, soft_wrap=True)
+            console.print(visible(failure.details), soft_wrap=True)
         if failure.message:
-            console.print(Text("Error: ", "bold red") + Text(failure.message), soft_wrap=True)
+            console.print(Text("Error: ", "bold red") + Text(visible(failure.message)), soft_wrap=True)
 
     @contextmanager
     def progress(self, text: str) -> Iterator[OnProgress]:
@@ -72,7 +76,7 @@ class TextOutput(Output):
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("parts"))
         with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(text, total=None)
+            task = bar.add_task(visible_cell(text), total=None)
 
             def report(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)
@@ -82,17 +86,19 @@ class TextOutput(Output):
     # -- for `show` functions
 
     def line(self, text: Cell = "") -> None:
-        self._console.print(text, soft_wrap=True)
+        self._console.print(_safe(text, visible), soft_wrap=True)
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[Cell]], right: Sequence[str] = ()) -> None:
         """``right``: titles of columns whose values are numbers."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles:
             table.add_column(
-                title, justify="right" if title in right else "left", no_wrap=not self._console.is_terminal
+                visible_cell(title),
+                justify="right" if title in right else "left",
+                no_wrap=not self._console.is_terminal,
             )
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(_safe(cell, visible_cell) for cell in row))
         self._console.print(table)
 
 
@@ -114,12 +120,21 @@ class JsonOutput(Output):
         yield lambda done, total: None
 
 
+def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:
+    plain = str(cell)
+    shown = visible(plain)
+    if shown == plain:
+        return cell
+    return Text(shown, cell.style) if isinstance(cell, Text) else shown
+
+
 def _json(data: Any, indent: int | None = None) -> str:
     """JSON that every parser takes: numbers that JSON does not have are text, "NaN", "Infinity" and "-Infinity"."""
     try:
-        return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False)
+    return visible_json(text)
 
 
 def _finite(data: Any) -> Any:

@@ -15,6 +15,8 @@ from forkpoint.control.programs import Program, find_program, load_files, pack, 
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.pyflink import install, installed
 from forkpoint.snapshot.format import checksum
+from forkpoint.snapshot.paths import PROGRAMS
+from forkpoint.snapshot.private import make_directories, open_new
 
 PREFIX = "run:"
 ENGINE = "FORKPOINT_ENGINE"
@@ -49,7 +51,7 @@ def invocation(
     run = app.removeprefix(PREFIX)
     job, program = find_program(settings.storage, run)
     files = load_files(settings.storage, job, run, program)
-    source = _restored(program, files, Path(settings.log_root) / "programs" / run)
+    source = _restored(program, files, Path(settings.log_root) / PROGRAMS / run)
     if os.path.isdir(program.directory):
         os.chdir(program.directory)
     if program.engine is not None:
@@ -70,8 +72,10 @@ def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:
         return Source(program.app, text, (str(home),))
     for name, content in modules.items():
         place = copy / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+        make_directories(str(place.parent))
+        place.unlink(missing_ok=True)
+        with open(open_new(str(place)), "wb") as file:
+            file.write(content)
     return Source(program.app, text, (str(copy), str(home)))
 
 

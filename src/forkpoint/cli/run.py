@@ -23,7 +23,7 @@ from forkpoint.cli.recorded import Invocation, invocation
 from forkpoint.cli.replaying import capturing, until_from
 from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
-from forkpoint.cli.text import place
+from forkpoint.cli.text import place, visible
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.driver.trial import Trial
@@ -170,7 +170,7 @@ def run(
         generated_uids=installed(),
     )
     if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
-        logging.lastResort.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     ending = _run(asked, launch, driving)
     if isinstance(ending, Failure):
         if reporter is not None:
@@ -213,13 +213,20 @@ def _run(asked: Invocation, launch: Launch, driving: Driving) -> Failure | int:
     return code
 
 
+class _VisibleFormatter(logging.Formatter):
+    """Errors that are logged may quote records."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
 def _program_code(source: Source) -> int:
     try:
         run_program(source)
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
             return error.code or failures.OK
-        click.echo(error.code, err=True)
+        click.echo(visible(str(error.code)), err=True)
         return failures.FAILED
     return failures.OK
 

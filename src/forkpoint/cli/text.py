@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -12,6 +13,25 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
 _FAR_MS = 2**60
 _UNITS = ("kB", "MB", "GB", "TB")
+# What moves a terminal's cursor, reorders or hides text, or cannot be encoded: control characters, marks of direction, line
+# and paragraph separators, lone surrogates.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """The text with an escape in the place of each character that would do something else to a terminal than be seen; line
+    ends and tabs stay."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def visible_cell(text: str) -> str:
+    """The same for a text that is one of several on its line."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def visible_json(text: str) -> str:
+    """The same for JSON, whose own escapes it takes."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def moment(ms: int | None) -> str:

@@ -16,6 +16,7 @@ from forkpoint.errors import NotFound
 from forkpoint.snapshot.format import Format, Record
 from forkpoint.snapshot.manifest import Count, Name
 from forkpoint.snapshot.paths import JOBS, JobPaths, parse_run_file
+from forkpoint.snapshot.private import make_directories
 from forkpoint.snapshot.storage import TEMPORARY_PREFIX, LocalStorage, Storage
 
 
@@ -77,9 +78,9 @@ def load_endpoint(storage: Storage, path: str) -> Endpoint | None:
 
 
 def _put_private(place: str, data: bytes) -> None:
-    """Storage files are as readable as the umask says; this one holds a secret, so it never is, not for a moment."""
+    """Storage files may be shared with a group; this one holds a secret, so it never is, not for a moment."""
     directory = os.path.dirname(place)
-    os.makedirs(directory, exist_ok=True)
+    make_directories(directory)
     temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from forkpoint.errors import ForkpointError, JobNotFound, NotFound
+from forkpoint.errors import ForkpointError, JobNotFound, NotFound, SavepointCorrupt
 from forkpoint.snapshot.format import Format, Record, verify
 from forkpoint.snapshot.manifest import Count, Name, Sha256
 from forkpoint.snapshot.paths import JOBS, JobPaths, escape, job_of
@@ -67,7 +67,11 @@ def load_files(storage: Storage, job: str, run: str, program: Program) -> dict[s
     path = JobPaths(job).program_archive(run)
     data = verify(storage.read(path), program.checksum, program.bytes, f"{storage.url}/{path}")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+        names = archive.namelist()
+        for name in names:
+            if name.startswith("/") or ".." in name.split("/"):  # they may be written out again below a directory
+                raise SavepointCorrupt(f"{storage.url}/{path} has a file {name!r}, which would lie outside the program")
+        return {name: archive.read(name) for name in names}
 
 
 def find_program(storage: Storage, run: str) -> tuple[str, Program]:

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from forkpoint.control.limits import MAX_HEAD_BYTES, LimitedProtocol, read_body
 from forkpoint.control.messages import (
     Accepted,
     Answer,
@@ -85,7 +86,8 @@ class ControlServer:
         self._answers = Answers()
         config = uvicorn.Config(
             _Guard(_make_app(driver, self._answers), self.token), log_config=None, access_log=False, lifespan="off",
-            ws="none", server_header=False, timeout_graceful_shutdown=2,
+            http=LimitedProtocol, ws="none", server_header=False, timeout_graceful_shutdown=2,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -176,7 +178,7 @@ def _refuse_ended(driver: JobDriver) -> None:
 
 
 async def _body(request: Request, model: type[B]) -> B:
-    data = await request.body()
+    data = await read_body(request)
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
@@ -188,7 +190,9 @@ async def _body(request: Request, model: type[B]) -> B:
 
 
 def _reply(message: Message, status: int = 200) -> Response:
-    return Response(message.model_dump_json(by_alias=True), status, media_type="application/json")
+    # A refused request is not read to its end, so the connection can't be used again.
+    headers = {"connection": "close"} if status >= 400 else {}
+    return Response(message.model_dump_json(by_alias=True), status, headers, media_type="application/json")
 
 
 def _error(status: int, message: str) -> Response:

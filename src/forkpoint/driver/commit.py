@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint import errors
 from forkpoint.driver.declared import with_versions
-from forkpoint.errors import ForkpointError, RestoreRefused
+from forkpoint.errors import RestoreRefused, error_of
 from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
 from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
 from forkpoint.runtime.epoch import CommitRow, EpochContext, SplitProgress, SplitStart
@@ -40,8 +39,7 @@ def raise_failure(rows: Iterable[CommitRow]) -> None:
     """Raise the first failure that a task reported, as the error it was."""
     for row in sorted(rows, key=lambda r: (r.stage, r.subtask)):
         if row.failure is not None:
-            kind = getattr(errors, row.failure.kind, ForkpointError)
-            raise kind(row.failure.message)
+            raise error_of(row.failure.kind, row.failure.message)
 
 
 def split_starts(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from forkpoint.errors import EditRefused, StateNotFound
+from forkpoint.processor import sandbox
 from forkpoint.processor.names import no_operator, no_state
 from forkpoint.processor.reader import SavepointReader, StateReader
 from forkpoint.snapshot.storage import LocalStorage
@@ -46,18 +45,25 @@ class _Free:
 def query(savepoint: SavepointReader, sql: str) -> pa.Table:
     """See ``SavepointReader.query``."""
     known = views(savepoint)
-    connection = duckdb.connect(f":memory:{_DATABASE}")
     with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
+        connection = sandbox.connect(_DATABASE, Path(scratch))
         try:
-            for schema, name in _named(connection, sql):
+            needed: dict[tuple[str, str], list[str]] = {}
+            for schema, name in sandbox.tables(connection, sql):
                 found = next(
                     ((s, n) for s, n in known if (s.lower(), n.lower()) == (schema.lower(), name.lower())), None
                 )
                 if found is None and schema:
                     raise _unknown(savepoint, known, schema, name)
                 if found is not None:
-                    _create(connection, found, known[found], Path(scratch))
+                    place = Path(scratch) / "-".join(found).replace("/", "-")
+                    needed[found] = list(_files(known[found], place))
+            sandbox.shut(connection, [file for files in needed.values() for file in files])
+            for found, files in needed.items():
+                _create(connection, found, files)
             return connection.sql(sql).to_arrow_table()
+        except duckdb.PermissionException as error:
+            raise EditRefused(f"the query may read the states of {savepoint.path} only: {error}") from error
         except duckdb.Error as error:
             listed = ", ".join(f"{_quoted(s)}.{_quoted(n)}" for s, n in known) or "none"
             raise EditRefused(f"the query is wrong: {error}; the views of {savepoint.path} are {listed}") from error
@@ -65,31 +71,11 @@ def query(savepoint: SavepointReader, sql: str) -> pa.Table:
             connection.close()
 
 
-def _named(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, str]]:
-    """The schema and name of every table in a query."""
-    ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    parsed = json.loads(text)
-    if parsed.get("error"):
-        raise EditRefused(f"the query is wrong: {parsed.get('error_message')}; give one SELECT")
-    return set(_tables(parsed))
-
-
-def _tables(node: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(node, dict):
-        if "table_name" in node and "schema_name" in node:
-            yield node["schema_name"], node["table_name"]
-        node = list(node.values())
-    if isinstance(node, list):
-        for each in node:
-            yield from _tables(each)
-
-
-def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], state: StateReader, scratch: Path) -> None:
+def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files: Sequence[str]) -> None:
     schema, view = name
-    files = ", ".join(_text(path) for path in _files(state, scratch / f"{schema}-{view}".replace("/", "-")))
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}").fetchall()
     connection.execute(
-        f"CREATE VIEW {_quoted(schema)}.{_quoted(view)} AS SELECT * FROM read_parquet([{files}])"
+        f"CREATE VIEW {_quoted(schema)}.{_quoted(view)} AS SELECT * FROM read_parquet([{', '.join(map(_text, files))}])"
     ).fetchall()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -90,20 +92,26 @@ class Keep:
 
 def matching(table: pa.Table, condition: str, where: str) -> Any:
     """The places of the rows for which a SQL condition holds. Raises EditRefused for one that is wrong."""
-    import duckdb
+    import duckdb  # only where it is used
+
+    from forkpoint.processor import sandbox
 
     numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
-    connection = duckdb.connect()
-    try:
-        connection.register("rows", numbered)
-        found = connection.sql(f'SELECT "{_ROW}" FROM rows WHERE ({condition}\n)').to_arrow_table()
-    except duckdb.Error as error:
-        columns = ", ".join(table.column_names)
-        raise EditRefused(
-            f"{where}: the condition {condition!r} is wrong: {error}; the columns are {columns}"
-        ) from error
-    finally:
-        connection.close()
+    sql = f'SELECT "{_ROW}" FROM rows WHERE ({condition}\n)'
+    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
+        connection = sandbox.connect("", Path(scratch))
+        try:
+            connection.register("rows", numbered)
+            sandbox.shut(connection)
+            sandbox.tables(connection, sql)
+            found = connection.sql(sql).to_arrow_table()
+        except (duckdb.Error, EditRefused) as error:
+            columns = ", ".join(table.column_names)
+            raise EditRefused(
+                f"{where}: the condition {condition!r} is wrong: {error}; the columns are {columns}"
+            ) from error
+        finally:
+            connection.close()
     return np.sort(found.column(0).to_numpy())
 
 

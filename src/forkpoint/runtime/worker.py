@@ -14,6 +14,7 @@ from forkpoint.runtime.instances import Checkpointed, make_instance
 from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_error
 from forkpoint.runtime.subtask_state import Share, SubtaskState
 from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.private import make_own_directory
 from forkpoint.snapshot.storage import Storage, open_storage
 from forkpoint.state import Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 
@@ -42,7 +43,7 @@ class Worker:
         state = self.states.get(subtask)
         if state is None:
             directory = Path(self.spec.local_dir) / str(subtask)
-            directory.mkdir(parents=True, exist_ok=True)
+            make_own_directory(str(directory))
             state = self.states[subtask] = SubtaskState(
                 self._store(directory), self.storage, self.paths, self.share(subtask)
             )

@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from forkpoint import errors
-from forkpoint.errors import ForkpointError, SavepointCorrupt
+from forkpoint.errors import ForkpointError, SavepointCorrupt, error_of
 from forkpoint.runtime.collector import collector_paused
 from forkpoint.snapshot.format import verify
 from forkpoint.snapshot.storage import Storage
@@ -91,8 +90,7 @@ class TaskOf(Generic[A, R]):
     def _open(self, blob: bytes) -> R:
         result = _decode_result(blob)
         if result.error is not None:
-            kind, message = result.error
-            raise getattr(errors, kind, ForkpointError)(message)
+            raise error_of(*result.error)
         return msgspec.msgpack.decode(result.value, type=self.result)
 
 

@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +17,7 @@ from typing import NoReturn, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
+from forkpoint.snapshot import private
 
 TEMPORARY_PREFIX = ".fp-tmp-"
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -135,7 +136,7 @@ class LocalStorage:
 
     Each write goes to a temporary file beside its target, is synced, and then takes its name by a hard link (`create`)
     or a rename (`put`), after which the directory is synced. A writer killed in between leaves its temporary file,
-    which no method shows; `remove_leftovers` deletes those.
+    which no method shows; `remove_leftovers` deletes those. What is written is for its owner alone (`private`).
     """
 
     root: str
@@ -216,6 +217,14 @@ class LocalStorage:
             return os.stat(place)
         except OSError as error:
             self._fail("look at", place, error)
+
+    def close_to_others(self, names: Iterable[str]) -> None:
+        """Directories of these names below the root are for their owner alone from now on, with all that is in them."""
+        try:
+            for name in names:
+                private.close_to_others(self._place(name))
+        except OSError as error:
+            self._fail("change the mode of what is in", self.root, error)
 
     def remove_leftovers(self, older_than: timedelta) -> builtins.list[str]:
         """Delete the temporary files of writers that died, and return their paths.
@@ -309,7 +318,7 @@ class LocalStorage:
     def _open_new(self, temporary: str, directory: str) -> int:
         for _ in range(_MKDIR_ATTEMPTS):
             try:
-                return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                return private.open_new(temporary)
             except FileNotFoundError:
                 # Either the directory was never there, or a concurrent delete pruned it while it was empty.
                 self._make_directory(directory)
@@ -325,7 +334,7 @@ class LocalStorage:
             self._make_directory(parent)
         with suppress(FileNotFoundError):  # the parent was pruned meanwhile; the caller tries again
             with suppress(FileExistsError):
-                os.mkdir(directory)
+                private.make_directory(directory)
             _sync_directory(parent)
 
     def _prune(self, directory: str) -> None:

@@ -17,9 +17,8 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import DataFrameSpec
 from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.snapshot.manifest import SourcePosition
-from forkpoint.spark.deployment import deployment_error
 from forkpoint.spark.exchange import EpochJobs, map_bytes
-from forkpoint.spark.failures import unpack_failure
+from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.rows import pair_struct
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
@@ -94,7 +93,7 @@ class SparkExecutor(Executor):
         output, as `frame_stage` makes it, or the micro-batch of a streaming query over such. Every subtask runs, also
         where no row arrives.
         """
-        if self._jobs is None:
+        if self._jobs is None or self._handle is None:
             raise ConfigError("SparkExecutor.run_epoch was called before start")
         self._epochs_began = True
         properties = {
@@ -102,7 +101,7 @@ class SparkExecutor(Executor):
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
-        with self._watched(), self._job(self._epoch_tag, properties):
+        with self._watched(), raising_originals(self._handle.token), self._job(self._epoch_tag, properties):
             return self._jobs.run(source_tasks, frame)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
@@ -116,8 +115,9 @@ class SparkExecutor(Executor):
         if not args:
             return []
         slots = max(1, self._sc.defaultParallelism // 2) if self._epochs_began else len(args)
-        stage = BackgroundStage(import_path(), dumps(fn))
-        with self._job(self._background_tag, {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}):
+        stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
+        properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
+        with raising_originals(stage.token), self._job(self._background_tag, properties):
             return map_bytes(self._sc, stage, args, min(slots, len(args)))
 
     def frame_stage(self, operator: int, frame: DataFrame) -> DataFrame:
@@ -154,7 +154,11 @@ class SparkExecutor(Executor):
             # A watermark generator sees elements in their order, which is that of the partitions: one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
-        streams = StreamingSources(self.session, self.frame_stage, sources, positions, on_batch, self._interval, stops)
+        if self._handle is None:
+            raise ConfigError("SparkExecutor.start_streams was called before start")
+        streams = StreamingSources(
+            self.session, self.frame_stage, self._handle.token, sources, positions, on_batch, self._interval, stops
+        )
         streams.start()
         return streams
 
@@ -211,13 +215,6 @@ class SparkExecutor(Executor):
         self._sc.addJobTag(tag)
         try:
             yield
-        except Exception as error:
-            original = unpack_failure(error)
-            if original is not None:
-                raise original from None
-            if (unfit := deployment_error(str(error))) is not None:
-                raise unfit from error
-            raise
         finally:
             if not self._is_lost():
                 self._sc.removeJobTag(tag)

@@ -1,8 +1,9 @@
-"""A task's exception, carried through Spark to the driver as the object it was.
+"""A task's exception, carried through Spark to the driver.
 
-Spark reports a Python task's failure as text. The task therefore appends its exception, encoded, to the message, and
-the driver takes it out again: a job fails with the user's own error, not with three stack traces about it. Nothing of
-this is stored.
+Spark reports a Python task's failure as text, which also holds what records say: an exception's message may quote one. The
+task therefore appends what it raised, as data: a kind out of a closed table, its message and its notes. What the driver
+takes out again has the run's token before it, which no record can know, and is never more than text. So a job fails with
+the user's own error, not with three stack traces about it, and a record can neither run code here nor pass for an error.
 """
 
 from __future__ import annotations
@@ -10,52 +11,108 @@ from __future__ import annotations
 import base64
 import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import cloudpickle
+import msgspec
 
-from forkpoint.errors import ForkpointError, UserFunctionError
+from forkpoint.errors import ForkpointError, UserFunctionError, error_of
+from forkpoint.spark.deployment import deployment_error
 
-_MARK = "forkpoint-error:"
-_PATTERN = re.compile(re.escape(_MARK) + r"([0-9A-Za-z+/=]+)")
-_MAX_ENCODED = 1 << 18
+_MARK = "forkpoint-error"
+_MAX_TEXT = 20_000
+
+_BUILT_IN: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (
+        AssertionError, AttributeError, ImportError, MemoryError, ModuleNotFoundError, NameError, NotImplementedError,
+        OSError, PermissionError, RecursionError, RuntimeError, TypeError, UnboundLocalError, ValueError,
+    )
+}  # fmt: skip
+"""Those that are built from a message alone. Whether a restart can help depends on some of them."""
 
 
 class TaskFailure(Exception):
     """What a task raises instead of its own exception; the message ends in the encoded original."""
 
 
-def pack_failure(error: BaseException, where: str) -> TaskFailure:
+class _Failed(msgspec.Struct, frozen=True):
+    kind: str
+    message: str
+    notes: tuple[str, ...]
+
+
+def pack_failure(error: BaseException, where: str, token: str) -> TaskFailure:
     """The exception to raise in a task in place of `error`; `where` names the stage and subtask."""
-    trace = "".join(traceback.format_exception(error))
-    if not isinstance(error, ForkpointError):
-        error.add_note(f"raised in {where}:\n{trace}")
-    try:
-        encoded = _encode(error)
-    except Exception:
-        # An exception that cannot be pickled, or whose attributes cannot, still has its text.
-        encoded = ""
-    if not encoded or len(encoded) > _MAX_ENCODED:
-        encoded = _encode(
-            UserFunctionError(f"{type(error).__name__} in {where}: {str(error)[:2000]}\n{trace[-20000:]}")
-        )
-    return TaskFailure(f"{where}: {type(error).__name__}: {str(error)[:2000]} {_MARK}{encoded}")
+    notes = getattr(error, "__notes__", ())
+    if isinstance(error, ForkpointError):
+        kind, message = _own_kind(error), _text(error)
+    else:
+        trace = _trace(error)
+        kind, message = type(error).__name__, _text(error)
+        if _BUILT_IN.get(kind) is type(error):
+            notes = (*notes, f"raised in {where}:\n{trace}")
+        else:
+            kind, message = UserFunctionError.__name__, f"{kind} in {where}: {message}\n{trace}"
+    failed = _Failed(kind, message, tuple(_printable(note[-_MAX_TEXT:]) for note in notes if isinstance(note, str)))
+    encoded = base64.b64encode(msgspec.json.encode(failed)).decode("ascii")
+    return TaskFailure(f"{where}: {type(error).__name__}: {_text(error)[:2000]} {_mark(token)}{encoded}")
 
 
-def unpack_failure(error: BaseException) -> BaseException | None:
-    """The task's exception that Spark's `error` was caused by; None if it did not come from a task of forkpoint."""
-    found = _PATTERN.search(str(error))
+def unpack_failure(error: BaseException, token: str) -> BaseException | None:
+    """The task's exception that Spark's `error` was caused by; None if it did not come from a task of this run."""
+    found = re.search(re.escape(_mark(token)) + r"([0-9A-Za-z+/]+=*)", str(error))
     if found is None:
         return None
     try:
-        original = cloudpickle.loads(base64.b64decode(found.group(1)))
-    except Exception as unreadable:
-        return UserFunctionError(
-            f"a task failed and its exception cannot be read here ({unreadable}); Spark says: {str(error)[:4000]}"
-        )
-    return original if isinstance(original, BaseException) else None
+        failed = msgspec.json.decode(base64.b64decode(found[1], validate=True), type=_Failed)
+    except ValueError:  # cut off by Spark, say
+        return UserFunctionError(f"a task failed and its exception came damaged; Spark says: {str(error)[:4000]}")
+    kind = _BUILT_IN.get(failed.kind)
+    original = error_of(failed.kind, failed.message) if kind is None else kind(failed.message)
+    for note in failed.notes:
+        original.add_note(note)
+    return original
 
 
-def _encode(error: BaseException) -> str:
-    data = cloudpickle.dumps(error)
-    cloudpickle.loads(data)  # exceptions with a signature of their own often pickle but do not come back
-    return base64.b64encode(data).decode("ascii")
+@contextmanager
+def raising_originals(token: str) -> Iterator[None]:
+    """Within it, a task's exception comes out as itself, executors that cannot run tasks as ConfigError, and Spark's other
+    failures as Spark's exceptions."""
+    try:
+        yield
+    except Exception as error:
+        original = unpack_failure(error, token)
+        if original is not None:
+            raise original from None
+        if (unfit := deployment_error(str(error))) is not None:
+            raise unfit from error
+        raise
+
+
+def _mark(token: str) -> str:
+    return f"{_MARK}:{token}:"
+
+
+def _own_kind(error: ForkpointError) -> str:
+    """The name of its class, or of the first of ours that a user's own class is made from."""
+    return next(c.__name__ for c in type(error).__mro__ if type(error_of(c.__name__, "")) is c)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _printable(str(error)[:_MAX_TEXT])
+    except Exception as unprintable:
+        return f"(its text can't be told: {type(unprintable).__name__})"
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return _printable("".join(traceback.format_exception(error))[-_MAX_TEXT:])
+    except Exception as unprintable:
+        return f"(its traceback can't be told: {type(unprintable).__name__})"
+
+
+def _printable(text: str) -> str:
+    """JSON has no place for lone surrogates."""
+    return text.encode(errors="backslashreplace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from forkpoint.spark.exchange import map_bytes
+from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import struct_of_schema
 from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
 from forkpoint.types import dumps
@@ -64,8 +66,8 @@ def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], S
     def run(fn: Callable[[bytes], bytes], arguments: Sequence[bytes]) -> list[bytes]:
         if not arguments:
             return []
-        return map_bytes(
-            session.sparkContext, BackgroundStage(import_path(), dumps(fn)), list(arguments), len(arguments)
-        )
+        stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
+        with raising_originals(stage.token):
+            return map_bytes(session.sparkContext, stage, list(arguments), len(arguments))
 
     return run

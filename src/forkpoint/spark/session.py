@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -91,10 +94,12 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _set_java_home()
-    builder = SparkSession.builder.appName(settings.get("spark.app.name", "forkpoint"))
+    settings.setdefault("spark.app.name", "forkpoint")
+    builder = SparkSession.builder
     for name, value in sorted(settings.items()):
         builder = builder.config(name, value)
     try:
+        _start_jvm(settings)
         session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
@@ -117,6 +122,28 @@ def _set_java_home() -> None:
         )
     if not home and shutil.which("java") is None:
         os.environ["JAVA_HOME"] = str(find_java_home())
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Starts Spark's JVM, if it has not been, on a thread of its own: so Ctrl-C ends the waiting but not PySpark's work.
+
+    The JVM ends when this process does, because it reads an input that then closes; but only once it has said its port
+    in a directory that PySpark removes if it is interrupted before. Such a JVM failed half-way and stayed for good.
+    """
+    conf = SparkConf()
+    for name, value in settings.items():
+        conf.set(name, value)
+    started: Future[None] = Future()
+
+    def start() -> None:
+        try:
+            SparkContext._ensure_initialized(conf=conf)
+            started.set_result(None)
+        except BaseException as error:
+            started.set_exception(error)
+
+    threading.Thread(target=start, name="forkpoint-jvm", daemon=True).start()
+    started.result()
 
 
 def find_java_home(places: tuple[str, ...] | None = None) -> Path:

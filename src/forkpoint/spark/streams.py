@@ -49,10 +49,10 @@ class StreamingSources(Streams):
     """Runs the query over the sources and calls `on_batch(frame, positions)` for each micro-batch, on the query's
     thread.
 
-    session: where the query is started. stage: adds stage 0 to a DataFrame, given its operator's id. positions: where
-    to go on, by uid; a uid without one starts where its own options say. interval: the time between micro-batches;
-    None takes what is there, in as many batches as the sources make, and ends. stops: where each source ends, by uid:
-    one batch takes all up to there, and nothing comes behind it.
+    session: where the query is started. stage: adds stage 0 to a DataFrame, given its operator's id. token: marks the
+    failures of its tasks. positions: where to go on, by uid; a uid without one starts where its own options say.
+    interval: the time between micro-batches; None takes what is there, in as many batches as the sources make, and
+    ends. stops: where each source ends, by uid: one batch takes all up to there, and nothing comes behind it.
 
     `on_batch` gets a DataFrame of stage-0 output, which lives as long as the call, and the positions at the batch's
     end, by uid. When it returns the batch is done; when it raises, the query ends and `failure` gives that same
@@ -64,6 +64,7 @@ class StreamingSources(Streams):
         self,
         session: SparkSession,
         stage: Callable[[int, DataFrame], DataFrame],
+        token: str,
         sources: Sequence[StreamSource],
         positions: Mapping[str, SourcePosition],
         on_batch: OnBatch,
@@ -78,6 +79,7 @@ class StreamingSources(Streams):
             check_follows(uid, positions.get(uid), stop)
         self._session = session
         self._stage = stage
+        self._token = token
         self._sources = tuple(sources)
         self._positions = dict(positions)
         self._stops = stops
@@ -131,7 +133,7 @@ class StreamingSources(Streams):
         if self._query is None or self._stopped or self.active:
             return None
         error = self._query.exception()
-        return None if error is None else unpack_failure(error) or error
+        return None if error is None else unpack_failure(error, self._token) or error
 
     def stop(self) -> None:
         """Ends the query. A batch that is being worked on is finished first; none begins once this was called.

@@ -58,7 +58,7 @@ def import_path() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class JobHandle:
-    """A run's job: `token` tells runs apart, `payload` is the Spark broadcast of `pack_job`."""
+    """A run's job: `token` tells runs apart and marks their failures, `payload` is the Spark broadcast of `pack_job`."""
 
     token: str
     payload: Any
@@ -87,7 +87,7 @@ class SourceStage:
     last: bool
 
     def __call__(self, task: int, plans: Iterator[bytes]) -> Iterator[Any]:
-        with _task(f"stage 0, source task {task}"):
+        with _task(f"stage 0, source task {task}", self.handle.token):
             job = self.handle.open()
             context = _context()
             for plan in plans:
@@ -104,7 +104,7 @@ class SubtaskStage:
     last: bool
 
     def __call__(self, subtask: int, rows: Iterator[ChunkRow]) -> Iterator[Any]:
-        with _task(f"stage {self.stage}, subtask {subtask}"):
+        with _task(f"stage {self.stage}, subtask {subtask}", self.handle.token):
             job = self.handle.open()
             out = job.runtime.run_subtask(job.spec, _context(), self.stage, subtask, rows)
             yield from (row[3] for row in out if row[1] == COMMIT_EDGE) if self.last else out
@@ -124,7 +124,7 @@ class FrameStage:
         from forkpoint.spark.frames import to_declared  # pyspark.sql, which other tasks need not load
 
         task = TaskContext.get().partitionId()
-        with _task(f"stage 0, partition {task} of operator {self.operator}"):
+        with _task(f"stage 0, partition {task} of operator {self.operator}", self.handle.token):
             job = self.handle.open()
             operator = job.spec.graph.by_id[self.operator]
             columns = (
@@ -143,9 +143,10 @@ class BackgroundStage:
 
     path: Sequence[str]
     pickled: bytes
+    token: str
 
     def __call__(self, task: int, args: Iterator[bytes]) -> Iterator[bytes]:
-        with _task(f"background task {task}"):
+        with _task(f"background task {task}", self.token):
             extend_import_path(self.path)
             fn: Callable[[bytes], bytes] = pickle.loads(self.pickled)
             yield from map(fn, args)
@@ -173,7 +174,7 @@ def _context() -> EpochContext:
 
 
 @contextmanager
-def _task(where: str) -> Iterator[None]:
+def _task(where: str, token: str) -> Iterator[None]:
     """Around the whole of a task: no cyclic collection within, and an exception that reaches the driver whole."""
     collecting = gc.isenabled()
     gc.disable()
@@ -182,7 +183,7 @@ def _task(where: str) -> Iterator[None]:
     except (GeneratorExit, KeyboardInterrupt, TaskFailure):
         raise
     except BaseException as error:
-        raise pack_failure(error, where) from None
+        raise pack_failure(error, where, token) from None
     finally:
         if collecting:
             gc.enable()

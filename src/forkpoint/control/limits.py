@@ -1,0 +1,81 @@
+"""What a caller may take of the control port: any user of the machine can connect to it, with or without the token."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_CONNECTIONS = 64
+MAX_HEAD_BYTES = 16 << 10
+MAX_BODY_BYTES = 64 << 10
+REQUEST_SECONDS = 10.0
+
+_log = logging.getLogger("forkpoint.control")
+_log.setLevel(logging.ERROR)  # what strangers send is not for the job's log
+
+
+async def read_body(request: Request) -> bytes:
+    """The request's body. Raises HTTPException 413 as soon as it is too long, without taking the rest."""
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body is longer than {MAX_BODY_BYTES} bytes")
+    return bytes(data)
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection. A request has to arrive whole within ``REQUEST_SECONDS``; of too many connections that have not sent
+    one, the oldest goes, so that those who only hold connections keep nobody out."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = _log
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_request()
+        if len(self.connections) > MAX_CONNECTIONS:
+            waiting = [c for c in self.connections if isinstance(c, LimitedProtocol) and c._deadline is not None]
+            min(waiting, key=LimitedProtocol._due)._give_up()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None and self._is_idle():
+            self._wait_for_request()
+        super().data_received(data)
+        if not self._is_idle() and not self.cycle.more_body:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        self._stop_waiting()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait_for_request(self) -> None:
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+
+    def _due(self) -> float:
+        return self._deadline.when() if self._deadline is not None else math.inf
+
+    def _give_up(self) -> None:
+        self._stop_waiting()
+        self.connections.discard(self)  # at once; the transport ends a moment later
+        self.transport.abort()
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,80 @@
+"""Files and directories for their owner alone, whatever the umask: state holds what records held, and a program on record
+is run.
+
+A directory that was set up for a group, as one does it (`chmod 2770`: setgid and writable by the group), is shared with it:
+what is made in there has its group, and is for the group too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from forkpoint.errors import StorageError
+
+_SHARED = stat.S_ISGID | stat.S_IWGRP
+
+
+def open_new(place: str, *, append: bool = False) -> int:
+    """Open a file for writing: a new one, or with ``append`` one that may be there. Raises FileNotFoundError without its
+    directory, FileExistsError."""
+    flags = os.O_APPEND if append else os.O_EXCL
+    shared = is_shared(os.path.dirname(place))
+    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o660 if shared else 0o600)
+    os.fchmod(handle, 0o660 if shared else 0o600)
+    return handle
+
+
+def make_directory(directory: str) -> None:
+    """Make a directory. Raises FileNotFoundError without its parent, FileExistsError."""
+    shared = is_shared(os.path.dirname(directory))
+    os.mkdir(directory, 0o700)
+    if shared:
+        os.chmod(directory, 0o2770)
+
+
+def make_directories(directory: str) -> None:
+    """Make a directory and those above it that are missing."""
+    directory = os.path.abspath(directory)
+    if not os.path.isdir(directory):
+        make_directories(os.path.dirname(directory))
+        with suppress(FileExistsError):
+            make_directory(directory)
+
+
+def make_own_directory(directory: str) -> None:
+    """Make a directory below one where others may write, too, such as /tmp. Raises StorageError where somebody else has
+    taken the name: what is put there would be theirs to read and change."""
+    make_directories(directory)
+    place = Path(os.path.abspath(directory))
+    for each in (place, *place.parents):
+        if _is_open_to_all(each.parent) and (found := os.lstat(each)).st_uid not in (0, os.geteuid()):
+            raise StorageError(
+                f"{each} belongs to another user (id {found.st_uid}), who could read and change what this job keeps there; "
+                "remove it, or set TMPDIR to a directory of your own"
+            )
+
+
+def close_to_others(directory: str) -> None:
+    """Take the rights of all others from a directory of ours that an older release, or another program, made."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = os.lstat(directory)
+        if (
+            stat.S_ISDIR(found.st_mode)
+            and found.st_uid == os.geteuid()
+            and stat.S_IMODE(found.st_mode) & 0o077
+            and not is_shared(os.path.dirname(directory))
+            and not is_shared(directory)
+        ):
+            os.chmod(directory, 0o700)
+
+
+def is_shared(directory: str) -> bool:
+    """Whether a directory is set up for a group. Raises FileNotFoundError."""
+    return os.stat(directory or ".").st_mode & _SHARED == _SHARED
+
+
+def _is_open_to_all(directory: Path) -> bool:
+    return bool(directory.stat().st_mode & stat.S_IWOTH)
