@@ -7,6 +7,7 @@
     ├── StorageError              checkpoint storage failed or refused
     │   ├── AlreadyExists         create-if-absent found the name taken
     │   └── NotFound              no file at the path that was read
+    ├── OutputLost                an epoch is committed, and part of its output has gone
     ├── SavepointNotFound         no savepoint at the given place
     ├── StateNotFound             a savepoint has no such operator or state
     ├── EditRefused               a savepoint cannot be written with these changes
@@ -51,6 +52,10 @@ class AlreadyExists(StorageError):
 
 class NotFound(StorageError):
     """No file at the path that was read."""
+
+
+class OutputLost(ForkpointError):
+    """An epoch is committed, and part of its output has gone before it was published."""
 
 
 class SavepointNotFound(ForkpointError):
