@@ -8,6 +8,7 @@
     │   ├── AlreadyExists         create-if-absent found the name taken
     │   ├── NotFound              no file at the path that was read
     │   └── AccessDenied          the storage refuses these credentials
+    ├── OutputLost                an epoch is committed, and part of its output has gone
     ├── SavepointNotFound         no savepoint at the given place
     ├── StateNotFound             a savepoint has no such operator or state
     ├── EditRefused               a savepoint cannot be written with these changes
@@ -56,6 +57,10 @@ class NotFound(StorageError):
 
 class AccessDenied(StorageError):
     """The storage refuses this process's credentials, or it has none."""
+
+
+class OutputLost(ForkpointError):
+    """An epoch is committed, and part of its output has gone before it was published."""
 
 
 class SavepointNotFound(ForkpointError):

@@ -45,7 +45,7 @@ def test_print_prints_at_the_commit_and_once(capsys: pytest.CaptureFixture[str])
 def test_print_prints_the_same_epoch_of_another_run(capsys: pytest.CaptureFixture[str]) -> None:
     sink = PrintSink()
     sink.commit(staged(sink, 1, [[1]]), 1)
-    sink.cleanup("out", "job")
+    sink.cleanup("out", "job", 1)
     sink.commit(staged(sink, 1, [[2]]), 1)
     assert capsys.readouterr().out == "1\n2\n"
 

@@ -37,7 +37,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     prepared = job(tmp_path, ELEMENTS)
     manifest = start_manifest("sums", "run", prepared.graph, Restored(Parent()), generation=1, parallelism=2, now_ms=0)
     past = history(tmp_path)
-    commit_start(past, manifest)
+    commit_start(past, manifest, None)
     executor = Fails()
     executor.start(prepared.driver._spec(manifest))
     runner = EpochRunner(

@@ -47,7 +47,7 @@ def test_a_driver_that_was_away_finds_itself_replaced(place: Path, undisturbed: 
     os.kill(old.pid, signal.SIGCONT)
     assert finish(old) == 3
     (error,) = errors(place)
-    assert error.startswith("forkpoint.errors.StaleGeneration: job 'totals': epoch "), error
+    assert error.startswith("forkpoint.errors.StaleGeneration: job 'totals': "), error
     assert "this run" in error
     assert "has been replaced and ends" in error
     assert history(place).epochs() == epochs

@@ -113,6 +113,10 @@ until_option = click.option(
     "job's newest checkpoint, if it has one.",
 )  # fmt: skip
 @start_options
+@click.option(
+    "--allow-drained", is_flag=True,
+    help="Go on from the newest checkpoint although the job was stopped with a drain, so that what comes now may be late.",
+)  # fmt: skip
 @click.option("--name", metavar="JOB", help="The job's name, in place of the program's: with -s, a fork of the job.")
 @click.option(
     "--claim-mode", type=click.Choice(["no-claim", "claim"]), default="no-claim", show_default=True,
@@ -127,7 +131,7 @@ until_option = click.option(
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
-    detached: bool, savepoint: str | None, allow_non_restored_state: bool, parallelism: int | None,
+    detached: bool, savepoint: str | None, allow_drained: bool, allow_non_restored_state: bool, parallelism: int | None,
     max_parallelism: int | None, engine: str | None, name: str | None, claim_mode: str,
     renames: dict[str, str], until: str | None, every_ms: int | None, keep_last: int | None, keep_for_ms: int | None,
     report_fd: int | None, log: str | None, trial_epochs: int | None,
@@ -162,7 +166,7 @@ def run(
         options=laid,
         state_root=root,
         job_name=asked.name,
-        restore=RestoreOptions(savepoint, allow_non_restored_state, renames, claim_mode == "claim"),
+        restore=RestoreOptions(savepoint, allow_non_restored_state, renames, claim_mode == "claim", allow_drained),
         on_driver=driving.on_driver,
         until=None if until is None else until_from(storage, until),
         trial=None if trial_epochs is None else Trial(trial_epochs),

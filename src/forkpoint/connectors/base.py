@@ -170,13 +170,15 @@ class SinkBatch(Protocol):
 
 @dataclass(frozen=True)
 class SinkContext:
-    """Whose output a writer stages. ``attempt`` is unique among all attempts at this epoch, of this run and others."""
+    """Whose output a writer stages. ``attempt`` is unique among all attempts at this epoch, of this run and others;
+    ``generation`` counts the job's runs, and what is staged must be known by it again: see ``Sink.cleanup``."""
 
     uid: str
     job: str
     epoch: int
     subtask: int
     attempt: str
+    generation: int = 0
 
 
 class SinkWriter(ABC):
@@ -214,16 +216,24 @@ class Sink(ABC):
     def create_writer(self, context: SinkContext) -> SinkWriter:
         """A writer for one subtask in one epoch; made in the task."""
 
-    def commit(self, committables: list[JSON], epoch: int) -> None:  # noqa: B027
-        """Make an epoch's output visible. On the driver, after the manifest; idempotent: it may come again after a
-        crash.
+    def check(self, committables: list[JSON]) -> None:  # noqa: B027
+        """Raise if the driver could not make this visible: what tasks staged must have arrived where it can see it.
 
-        ``committables`` are those of all subtasks, in the order of subtasks, of the attempts the manifest names.
+        On the driver, before the manifest, so that an epoch that could not be published is not committed either.
         """
 
-    def cleanup(self, uid: str, job: str, before_epoch: int | None = None) -> None:  # noqa: B027
-        """Remove what attempts staged that no manifest names: of epochs below ``before_epoch``, or of all epochs.
+    def commit(self, committables: list[JSON], epoch: int) -> None:  # noqa: B027
+        """Make an epoch's output visible. On the driver, after the manifest; idempotent: it may come again after a
+        crash, from a newer driver while this one still runs, and after a reader took away what was visible.
 
-        On the driver: at each start, once the last manifest's commit has been repeated (with None), and after epochs in
-        which tasks failed (with the next epoch). Touches only what this sink (``uid`` of ``job``) staged.
+        ``committables`` are those of all subtasks, in the order of subtasks, of the attempts the manifest names.
+        Publishes all that is there, then raises ``NotFound`` if something is neither staged nor visible any more: it may
+        have been published and taken away. Raises ``OutputLost`` if that cannot be.
+        """
+
+    def cleanup(self, uid: str, job: str, generation: int) -> None:  # noqa: B027
+        """Remove what runs up to ``generation`` staged; nobody needs it any more.
+
+        On the driver: at each start, once the last manifest's commit has been repeated. Touches only what this sink
+        (``uid`` of ``job``) staged, and nothing of a newer run, which may be at work when this one wakes up.
         """

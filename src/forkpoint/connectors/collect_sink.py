@@ -43,9 +43,9 @@ class CollectSink(Sink):
         self._ready.extend(elements)
         self._collected = epoch
 
-    def cleanup(self, uid: str, job: str, before_epoch: int | None = None) -> None:
-        if before_epoch is None:  # a start: what comes now is another run, whose epochs may have the same numbers
-            self._collected = None
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
+        # A start: what comes now is another run, whose epochs may have the same numbers
+        self._collected = None
 
     def take(self) -> list[Any]:
         """All elements that have arrived since the last call, in the order of epoch and subtask. Safe between

@@ -1,10 +1,14 @@
 """Files as a sink: each result is in a visible file exactly once.
 
-A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.<owner>.inprogress``, in the
-directory where it will belong. Once the epoch's manifest names it, the commit renames it to
+A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
+in the directory where it will belong. Once the epoch's manifest names it, the commit renames it to
 ``part-<epoch>-<subtask>-<start of the attempt>.<ext>``: jobs, forks and repeated runs can share a directory.
 ``owner`` stands for (job, uid of the sink), so that several jobs can write below one directory and clean up only their
-own.
+own; ``generation`` for the run, so that an older one leaves a newer one's files alone.
+
+Before the manifest, all staged files must be there. From then on a staged file is moved once, by whoever publishes it
+first, and files are moved in the order of the manifest. So one that has gone was published, by a run that was killed
+then or by another driver, and a reader has taken it away; unless one before it is still staged: then it is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import Any, Literal, Self
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
 from forkpoint.connectors.file_builders import BucketAssigner, Encoder, OutputFileConfig, RowFormatBuilder, local_path
 from forkpoint.connectors.file_writing import BucketedWriter, sync_directory
-from forkpoint.errors import ConfigError, NotFound, StorageError
+from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError
 from forkpoint.snapshot.paths import escape
 from forkpoint.types import TypeInformation, type_of
 
@@ -28,7 +32,8 @@ Format = Literal["parquet", "json", "csv", "text"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
 
 _JOB = "{job}"
-_STAGED = re.compile(r"\..*-(\d{12})-\d+-[^/]*\.([0-9a-f]{8})\.inprogress")
+_SHOWN = 3  # files in a message
+_STAGED = re.compile(r"\..*-\d{12}-\d+-[^/]*?(?:\.g(\d+))?\.([0-9a-f]{8})\.inprogress")  # once without generation
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,8 @@ class FileSink(Sink):
     short is completed at the next start.
 
     Raises ``ConfigError`` at the start if another job under the same state root writes to this directory with this prefix,
-    and in the task if a file of this very name is there already; ``StorageError`` at a commit if a staged file has gone.
+    in the task if a file of this very name is there already, and before an epoch is committed if the driver does not see
+    what a task staged; ``OutputLost`` at a commit if a staged file has gone.
     """
 
     path: Path
@@ -133,7 +139,7 @@ class FileSink(Sink):
         stem = f"{self.prefix}-{context.epoch:012d}-{context.subtask}"
         return BucketedWriter(
             self.path,
-            staged_name=f".{stem}-{context.attempt}.{owner}.inprogress",
+            staged_name=f".{stem}-{context.attempt}.g{context.generation}.{owner}.inprogress",
             final_name=f"{stem}-{context.attempt[:8]}{self._ending}",
             kind=self.format,
             type=self.type,
@@ -141,21 +147,46 @@ class FileSink(Sink):
             options=self.options,
         )
 
-    def commit(self, committables: list[JSON], epoch: int) -> None:
-        directories = set()
+    def check(self, committables: list[JSON]) -> None:
         for committable in committables:
-            staged, final = Path(committable["staged"]), Path(committable["final"])
-            if _publish(staged, final, epoch):
-                directories.add(final.parent)
+            staged = Path(committable["staged"])
+            if not staged.exists():
+                raise ConfigError(
+                    f"FileSink: a task has written {staged}, but the driver, which is to publish it, does not see it. "
+                    f"{self.path} must be one directory for the driver and all executors: give one that is mounted "
+                    "on every machine, or use a DataFrameSink for an object store. The epoch was not committed: nothing is lost"
+                )
+
+    def commit(self, committables: list[JSON], epoch: int) -> None:
+        files = [(Path(committable["staged"]), Path(committable["final"])) for committable in committables]
+        if lost := _lost(files):
+            raise OutputLost(
+                f"epoch {epoch} is committed, and {len(lost)} of its {len(files)} files were removed before they could be "
+                f"published: {_names(lost)}. Nothing more of it is published until they are there: put them back, or empty ones "
+                "to go on without that output; or go back to an earlier savepoint to compute it again"
+            )
+        missing: list[Path] = []
+        directories = set()
+        for staged, final in files:
+            match _publish(staged, final, epoch):
+                case "published":
+                    directories.add(final.parent)
+                case "missing":
+                    missing.append(final)
         for directory in directories:
             sync_directory(directory)
+        if missing:
+            raise NotFound(
+                f"{len(missing)} of the {len(files)} files of epoch {epoch} are neither staged nor in their place: "
+                f"{_names(missing)}"
+            )
 
-    def cleanup(self, uid: str, job: str, before_epoch: int | None = None) -> None:
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
         owner = _owner(uid, job)
         for directory, _, names in os.walk(self.path):
             for name in names:
                 match = _STAGED.fullmatch(name)
-                if match and match[2] == owner and (before_epoch is None or int(match[1]) < before_epoch):
+                if match and match[2] == owner and int(match[1] or 0) <= generation:
                     Path(directory, name).unlink(missing_ok=True)
 
     @property
@@ -165,11 +196,29 @@ class FileSink(Sink):
         return {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}[self.format]
 
 
-def _publish(staged: Path, final: Path, epoch: int) -> bool:
-    """Rename; False if that was done before. Renaming comes last, so that a crash leaves one of the two names."""
+def _lost(files: Sequence[tuple[Path, Path]]) -> list[Path]:
+    """Files that cannot have been published: they are missing, and one that is published before them was still staged
+    afterwards, when this looked at it. Therefore from last to first."""
+    missing: list[Path] = []
+    lost: list[Path] = []
+    for staged, final in reversed(files):
+        if staged.exists():
+            lost, missing = lost + missing, []
+        elif not final.exists():
+            missing.append(final)
+    return lost[::-1]
+
+
+def _names(files: Sequence[Path]) -> str:
+    shown = ", ".join(map(str, files[:_SHOWN]))
+    return shown if len(files) <= _SHOWN else f"{shown} and {len(files) - _SHOWN} more"
+
+
+def _publish(staged: Path, final: Path, epoch: int) -> Literal["published", "done", "missing"]:
+    """Rename, unless that was done before. Renaming comes last, so that a crash leaves one of the two names."""
     if final.exists():
         if not staged.exists():
-            return False
+            return "done"
         raise StorageError(
             f"{final} is already there, and {staged.name} of epoch {epoch} was to become it. Another job or another "
             "history of this job writes here: move its files away and start again, and give each job its own directory "
@@ -177,14 +226,9 @@ def _publish(staged: Path, final: Path, epoch: int) -> bool:
         )
     try:
         staged.rename(final)
-    except FileNotFoundError:
-        if final.exists():  # another driver committed the same epoch in this moment
-            return False
-        raise NotFound(
-            f"epoch {epoch} is committed, but neither {staged} nor {final} is there: somebody removed the file. "
-            "Put either back, or go back to an earlier checkpoint or savepoint to compute it again"
-        ) from None
-    return True
+    except FileNotFoundError:  # also if another driver has published the same epoch in this moment
+        return "done" if final.exists() else "missing"
+    return "published"
 
 
 def _owner(uid: str, job: str) -> str:

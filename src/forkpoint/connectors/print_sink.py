@@ -31,9 +31,9 @@ class PrintSink(Sink):
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    def cleanup(self, uid: str, job: str, before_epoch: int | None = None) -> None:
-        if before_epoch is None:  # a start: what comes now is another run, whose epochs may have the same numbers
-            self._printed = None
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
+        # A start: what comes now is another run, whose epochs may have the same numbers
+        self._printed = None
 
 
 class _PrintWriter(SinkWriter):

@@ -106,7 +106,7 @@ def _of_checkpoints(storage: Storage, job: str, paths: list[str]) -> Iterator[_C
         needed |= needed_files(manifest, manifests)
     for path in paths:
         file = history.paths.parse(path)
-        if file is None or file.area == "manifest" or path in needed:
+        if file is None or file.area == "manifest" or file.area == "fence" or path in needed:
             continue
         if file.area == "staging" and file.epoch in manifests:  # an epoch's output is made visible anew after a restore
             continue

@@ -27,7 +27,7 @@ from forkpoint.driver.history import History
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.replay import Bound, NoBound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.driver.trial import Trial, TrialCourse
-from forkpoint.errors import JobFailed
+from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec
 from forkpoint.runtime.epoch import CommitRow, EpochContext, decode_commit
@@ -180,7 +180,9 @@ class EpochRunner:
         if not self._bound.judge(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
         self._steps.on_step("computed", epoch)
-        withheld = self.trial.withholds(now_ms, last=drain)
+        stops = drain and not ends  # what a drain gives before its time counts once the job has stopped with it
+        withheld = stops or self.trial.withholds(now_ms, last=drain)
+        self._check_sinks(rows)
         self._write_epoch_sinks(rows, epoch)
         self._steps.on_step("written", epoch)
         manifest = build_manifest(
@@ -194,10 +196,44 @@ class EpochRunner:
         self._steps.on_step("committed", epoch)
         self.trial.committed(withheld, self._now_ms())
         if not withheld:
-            publish(self.graph, manifest)
+            self._publish(manifest)
         self._steps.on_step("published", epoch)
         self._remember(context, rows)
         return True
+
+    def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
+        """Whether what tasks staged can be published, before the manifest says that it will be."""
+        try:
+            for operator in self.graph.sinks:
+                if isinstance(operator.spec, SinkSpec):
+                    operator.spec.sink.check([c for row in rows for c in row.committables.get(operator.uid, ())])
+        except ForkpointError:
+            self._history.must_be_newest(self.manifest)  # a newer run has removed it
+            raise
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Make the epoch's output visible, for the first time."""
+        try:
+            publish(self.graph, manifest)
+        except NotFound as error:
+            self._history.must_be_newest(manifest)  # a newer run may have published it
+            raise OutputLost(
+                f"job {manifest.job!r}: epoch {manifest.epoch} is committed and cannot be published: {error}. Somebody "
+                "removed what was staged: put it back, or go back to an earlier savepoint to compute it again"
+            ) from error
+
+    def end_drain(self, savepoint: str) -> None:
+        """The job has stopped with this savepoint: from here on its drain counts, and what that gave becomes visible."""
+        before = self.manifest
+        manifest = before.model_copy(
+            update={
+                "epoch": before.epoch + 1, "created_ms": self._now_ms(), "changes": [], "withheld": False,
+                "metadata": {**before.metadata, "savepoint": savepoint},
+            }
+        )  # fmt: skip
+        self._history.commit(manifest)
+        self.manifest = manifest
+        self._publish(manifest)
 
     def _context(self, now_ms: int, drain: bool, finished: frozenset[str]) -> EpochContext:
         before = self.manifest
@@ -258,6 +294,7 @@ class EpochRunner:
         """Sinks that need the engine's own writers: before the manifest, so they may see an epoch twice."""
         for operator in self.graph.sinks:
             if isinstance(operator.spec, EpochSinkSpec):
+                self._history.must_be_newest(self.manifest)
                 paths = [c["path"] for row in rows for c in row.committables.get(operator.uid, ())]
                 operator.spec.fn(self._executor.staged_frame(paths, operator.spec.type), epoch)
 
@@ -302,16 +339,26 @@ def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: i
 
 
 def publish(graph: JobGraph, manifest: Manifest) -> None:
-    """Make the committed epoch's output visible; repeated at the next start if it was cut short."""
+    """Make the committed epoch's output visible; repeated at the next start if it was cut short.
+
+    A sink where something has gone does not keep the others from publishing.
+    """
+    missing: list[NotFound] = []
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec):
-            operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
+            try:
+                operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
+            except NotFound as error:
+                missing.append(error)
+    if missing:
+        raise NotFound("; ".join(map(str, missing)))
 
 
-def clean_sinks(graph: JobGraph, job: str, before_epoch: int | None) -> None:
+def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
+    """Remove what runs up to this one staged in vain."""
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec):
-            operator.spec.sink.cleanup(operator.uid, job, before_epoch)
+            operator.spec.sink.cleanup(operator.uid, job, generation)
 
 
 def _in_flight(rows: Sequence[CommitRow]) -> int:

@@ -1,4 +1,4 @@
-"""A job's manifests on storage: finding the newest, and the first one of a run, which fences all older runs."""
+"""A job's manifests on storage: finding the newest, and taking the next epoch, which fences all older runs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class History:
     paths: JobPaths
 
     def epochs(self) -> list[int]:
-        """The epochs whose manifests are there, oldest first."""
-        names = self.storage.list(self.paths.checkpoints)
-        return sorted(p.epoch for name in names if (p := self.paths.parse(name)) is not None and p.area == "manifest")
+        """The epochs whose manifests are there, oldest first; without those that only keep a name taken."""
+        files = [p for name in self.storage.list(self.paths.checkpoints) if (p := self.paths.parse(name)) is not None]
+        fences = {p.epoch for p in files if p.area == "fence"}
+        return sorted(p.epoch for p in files if p.area == "manifest" and p.epoch not in fences)
 
     def load(self, epoch: int) -> Manifest:
         return MANIFEST.load(self.storage, self.paths.manifest(epoch))
@@ -32,11 +33,14 @@ class History:
         epochs = [known for known in self.epochs() if known < epoch]
         return self.load(epochs[-1]) if epochs else None
 
-    def commit(self, manifest: Manifest) -> None:
-        """The commit point. Raises StaleGeneration if another run has taken this epoch.
+    def commit(self, manifest: Manifest, after: int | None = None) -> None:
+        """The commit point. Raises StaleGeneration if another run has taken this epoch, or a later one.
 
         An epoch's name can be taken only once, so of two drivers at the same epoch one fails here; and since a run
-        begins by taking an epoch for itself, an older one that wakes up later finds its next epoch taken.
+        begins by taking an epoch for itself, an older one that wakes up later finds its next epoch taken. That name is
+        never free again (`fence`). A name can be free all the same: of an epoch that was cleaned up while a new run was
+        still being restored, or because somebody removed files. The newest manifest is always there, so a commit counts
+        only if nothing but it comes after ``after``, the epoch that it goes on from (by default the one before).
         """
         path = self.paths.manifest(manifest.epoch)
         data = MANIFEST.dump(manifest)
@@ -44,9 +48,43 @@ class History:
             self.storage.create(path, data)
         except AlreadyExists:
             other = self.load(manifest.epoch)
-            if other == manifest:
-                return  # the answer to our own request was lost, and the request repeated
+            if other != manifest:  # else the answer to our own request was lost, and the request repeated
+                raise StaleGeneration(
+                    f"job {manifest.job!r}: epoch {manifest.epoch} was committed by run {other.run!r} (generation "
+                    f"{other.generation}); this run {manifest.run!r} (generation {manifest.generation}) has been replaced and "
+                    "ends"
+                ) from None
+        self.must_be_newest(manifest, after)
+
+    def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
+        """Raise StaleGeneration if another run has committed anything after the epoch that ``manifest`` goes on from.
+
+        What follows a commit (publishing, cleaning, collecting garbage) is for the newest run alone.
+        """
+        since = manifest.epoch - 1 if after is None else after
+        others = [epoch for epoch in self.epochs() if epoch > since and epoch != manifest.epoch]
+        if others:
+            other = self.load(others[-1])
             raise StaleGeneration(
-                f"job {manifest.job!r}: epoch {manifest.epoch} was committed by run {other.run!r} (generation "
-                f"{other.generation}); this run {manifest.run!r} (generation {manifest.generation}) has been replaced and ends"
-            ) from None
+                f"job {manifest.job!r}: run {other.run!r} (generation {other.generation}) has committed epoch {other.epoch}; "
+                f"this run {manifest.run!r} (generation {manifest.generation}), at epoch {manifest.epoch}, has been replaced "
+                "and ends"
+            )
+
+    def remove(self, manifest: Manifest) -> None:
+        """Remove a manifest that no checkpoint needs.
+
+        The first epoch of a run keeps its name for good, as that name is what fences older runs: one of them may sleep
+        for as long as it likes. What stays of it is a few hundred bytes, which no listing shows as a checkpoint.
+        """
+        path = self.paths.manifest(manifest.epoch)
+        if manifest.kind != "start":
+            self.storage.delete(path)
+            return
+        self.storage.put(self.paths.fence(manifest.epoch), b"")
+        fence = Manifest(
+            job=manifest.job, run=manifest.run, generation=manifest.generation, epoch=manifest.epoch, kind="start",
+            created_ms=manifest.created_ms, processing_time_ms=manifest.processing_time_ms,
+            parallelism=manifest.parallelism, max_parallelism=manifest.max_parallelism, parent=manifest.parent,
+        )  # fmt: skip
+        self.storage.put(path, MANIFEST.dump(fence))

@@ -24,7 +24,7 @@ from forkpoint.driver.savepoints import Savepoints
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import JobFailed, NotFound, StaleGeneration, StorageError
+from forkpoint.errors import JobFailed, NotFound, OutputLost, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
@@ -90,7 +90,6 @@ class JobDriver:
         self._steps = steps or NoSteps()
         self._until = until
         self._trial = trial
-        self._went_on = False  # whether the run began at its job's newest checkpoint
         self.history = History(storage, JobPaths(job))
         self._inbox = Inbox()
         self._lock = threading.RLock()  # held while an epoch runs
@@ -199,35 +198,51 @@ class JobDriver:
             parallelism=self.parallelism,
             now_ms=self.now_ms(),
         )
-        commit_start(self.history, manifest)
+        commit_start(self.history, manifest, newest)
         self._records.start(manifest, self.options, self._started_ms)
         if base.on_started is not None:
             base.on_started()
-        self._went_on = base.parent.kind == "checkpoint"
-        self._repeat_publishing(newest)
+        self._repeat_publishing(manifest)
         return manifest
 
     def ended_well(self, run: str) -> bool:
         """Whether a run came to its own end. One that was killed after its last commit has output to publish still."""
         return self._records.ended_well(run)
 
-    def _repeat_publishing(self, newest: Manifest | None) -> None:
-        """Output that the last run committed but perhaps did not make visible; then what it staged in vain.
+    def _repeat_publishing(self, mine: Manifest) -> None:
+        """Output that was committed but perhaps not made visible; then what was staged in vain. ``mine``: this run's newest.
 
-        What a trial withheld becomes visible if its checkpoint is gone on from, and is dropped otherwise.
+        What was withheld becomes visible if the run that came next went on from it, and is dropped otherwise. That run's
+        first manifest says so; whoever comes later, as that run may have been killed, does the same.
         """
-        went_on = self._went_on
-        while newest is not None and newest.kind == "start" and newest.run != self.run_id:
-            # Of a run that was killed before it came to this point.
-            went_on = went_on and newest.parent.kind == "checkpoint"
-            newest = self.history.before(newest.epoch)
-        if newest is not None and (went_on if newest.withheld else not self.ended_well(newest.run)):
-            try:
-                publish(self.graph, newest)
-            except NotFound as error:
-                # Most likely it was published before the crash, and a consumer has taken it away since.
-                log.warning("job %r: output of epoch %d was not found: %s", self.job, newest.epoch, error)
-        clean_sinks(self.graph, self.job, None)
+        self.history.must_be_newest(mine)
+        last: Manifest | None = mine
+        start = mine
+        while last is not None and last.kind == "start":
+            start, last = last, self.history.before(last.epoch)
+        if last is not None:
+            own = last.run == self.run_id
+            if own and last.withheld:
+                return  # the run that comes next decides
+            went_on = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
+            if went_on if last.withheld else not self.ended_well(last.run):
+                self._publish_again(last, must=own or went_on)
+        clean_sinks(self.graph, self.job, mine.generation)
+
+    def _publish_again(self, last: Manifest, *, must: bool) -> None:
+        try:
+            publish(self.graph, last)
+        except NotFound as error:
+            log.warning(
+                "job %r: output of epoch %d was not found: %s. It was published before, and has been taken away since",
+                self.job,
+                last.epoch,
+                error,
+            )
+        except OutputLost as error:
+            if must:
+                raise
+            log.error("job %r: %s", self.job, error)
 
     @property
     def _on_trial(self) -> bool:
@@ -240,6 +255,8 @@ class JobDriver:
                 if failed is not None:
                     manifest = self._own_newest(failed)
                     self._repeat_publishing(manifest)
+                    if manifest.drained_early:
+                        return self._stopped_by_drain(manifest, failed)
                 return self._attempt(manifest)
             except Exception as error:
                 failed = error
@@ -372,20 +389,37 @@ class JobDriver:
                 except Exception as error:
                     request.done.set_exception(error)
                     raise
-            self._closing = True  # nothing is committed from here on
+            self._closing = True  # nothing more is read from here on
             try:
                 path = self._savepoints.make(request, runner.manifest)
             except Exception as error:
                 request.done.set_exception(error)
                 if request.drain:  # its timers have fired before their time: the job can't go on as if nothing were
-                    log.error("job %r: it was drained and ends without the savepoint that failed: %s", self.job, error)
-                    return Result(self.run_id, "stopped", runner.manifest.epoch)
+                    return self._stopped_by_drain(runner.manifest, error)
                 log.warning("job %r: it goes on, the savepoint that it was to stop with failed: %s", self.job, error)
                 self._closing = False
                 continue
+            if runner.manifest.drained_early:
+                try:
+                    runner.end_drain(path)
+                except Exception as error:
+                    request.done.set_exception(error)
+                    raise
             request.done.set_result(path)
             return Result(self.run_id, "stopped", runner.manifest.epoch, path)
         return None
+
+    def _stopped_by_drain(self, manifest: Manifest, failed: Exception) -> Result:
+        """The run failed behind its drain, so it ends: with its savepoint, or for the next start to go on from before."""
+        if not manifest.withheld:
+            return Result(self.run_id, "stopped", manifest.epoch, str(manifest.metadata["savepoint"]))
+        log.error(
+            "job %r: it ends without the savepoint that it was to stop with: %s. What its drain gave is dropped; started "
+            "again, it goes on from before the drain",
+            self.job,
+            failed,
+        )
+        return Result(self.run_id, "stopped", manifest.epoch)
 
     def _stopped_by_itself(self, runner: EpochRunner) -> Result:
         """The run has come to where it was to stop: it ends with a savepoint, as if it had been asked for one."""
@@ -393,7 +427,7 @@ class JobDriver:
         request = SavepointRequest(None, None, f"replayed until {self._until.name}", stop=True, drain=False)
         path = self._savepoints.make(request, runner.manifest)
         self._closing = True
-        clean_sinks(self.graph, self.job, None)  # of epochs that went too far
+        clean_sinks(self.graph, self.job, runner.manifest.generation)  # of epochs that went too far
         return Result(self.run_id, "stopped", runner.manifest.epoch, path)
 
     def _cancelled(self, epoch: int) -> Result:
@@ -406,6 +440,8 @@ class JobDriver:
 
     def _collect_garbage(self) -> None:
         try:
-            collect_garbage(self.history, self.options.checkpoint.num_retained, self._savepoints.pinned())
+            collect_garbage(self.history, self.run_id, self.options.checkpoint.num_retained, self._savepoints.pinned())
+        except StaleGeneration:
+            raise
         except Exception:
             log.exception("job %r: cleaning up old checkpoints failed; it will be tried again", self.job)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forkpoint.driver.declared import program_operators, program_states
 from forkpoint.driver.savepoints import new_savepoint_id
 from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
+from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.catalog import find_savepoint
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint
@@ -33,13 +34,15 @@ NONE = "none"
 class RestoreOptions:
     """``savepoint``: a path or URL, ``"latest"``, ``"none"`` to begin anew, or None: go on from the newest checkpoint.
 
-    ``claim``: the savepoint is deleted once the run has its state.
+    ``claim``: the savepoint is deleted once the run has its state. ``allow_drained``: go on from the newest checkpoint
+    also where the job was stopped with a drain.
     """
 
     savepoint: str | None = None
     allow_non_restored: bool = False
     renames: dict[str, str] = field(default_factory=dict)
     claim: bool = False
+    allow_drained: bool = False
 
 
 def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[int], Restored | None]:
@@ -76,11 +79,34 @@ class Restorer:
                 NONE,
             )
             return None
+        if newest.drained_early:
+            newest = self._past_drain(newest)
         plan = self._plan(newest)
         if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):
             states = tuple(mapping.target for mapping in plan.states)  # the same entries, their types as declared now
             return replace(from_checkpoint(newest), states=states, epoch=epoch)
         return self._from_checkpoint_by_savepoint(newest, epoch)
+
+    def _past_drain(self, newest: Manifest) -> Manifest:
+        """What to go on from where the newest checkpoint was drained."""
+        if newest.withheld:
+            before = self.driver.history.load(newest.epoch - 1)
+            log.warning(
+                "job %r: its last run was cut short while it stopped with a drain, in epoch %d. What the drain gave was never "
+                "visible; the job goes on from epoch %d, as if it had not been asked to stop",
+                newest.job,
+                newest.epoch,
+                before.epoch,
+            )
+            return before
+        if self.options.allow_drained:
+            return newest
+        savepoint = newest.metadata.get("savepoint", LATEST)
+        raise RestoreRefused(
+            f"job {newest.job!r} was stopped with a drain in epoch {newest.epoch}: all its windows and timers fired before their "
+            f"time, and what comes now would be late. To go on from there all the same, restore its savepoint (-s {savepoint}) "
+            f"or its checkpoint (--allow-drained); or restore an earlier savepoint, or {NONE!r} to begin anew"
+        )
 
     def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int) -> Restored:
         """A checkpoint's files can't serve a changed program as they are: they are read as a savepoint's would be."""

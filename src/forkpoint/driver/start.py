@@ -83,10 +83,10 @@ def checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bo
     return {s.uid for s in manifest.states} <= set(graph.by_uid)
 
 
-def commit_start(history: History, manifest: Manifest) -> Manifest:
-    """Commit a run's first manifest."""
+def commit_start(history: History, manifest: Manifest, newest: Manifest | None) -> Manifest:
+    """Commit a run's first manifest, of a run that has seen ``newest``."""
     try:
-        history.commit(manifest)
+        history.commit(manifest, after=newest.epoch if newest is not None else 0)
     except StaleGeneration as error:
         raise StaleGeneration(f"{error}. Another run of job {manifest.job!r} started at the same moment") from None
     return manifest

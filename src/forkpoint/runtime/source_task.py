@@ -120,7 +120,7 @@ class SourceTask:
         if isinstance(operator.spec, SinkSpec):
             sink = self.sinks.get(operator.id)
             if sink is None:
-                sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context.epoch, self.attempt)
+                sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context, self.attempt)
                 self.sinks[operator.id] = sink
             sink.write(batch)
             return

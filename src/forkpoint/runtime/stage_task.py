@@ -176,7 +176,7 @@ class StageTask:
     def _sink(self, operator: Operator, batch: Batch) -> None:
         info = TaskInfo(operator, self.subtask, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
         assert isinstance(operator.spec, SinkSpec)
-        sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context.epoch, self.attempt)
+        sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context, self.attempt)
         self.sinks[operator.uid] = sink
         sink.write(batch)
 

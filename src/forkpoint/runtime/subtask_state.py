@@ -96,7 +96,7 @@ class SubtaskState:
         try:
             for epoch in range(version + 1, committed + 1):
                 manifest = read_manifest(self._storage, self._paths, epoch)
-                if begins_anew(manifest) or any(ref.epoch == epoch for ref in manifest.snapshots):
+                if manifest.epoch_before != epoch - 1 or any(ref.epoch == epoch for ref in manifest.snapshots):
                     return False  # state was brought in from elsewhere
                 self.store.apply(self._changes(manifest, None), epoch, epoch - 1)
         except NotFound:
@@ -123,9 +123,10 @@ class SubtaskState:
         step = manifest
         while step.epoch > oldest:
             steps.append(step)
-            if begins_anew(step) or step.epoch - 1 <= oldest:
+            before = step.epoch_before
+            if before is None or before <= oldest:
                 break
-            step = read_manifest(self._storage, self._paths, step.epoch - 1)
+            step = read_manifest(self._storage, self._paths, before)
         return steps[::-1]
 
     def _snapshots(self, bases: Bases) -> Iterator[Changes]:
@@ -209,11 +210,6 @@ class Bases:
 
     def epoch_of(self, group: int) -> int:
         return self.operator_epoch if group == OPERATOR_KG else self.epochs[group - self.share.kg_start]
-
-
-def begins_anew(manifest: Manifest) -> bool:
-    """Whether earlier epochs are another history: a run that began empty, or brought all its state in as snapshots."""
-    return manifest.kind == "start" and manifest.parent.kind != "checkpoint"
 
 
 def merge(parts: Iterable[Changes]) -> Changes:

@@ -99,15 +99,15 @@ def _steps(manifest: Manifest, oldest: int, load: Callable[[int], Manifest]) -> 
     step = manifest
     while step.epoch > oldest:
         found.append(step)
-        goes_on = step.parent.kind == "checkpoint" and step.parent.job == manifest.job
-        if (step.kind == "start" and not goes_on) or step.epoch - 1 <= oldest:
+        before = step.epoch_before
+        if before is None or before <= oldest:
             break  # what a job brings in from elsewhere is all in its first snapshots
         try:
-            step = load(step.epoch - 1)
+            step = load(before)
         except NotFound as error:
             raise StorageError(
                 f"job {manifest.job!r}: the state of epoch {manifest.epoch} needs the changes of epoch "
-                f"{step.epoch - 1}, whose manifest is gone ({error}); take a savepoint of a newer epoch"
+                f"{before}, whose manifest is gone ({error}); take a savepoint of a newer epoch"
             ) from error
     return found[::-1]
 

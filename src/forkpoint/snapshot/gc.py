@@ -19,7 +19,7 @@ DEFAULT_RETAINED = 10
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What to delete, in this order, and the epochs that stay restorable.
+    """What to remove, in this order, and the epochs that stay restorable.
 
     Manifests go first and newest first: cut off at any point, none on the list outlives a file that it needs. The next
     plan has what is then left over. A manifest that stays only because a retained one needs its changes can have lost
@@ -57,6 +57,8 @@ def plan_gc(
         raise ConfigError(f"retained checkpoints: {num_retained}; at least 1 must stay, or the job could not recover")
     paths = JobPaths(job)
     history = _by_epoch(job, manifests)
+    files = list(files)
+    fences = {file.epoch for path in files if (file := paths.parse(path)) is not None and file.area == "fence"}
     if not history:
         return GcPlan((), (), ())
     newest = max(history)
@@ -71,6 +73,8 @@ def plan_gc(
         file = paths.parse(path)
         if file is None or not _settled(file, newest):
             continue
+        if file.area == "fence" or (file.area == "manifest" and file.epoch in fences):
+            continue  # what is left of them stays for good
         if file.area == "manifest" and file.epoch not in history:
             raise StorageError(
                 f"manifest {path} is on storage and was not read, so what it needs is unknown and nothing is deleted; "

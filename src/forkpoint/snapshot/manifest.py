@@ -175,8 +175,8 @@ class Manifest(Record):
     `watermarks` has those of operators by uid; `input_watermarks`, for each input, those of what several streams come
     together in: a source's splits, and unions.
 
-    `withheld`: the run is on trial, and its output is not to be seen yet; `sinks` then gathers, up to the manifest that
-    ends the trial, whose commit makes all of it visible."""
+    `withheld`: the run is on trial, or stops with a drain, and its output is not to be seen yet; `sinks` then gathers, up
+    to the manifest that ends the trial or the stop, whose commit makes all of it visible."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -201,6 +201,19 @@ class Manifest(Record):
     withheld: bool = False
     label: str | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def drained_early(self) -> bool:
+        """Whether all timers and windows fired although the sources have not ended: the job was stopped with a drain."""
+        read = [p for p in self.sources.values() if p.kind != "watermarks"]
+        return self.drained and self.kind == "epoch" and not (read and all(p.finished for p in read))
+
+    @property
+    def epoch_before(self) -> int | None:
+        """The epoch whose state this one's goes on from; None if state began here, or was all brought in as snapshots."""
+        if self.kind != "start":
+            return self.epoch - 1
+        return self.parent.epoch if self.parent.kind == "checkpoint" and self.parent.job == self.job else None
 
     @field_validator("states")
     @classmethod

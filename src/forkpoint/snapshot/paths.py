@@ -7,6 +7,7 @@
     jobs/<job>/runs/<run>/program.zip                 the program's own files as they were
     jobs/<job>/runs/<run>/spark/
     jobs/<job>/checkpoints/<epoch>.json
+    jobs/<job>/checkpoints/<epoch>.fence              the manifest of this name only keeps the name taken
     jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
     jobs/<job>/staging/<epoch>/<uid>/<name>
@@ -44,7 +45,7 @@ _MAX_SEGMENT = 200  # file systems take 255 bytes; the rest is for suffixes
 
 _UNSAFE = re.compile(rb"^[._]|[^A-Za-z0-9._-]")
 _ESCAPE = re.compile(rb"!([0-9a-f]{2})")
-_MANIFEST = re.compile(r"checkpoints/(\d{12})\.json", re.ASCII)
+_MANIFEST = re.compile(r"checkpoints/(\d{12})\.(json|fence)", re.ASCII)
 _RUN_FILE = re.compile(rf"{JOBS}/([^/]+)/runs/([^/]+)/(run|endpoint)\.json")
 _DATA_FILE = re.compile(r"(changelog|snapshots|staging)/(\d{12})/.+", re.ASCII)
 
@@ -74,7 +75,7 @@ def _epoch(epoch: int) -> str:
     return f"{epoch:012d}"
 
 
-Area = Literal["manifest", "changelog", "snapshot", "staging"]
+Area = Literal["manifest", "fence", "changelog", "snapshot", "staging"]
 _DATA_AREAS: dict[str, Area] = {"changelog": "changelog", "snapshots": "snapshot", "staging": "staging"}
 
 
@@ -153,6 +154,10 @@ class JobPaths:
     def manifest(self, epoch: int) -> str:
         return f"{self.checkpoints}/{_epoch(epoch)}.json"
 
+    def fence(self, epoch: int) -> str:
+        """Says in a listing that this epoch's manifest is no checkpoint any more."""
+        return f"{self.checkpoints}/{_epoch(epoch)}.fence"
+
     def changelog(self, epoch: int, stage: int, subtask: int, attempt: str) -> str:
         return f"{self.changelog_directory}/{_epoch(epoch)}/{stage}-{subtask}-{escape(attempt)}.arrow"
 
@@ -174,7 +179,7 @@ class JobPaths:
             return None
         inside = path[len(head) :]
         if match := _MANIFEST.fullmatch(inside):
-            return EpochFile("manifest", int(match[1]))
+            return EpochFile("manifest" if match[2] == "json" else "fence", int(match[1]))
         if match := _DATA_FILE.fullmatch(inside):
             return EpochFile(_DATA_AREAS[match[1]], int(match[2]))
         return None

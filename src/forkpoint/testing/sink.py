@@ -47,8 +47,10 @@ class TestSink(Sink):
             staged = _staged.get((token["job"], token["uid"]), {})
             self.records.extend(staged.pop(token["token"], ()))
 
-    def cleanup(self, uid: str, job: str, before_epoch: int | None = None) -> None:
-        _staged.pop((job, uid), None)
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
+        staged = _staged.get((job, uid), {})
+        for token in [token for token in staged if int(token.split("-")[0]) <= generation]:
+            staged.pop(token, None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"records": []}
@@ -68,7 +70,7 @@ class _Writer(SinkWriter):
         )
 
     def prepare_commit(self) -> list[JSON]:
-        token = uuid.uuid4().hex
+        token = f"{self._context.generation}-{uuid.uuid4().hex}"
         place = (self._context.job, self._context.uid)
         _staged.setdefault(place, {})[token] = self._records
         return [{"job": place[0], "uid": place[1], "token": token}]

@@ -8,6 +8,7 @@ from typing import Any
 from forkpoint.connectors import Sink, SinkContext, SinkWriter
 from forkpoint.errors import ForkpointError
 from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.epoch import EpochContext
 from forkpoint.runtime.operators.base import TaskInfo, user_error
 
 BLOCK_ROWS = 65_536
@@ -18,9 +19,11 @@ log = logging.getLogger("forkpoint")
 class SinkInstance:
     """Writes one subtask's elements of an epoch; at stage 0 in as many batches as the task reads."""
 
-    def __init__(self, info: TaskInfo, sink: Sink, job: str, epoch: int, attempt: str) -> None:
+    def __init__(self, info: TaskInfo, sink: Sink, job: str, context: EpochContext, attempt: str) -> None:
         self._uid = info.operator.uid
-        self._context = SinkContext(info.operator.uid, job, epoch, info.subtask, attempt)
+        self._context = SinkContext(
+            info.operator.uid, job, context.epoch, info.subtask, attempt, context.generation
+        )  # fmt: skip
         self._sink = sink
         self._writer: SinkWriter | None = None
 
