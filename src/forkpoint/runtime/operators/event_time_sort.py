@@ -29,7 +29,8 @@ from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
-from forkpoint.runtime.timers import EVENT_TIMERS
+from forkpoint.runtime.time import timer_positions
+from forkpoint.runtime.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
 from forkpoint.types import TypeInformation, Types
 
@@ -61,10 +62,11 @@ class EventTimeSort(KeyedOperator):
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch, window = inputs[0], epoch.window
         self._log = ChangeLog()
-        saved, ties = self._due(window.end if window.end > window.before else None)
+        end = to_flink_ms(window.end)
+        saved, ties = self._due(end if window.end > window.before else None)
         stamps = self._timestamps(batch)
         late = stamps <= window.at(spread(batch.positions, batch.size))
-        passed = stamps <= window.end
+        passed = stamps <= end
         self._keep(batch, np.flatnonzero(~late & ~passed))
         ready = _all_or(batch, np.flatnonzero(~late & passed))
         return Outputs(self._sorted(saved, ties, ready), self._late(batch, np.flatnonzero(late)))
@@ -138,7 +140,7 @@ class EventTimeSort(KeyedOperator):
 
         def places() -> Places:
             ties = np.concatenate((np.fromiter(map(order_of, saved_keys), np.int64, saved.size), self._ties(ready)))
-            return times * 2, self._rank, ties[order], times
+            return timer_positions(times), self._rank, ties[order], times
 
         out = every.take(order)
         values = out.values if out.has_values and out.table is None else None
