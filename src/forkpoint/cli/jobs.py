@@ -16,6 +16,11 @@ from forkpoint.errors import ForkpointError
 
 ENDING_SECONDS = 60.0
 _WITHOUT_END = ("lost", "unknown", "elsewhere")
+SKIP_UNREADABLE = click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Leave out saved entries that do not fit their types, and list them in savepoint.json.",
+)
 _STYLES = {"running": "green", "restarting": "yellow", "lost": "red", "failed": "red", "silent": "yellow"}
 
 
@@ -78,14 +83,16 @@ def view_json(view: RunView) -> dict[str, Any]:
 @click.argument("directory", required=False)
 @click.option("--label", help="A name for it, which `run -s` and `show` take and retention spares.")
 @click.option("--note", help="A remark to be shown with it.")
-def savepoint(job: str, directory: str | None, label: str | None, note: str | None) -> None:
+@SKIP_UNREADABLE
+def savepoint(job: str, directory: str | None, label: str | None, note: str | None, skip_unreadable: bool) -> None:
     """Make a savepoint of JOB, which goes on, and print its path.
 
     The savepoint is a new directory below DIRECTORY, a path or URL; by default below the state root.
     """
     settings = current()
     with find_live(settings.storage, job) as client:
-        asked = client.savepoint(None if directory is None else absolute(directory), label, note)
+        place = None if directory is None else absolute(directory)
+        asked = client.savepoint(place, label, note, skip_unreadable=skip_unreadable)
         path = wait_for_savepoint(client, asked, f"savepoint of {job}")
     data = {"job": job, "run": client.endpoint.run, "savepoint": path}
     settings.output.result(data, lambda out: out.line(path))
@@ -97,11 +104,13 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
     "--drain", is_flag=True, help="First let all timers and windows fire; the job is not meant to go on then."
 )
 @click.option("-p", "--savepoint-path", metavar="DIR", help="Where the savepoint goes: a path or URL.")
-def stop(job: str, drain: bool, savepoint_path: str | None) -> None:
+@SKIP_UNREADABLE
+def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool) -> None:
     """End JOB with a savepoint and print the savepoint's path. Nothing is committed after it."""
     settings = current()
     with find_live(settings.storage, job) as client:
-        asked = client.stop(None if savepoint_path is None else absolute(savepoint_path), drain=drain)
+        place = None if savepoint_path is None else absolute(savepoint_path)
+        asked = client.stop(place, drain=drain, skip_unreadable=skip_unreadable)
         path = wait_for_savepoint(client, asked, f"stopping {job}")
         wait_gone(client)
     data = {"job": job, "run": client.endpoint.run, "savepoint": path, "drained": drain}

@@ -124,6 +124,7 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
         "scheduled": None if savepoint.schedule_ms is None else f"one every {text.duration(savepoint.schedule_ms)}",
         "drained": "yes: all timers and windows fired before their time" if savepoint.drained else None,
         "state": f"{text.number(entries)} entries, {text.size(size)}",
+        "left out": ", ".join(f"{text.number(s.entries)} of {s.uid}/{s.state}" for s in savepoint.left_out) or None,
         "parallelism": f"{savepoint.parallelism}, max parallelism {savepoint.max_parallelism}",
         "written by": f"forkpoint {versions.forkpoint}, Python {versions.python}{spark}",
         "code version": savepoint.code_version,

@@ -60,14 +60,18 @@ class ControlClient:
             raise Unreachable(f"{self._who}: its port now belongs to run {found.run} of job {found.job!r}")
         return found
 
-    def savepoint(self, directory: str | None = None, label: str | None = None, note: str | None = None) -> str:
+    def savepoint(
+        self, directory: str | None = None, label: str | None = None, note: str | None = None,
+        *, skip_unreadable: bool = False,
+    ) -> str:  # fmt: skip
         """Ask for a savepoint while the job goes on; the request's id."""
-        body = SavepointBody(directory=directory, label=label, note=note)
+        body = SavepointBody(directory=directory, label=label, note=note, skip_unreadable=skip_unreadable)
         return self._ask("POST", "/v1/savepoints", Accepted, body).request_id
 
-    def stop(self, directory: str | None = None, *, drain: bool = False) -> str:
+    def stop(self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False) -> str:
         """Ask the job to end with a savepoint; the request's id."""
-        return self._ask("POST", "/v1/stop", Accepted, StopBody(directory=directory, drain=drain)).request_id
+        body = StopBody(directory=directory, drain=drain, skip_unreadable=skip_unreadable)
+        return self._ask("POST", "/v1/stop", Accepted, body).request_id
 
     def cancel(self) -> None:
         """Ask the job to end without a savepoint."""

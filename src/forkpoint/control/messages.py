@@ -19,11 +19,13 @@ class SavepointBody(Message):
     directory: str | None = None
     label: str | None = None
     note: str | None = None
+    skip_unreadable: bool = False
 
 
 class StopBody(Message):
     directory: str | None = None
     drain: bool = False
+    skip_unreadable: bool = False
 
 
 class Accepted(Message):

@@ -121,7 +121,7 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
     async def savepoint(request: Request) -> Response:
         body = await _body(request, SavepointBody)
         _refuse_ended(driver)
-        asked = driver.savepoint(body.directory, body.label, body.note)
+        asked = driver.savepoint(body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable)
         return _reply(Accepted(request_id=answers.add(asked.done)), 202)
 
     async def answer(request: Request) -> Response:
@@ -136,7 +136,9 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
     async def stop(request: Request) -> Response:
         body = await _body(request, StopBody)
         _refuse_ended(driver)
-        asked = driver.savepoint(body.directory, stop=True, drain=body.drain)
+        asked = driver.savepoint(
+            body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable
+        )
         return _reply(Accepted(request_id=answers.add(asked.done)), 202)
 
     async def cancel(request: Request) -> Response:

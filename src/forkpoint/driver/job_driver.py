@@ -113,10 +113,10 @@ class JobDriver:
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
-        *, stop: bool = False, drain: bool = False,
+        *, stop: bool = False, drain: bool = False, skip_unreadable: bool = False,
     ) -> SavepointRequest:  # fmt: skip
         """Ask for a savepoint of the next committed epoch; with ``stop``, no epoch is committed after it."""
-        request = SavepointRequest(directory, label, note, stop, drain)
+        request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable)
         self._put(request)
         return request
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, eq=False)
 class SavepointRequest:
     """``stop``: end the job with it, ``drain``: and let all timers fire first. ``schedule_ms``: of one that nobody asked
-    for, how often the schedule makes one."""
+    for, how often the schedule makes one. ``skip_unreadable``: leave out entries that don't fit their types."""
 
     directory: str | None
     label: str | None
@@ -19,6 +19,7 @@ class SavepointRequest:
     stop: bool
     drain: bool
     schedule_ms: int | None = None
+    skip_unreadable: bool = False
     done: Future[str] = field(default_factory=Future)
 
 

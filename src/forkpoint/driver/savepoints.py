@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -14,6 +15,8 @@ from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.tasks import RunTasks, Task
 from forkpoint.snapshot.manifest import Manifest
 from forkpoint.snapshot.storage import Storage, open_storage
+
+log = logging.getLogger("forkpoint")
 
 REST = 0.3  # of the time that tasks took: so an export beside a running job leaves it more than half of the cores
 
@@ -90,13 +93,19 @@ class Savepoints:
         target = self._target(request.directory, savepoint_id)
         self.progress = (0, 1)
         try:
-            export_savepoint(
+            savepoint = export_savepoint(
                 storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
                 run_tasks=run_tasks, label=request.label, note=request.note, progress=self._report,
                 created_ms=self._now_ms(), schedule_ms=request.schedule_ms,
+                skip_unreadable=request.skip_unreadable,
             )  # fmt: skip
         finally:
             self.progress = None
+        for state in savepoint.left_out:
+            log.warning(
+                "job %r: savepoint %s is without %d entries of operator %r, state %r, which do not fit its type",
+                savepoint.job, savepoint_id, state.entries, state.uid, state.state,
+            )  # fmt: skip
         return target.url
 
     def _report(self, done: int, total: int) -> None:

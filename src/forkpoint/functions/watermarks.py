@@ -176,14 +176,16 @@ class WatermarkStrategy:
 def epoch_ms(value: Any) -> int:
     """Milliseconds since 1970-01-01 UTC of an int (ms already), anything that acts as one, or an aware datetime.
 
-    Raises ValueError for a datetime without time zone, TypeError for anything else.
+    The one check of every time that a program gives: timestamps, timers, watermarks. Raises ValueError for a datetime
+    without time zone and a number beyond 64 bits, TypeError for anything else.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f"timestamp {value!r} has no time zone; attach one, as with .replace(tzinfo=timezone.utc)")
         return (value - _EPOCH) // _MILLISECOND
     if hasattr(value, "__index__") and not isinstance(value, bool):
-        return int(value.__index__())
-    raise TypeError(
-        f"a timestamp is int milliseconds or a datetime with time zone, not {value!r} ({type(value).__name__})"
-    )
+        ms = int(value.__index__())
+        if MIN_WATERMARK <= ms <= MAX_WATERMARK:
+            return ms
+        raise ValueError(f"a time is int milliseconds from -2**63 to 2**63 - 1, not {ms}")
+    raise TypeError(f"a time is int milliseconds or a datetime with time zone, not {value!r} ({type(value).__name__})")

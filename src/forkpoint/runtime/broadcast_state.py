@@ -6,11 +6,13 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from forkpoint.errors import TypeNotSupported, UserFunctionError
+from forkpoint.errors import UserFunctionError
 from forkpoint.functions import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
+from forkpoint.runtime.guard import Guard
 from forkpoint.runtime.keyed_state import ChangeLog, StateRecord, state_id
 from forkpoint.runtime.operators.base import shorten
 from forkpoint.state import Store, decode_operator_key, operator_key, operator_range
+from forkpoint.types.wire import shown
 
 _LENGTH = struct.Struct(">I")
 
@@ -39,59 +41,74 @@ class BroadcastMap(BroadcastState[Any, Any]):
         self._uid = uid
         self._name = descriptor.name
         self._subtask = subtask
-        self._key_type, self._value_type = descriptor.key_type, descriptor.value_type
-        self._entries: dict[Any, Any] = {}
-        self._numbers: dict[Any, int] = {}
+        where = f"operator {uid!r}, broadcast state {descriptor.name!r}"
+        self._at: Any = None
+        self._guard = Guard(descriptor.value_type, where, lambda: f" of entry {shown(self._at)}")
+        self._keys = Guard(descriptor.key_type, where)
+        self._encode_key, self._decode_key = descriptor.key_type.encode, descriptor.key_type.decode
+        self._kept: dict[bytes, Any] = {}  # by encoded key
+        self._numbers: dict[bytes, int] = {}
         self._next = 0
         for entry, raw in store.scan(*operator_range(self.sid, subtask)):
-            encoded, value = unpack_entry(raw)
-            key = self._key_type.decode(encoded)
-            self._entries[key] = self._value_type.decode(value)
-            self._numbers[key] = decode_operator_key(entry).element
-            self._next = self._numbers[key] + 1
+            name, value = unpack_entry(raw)
+            self._kept[name] = self._guard.decoded(value)
+            self._numbers[name] = decode_operator_key(entry).element
+            self._next = self._numbers[name] + 1
         self._stored = self._next  # numbers below may be in the store
-        self._changed: dict[Any, None] = {}
+        self._changed: dict[bytes, None] = {}
         self._removed: list[int] = []
         self.read_only = _ReadOnly(self)
 
+    def _name_of(self, key: Any) -> bytes:
+        try:
+            return self._encode_key(self._keys.accept(key))
+        except Exception as error:
+            raise self._keys.refusal(key, error) from error
+
     def get(self, key: Any) -> Any:
-        return self._entries.get(key)
+        name = self._name_of(key)
+        return self._guard.give(self._kept[name]) if name in self._kept else None
 
     def contains(self, key: Any) -> bool:
-        return key in self._entries
+        return self._name_of(key) in self._kept
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        return list(self._entries.items())
+        return [(self._decode_key(name), self._guard.give(kept)) for name, kept in self._kept.items()]
 
     def keys(self) -> Iterable[Any]:
-        return list(self._entries)
+        return list(map(self._decode_key, self._kept))
 
     def values(self) -> Iterable[Any]:
-        return list(self._entries.values())
+        return list(map(self._guard.give, self._kept.values()))
 
     def is_empty(self) -> bool:
-        return not self._entries
+        return not self._kept
 
     def put(self, key: Any, value: Any) -> None:
-        if key not in self._entries:
-            self._numbers[key] = self._next
+        self._at = key
+        name, kept = self._name_of(key), self._guard.keep(value)
+        if name not in self._kept:
+            self._numbers[name] = self._next
             self._next += 1
-        self._entries[key] = value
-        self._changed[key] = None
+        self._kept[name] = kept
+        self._changed[name] = None
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         for key, value in entries.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        if key in self._entries:
-            del self._entries[key]
-            self._changed.pop(key, None)
-            self._removed.append(self._numbers.pop(key))
+        self._remove(self._name_of(key))
+
+    def _remove(self, name: bytes) -> None:
+        if name in self._kept:
+            del self._kept[name]
+            self._changed.pop(name, None)
+            self._removed.append(self._numbers.pop(name))
 
     def clear(self) -> None:
-        for key in list(self._entries):
-            self.remove(key)
+        for name in list(self._kept):
+            self._remove(name)
 
     def refuse(self, what: str) -> NoReturn:
         raise UserFunctionError(
@@ -104,23 +121,10 @@ class BroadcastMap(BroadcastState[Any, Any]):
             if number < self._stored:
                 log.keys.append(operator_key(self.sid, self._subtask, number))
                 log.values.append(None)
-        for key in self._changed:
-            log.keys.append(operator_key(self.sid, self._subtask, self._numbers[key]))
-            log.values.append(self._encoded(key, self._entries[key]))
+        for name in self._changed:
+            log.keys.append(operator_key(self.sid, self._subtask, self._numbers[name]))
+            log.values.append(pack_entry(name, self._guard.encoded(self._kept[name])))
         self._stored, self._changed, self._removed = self._next, {}, []
-
-    def _encoded(self, key: Any, value: Any) -> bytes:
-        try:
-            encoded = self._key_type.encode(key), self._value_type.encode(value)
-            # What can't be read again must not be committed: then it could never be undone.
-            self._key_type.decode(encoded[0])
-            self._value_type.decode(encoded[1])
-        except Exception as error:
-            raise TypeNotSupported(
-                f"operator {self._uid!r}, broadcast state {self._name!r}: the entry {shorten(key)}: {shorten(value)} is none of "
-                f"the state's types {self._key_type} and {self._value_type}: {error}. Put entries of its types, or declare others"
-            ) from error
-        return pack_entry(*encoded)
 
 
 class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):

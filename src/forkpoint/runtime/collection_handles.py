@@ -7,34 +7,19 @@ store entry for each of its keys. With TTL every list element and every map entr
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import ListState, ListStateDescriptor, MapState, MapStateDescriptor
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import shorten
 from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, sweep_in_background, unpack_stamp
-from forkpoint.types import TypeInformation, Types
+from forkpoint.types import Types
 
 _CHUNK = struct.Struct(">Q")
 
 
-def checked(backend: KeyedBackend, name: str, type: TypeInformation, value: Any) -> bytes:
-    """The value encoded; one that could not be read again must not be committed."""
-    try:
-        raw = type.encode(value)
-        type.decode(raw)
-    except Exception as error:
-        raise TypeNotSupported(
-            f"operator {backend.uid!r}, state {name!r}: {shorten(value)} is no value of the state's type {type}: {error}. "
-            "Update the state with values of its type, or declare another type"
-        ) from error
-    return raw
-
-
 class _Elements:
-    """One key's list in an epoch: what was added, and, once somebody looked or overwrote, the whole."""
+    """What is kept of one key's list in an epoch: what was added, and, once somebody looked or overwrote, the whole."""
 
     __slots__ = ("added", "chunks", "stamps", "stored", "whole")
 
@@ -50,8 +35,7 @@ class ListHandle(ListState[Any]):
     def __init__(self, backend: KeyedBackend, descriptor: ListStateDescriptor[Any]) -> None:
         self._backend = backend
         self.sid = backend.sid(descriptor.name)
-        self._name = descriptor.name
-        self._type = Types.LIST(descriptor.value_type)
+        self.guard = backend.guard(descriptor.name, descriptor.value_type)
         self._stamps_type = Types.LIST(Types.LONG())
         self._expiry = None if descriptor.ttl is None else Expiry(descriptor.ttl, backend)
         self._lists: dict[int, _Elements] = {}
@@ -90,53 +74,69 @@ class ListHandle(ListState[Any]):
             stamps: list[int] = []
             for _, raw in rows:
                 if self._expiry is None:
-                    elements.whole.extend(self._type.decode(raw))
+                    elements.whole.extend(self.guard.decoded_all(raw))
                 else:
                     length = unpack_stamp(raw)
                     stamps.extend(self._stamps_type.decode(raw[STAMP_BYTES : STAMP_BYTES + length]))
-                    elements.whole.extend(self._type.decode(raw[STAMP_BYTES + length :]))
+                    elements.whole.extend(self.guard.decoded_all(raw[STAMP_BYTES + length :]))
             elements.stamps = stamps + elements.stamps
             elements.whole.extend(elements.added)
-        if self._expiry is not None:
-            self._drop_expired(elements, self._expiry)
         return elements
 
-    def _drop_expired(self, elements: _Elements, expiry: Expiry) -> None:
+    def _read(self) -> list[Any]:
+        """The elements that a reader sees."""
+        elements, expiry = self._load(), self._expiry
         assert elements.whole is not None
-        if any(map(expiry.expired, elements.stamps)):
-            alive = [(e, s) for e, s in zip(elements.whole, elements.stamps, strict=True) if not expiry.expired(s)]
-            elements.whole = [e for e, _ in alive]
-            elements.stamps = [s for _, s in alive]
-            elements.chunks = True
+        seen = elements.whole
+        if expiry is None or not seen:
+            return seen
+        alive = [not expiry.expired(stamp) for stamp in elements.stamps]
+        if all(alive):
+            if expiry.on_read:
+                self._replace(elements, seen, [expiry.stamp()] * len(seen))
+            return seen
+        left = [e for e, lives in zip(seen, alive, strict=True) if lives]
+        if not expiry.returns_expired:
+            seen = left
+        elif left and not expiry.on_read:
+            return seen  # as in Flink: of a list that is read, expired elements go when all have expired
+        stamps = [s for s, lives in zip(elements.stamps, alive, strict=True) if lives]
+        self._replace(elements, left, [expiry.stamp()] * len(left) if expiry.on_read else stamps)
+        return seen
+
+    def _replace(self, elements: _Elements, whole: list[Any], stamps: list[int]) -> None:
+        elements.whole, elements.stamps, elements.added, elements.chunks = whole, stamps, [], True
+
+    def alive(self) -> bool:
+        """Whether there is something to read."""
+        elements, expiry = self._load(), self._expiry
+        if expiry is None:
+            return bool(elements.whole)
+        return not all(map(expiry.dead, elements.stamps))
 
     def get(self) -> Any:
-        elements = self._load()
-        if self._expiry is not None and self._expiry.on_read and elements.whole:
-            elements.stamps = [self._expiry.stamp()] * len(elements.whole)
-            elements.chunks = True
-        return list(elements.whole or ())
+        return self.guard.give_all(self._read())
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
 
     def add(self, value: Any) -> None:
-        elements = self._elements()
-        elements.added.append(value)
-        if self._expiry is not None:
-            elements.stamps.append(self._expiry.stamp())
-        if elements.whole is not None:
-            elements.whole.append(value)
+        self._append([self.guard.keep(value)])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        for value in values:
-            self.add(value)
+        self._append(self.guard.keep_all(values))
+
+    def _append(self, kept: list[Any]) -> None:
+        elements = self._elements()
+        elements.added.extend(kept)
+        if self._expiry is not None:
+            elements.stamps.extend([self._expiry.stamp()] * len(kept))
+        if elements.whole is not None:
+            elements.whole.extend(kept)
 
     def update(self, values: Iterable[Any]) -> None:
-        elements = self._elements()
-        elements.whole = list(values)
-        elements.added = []
-        elements.stamps = [] if self._expiry is None else [self._expiry.stamp()] * len(elements.whole)
-        elements.chunks = True
+        kept = self.guard.keep_all(values)
+        self._replace(self._elements(), kept, [] if self._expiry is None else [self._expiry.stamp()] * len(kept))
 
     def clear(self) -> None:
         self.update(())
@@ -155,14 +155,30 @@ class ListHandle(ListState[Any]):
                 self._write(log, prefix, elements.added, elements.stamps[-len(elements.added) :])
         self._lists = {}
 
-    def _write(self, log: ChangeLog, prefix: bytes, values: list[Any], stamps: list[int]) -> None:
-        if values:
-            raw = checked(self._backend, self._name, self._type, values)
+    def _write(self, log: ChangeLog, prefix: bytes, kept: list[Any], stamps: list[int]) -> None:
+        if kept:
+            raw = self.guard.encoded_all(kept)
             if self._expiry is not None:
                 packed = self._stamps_type.encode(stamps)
                 raw = pack_stamp(len(packed)) + packed + raw
             log.keys.append(prefix + _CHUNK.pack(self._backend.store.version + 1))
             log.values.append(raw)
+
+
+class _Entries:
+    """What is kept of one key's map in an epoch, by encoded map key: so the same keys are one, within an epoch and behind it.
+
+    ``stored``: which of them the store has, of those that were looked up; all that there are, once ``complete``.
+    """
+
+    __slots__ = ("complete", "dirty", "kept", "stamps", "stored")
+
+    def __init__(self) -> None:
+        self.kept: dict[bytes, Any] = {}
+        self.stamps: dict[bytes, int] = {}
+        self.stored: dict[bytes, bool] = {}
+        self.dirty: dict[bytes, None] = {}
+        self.complete = False
 
 
 _GONE: Any = object()
@@ -172,123 +188,140 @@ class MapHandle(MapState[Any, Any]):
     def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor[Any, Any]) -> None:
         self._backend = backend
         self.sid = backend.sid(descriptor.name)
-        self._name = descriptor.name
-        self._key_type = descriptor.key_type
-        self._value_type = descriptor.value_type
+        self.guard = backend.guard(descriptor.name, descriptor.value_type)
+        self._keys = backend.guard(descriptor.name, descriptor.key_type)
+        self._encode_key, self._decode_key = descriptor.key_type.encode, descriptor.key_type.decode
         self._expiry = None if descriptor.ttl is None else Expiry(descriptor.ttl, backend)
         self._prefixes: list[bytes] = []
-        self._maps: dict[int, dict[Any, Any]] = {}
-        self._stamps: dict[int, dict[Any, int]] = {}
-        self._dirty: dict[int, dict[Any, None]] = {}
-        self._loaded: dict[int, set[Any]] = {}  # for keys whose entries were all read: which there were
-        self._absent: set[tuple[int, Any]] = set()  # entries that were looked up and not there
+        self._maps: dict[int, _Entries] = {}
         self._index = 0
-        self._current: dict[Any, Any] = {}
+        self._current = _Entries()
         if (expiry := self._expiry) is not None and descriptor.ttl is not None:
             sweep_in_background(backend, self.sid, descriptor.ttl, lambda raw: expiry.expired(unpack_stamp(raw)))
 
     def begin(self) -> None:
         self._prefixes = self._backend.prefixes(self.sid)
-        self._maps, self._stamps, self._dirty, self._loaded, self._absent = {}, {}, {}, {}, set()
+        self._maps = {}
 
     def enter(self, index: int) -> None:
         self._index = index
-        self._current = self._maps.setdefault(index, {})
+        found = self._maps.get(index)
+        if found is None:
+            found = self._maps[index] = _Entries()
+        self._current = found
 
     def leave(self, index: int) -> None:
         pass
 
-    def _decode(self, key: Any, raw: bytes | None) -> Any:
+    def _name(self, key: Any) -> bytes:
+        try:
+            return self._encode_key(self._keys.accept(key))
+        except Exception as error:
+            raise self._keys.refusal(key, error) from error
+
+    def _take_in(self, name: bytes, raw: bytes | None) -> Any:
+        """An entry as the store has it."""
+        current = self._current
+        current.stored[name] = raw is not None
         if raw is None:
-            return _GONE
-        if self._expiry is None:
-            return self._value_type.decode(raw)
-        stamp = unpack_stamp(raw)
-        self._stamps.setdefault(self._index, {})[key] = stamp
-        return self._value_type.decode(raw[STAMP_BYTES:])
+            kept = _GONE
+        elif self._expiry is None:
+            kept = self.guard.decoded(raw)
+        else:
+            current.stamps[name] = unpack_stamp(raw)
+            kept = self.guard.decoded(raw[STAMP_BYTES:])
+        current.kept[name] = kept
+        return kept
 
-    def _find(self, key: Any) -> Any:
-        value = self._current.get(key, self)
-        if value is self:  # not looked up in this epoch yet
-            if self._index in self._loaded:
+    def _find(self, name: bytes) -> Any:
+        """What a reader sees of an entry, as it is kept."""
+        current = self._current
+        kept = current.kept.get(name, self)
+        if kept is self:  # not looked up in this epoch yet
+            if current.complete:
                 return _GONE
-            entry = self._prefixes[self._index] + self._key_type.encode_key(key)
-            raw = self._backend.store.get_many([entry])[0]
-            if raw is None:
-                self._absent.add((self._index, key))
-            value = self._current[key] = self._decode(key, raw)
-        return self._unexpired(key, value)
+            kept = self._take_in(name, self._backend.store.get_many([self._prefixes[self._index] + name])[0])
+        return self._read(name, kept)
 
-    def _unexpired(self, key: Any, value: Any) -> Any:
-        if value is _GONE or self._expiry is None:
-            return value
-        if self._expiry.expired(self._stamps[self._index][key]):
-            self._mark(key)
-            if not self._expiry.returns_expired:
-                self._current[key] = _GONE
-                return _GONE
-        elif self._expiry.on_read:
-            self._stamps[self._index][key] = self._expiry.stamp()
-            self._mark(key)
-        return value
+    def _read(self, name: bytes, kept: Any) -> Any:
+        expiry = self._expiry
+        if kept is _GONE or expiry is None:
+            return kept
+        if expiry.expired(self._current.stamps[name]):
+            self._put(name, _GONE)
+            return kept if expiry.returns_expired else _GONE
+        if expiry.on_read:
+            self._put(name, kept)
+        return kept
 
-    def _mark(self, key: Any) -> None:
-        self._dirty.setdefault(self._index, {})[key] = None
+    def _put(self, name: bytes, kept: Any) -> None:
+        current = self._current
+        current.kept[name] = kept
+        current.dirty[name] = None
+        if self._expiry is not None and kept is not _GONE:
+            current.stamps[name] = self._expiry.stamp()
 
-    def _load_all(self) -> dict[Any, Any]:
-        if self._index not in self._loaded:
+    def _everything(self) -> dict[bytes, Any]:
+        """All entries as they are kept, expired and removed ones too."""
+        current = self._current
+        if not current.complete:
             prefix = self._prefixes[self._index]
-            stored = self._loaded[self._index] = set()
             for entry, raw in self._backend.scan(prefix):
-                key = self._key_type.decode(entry[len(prefix) :])
-                stored.add(key)
-                if key not in self._current:
-                    self._current[key] = self._decode(key, raw)
-            for key in [k for k, v in self._current.items() if v is _GONE]:
-                del self._current[key]  # what is not here is not there either
-        if self._expiry is None:
-            return self._current
-        return {k: v for k, v in list(self._current.items()) if self._unexpired(k, v) is not _GONE}
+                name = entry[len(prefix) :]
+                if name in current.kept:
+                    current.stored[name] = True
+                else:
+                    self._take_in(name, raw)
+            current.complete = True
+        return current.kept
+
+    def _entries(self) -> list[tuple[bytes, Any]]:
+        """What a reader sees of all entries, in the order in which they are stored."""
+        found = ((name, self._read(name, kept)) for name, kept in sorted(self._everything().items(), key=_by_name))
+        return [(name, kept) for name, kept in found if kept is not _GONE]
 
     def get(self, key: Any) -> Any:
-        value = self._find(key)
-        return None if value is _GONE else value
+        kept = self._find(self._name(key))
+        return None if kept is _GONE else self.guard.give(kept)
 
     def put(self, key: Any, value: Any) -> None:
-        self._current[key] = value
-        if self._expiry is not None:
-            self._stamps.setdefault(self._index, {})[key] = self._expiry.stamp()
-        self._mark(key)
+        self._put(self._name(key), self.guard.keep(value))
 
-    def put_all(self, dict_value: Any) -> None:
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        if self._index in self._loaded:
-            self._current.pop(key, None)
-        else:
-            self._current[key] = _GONE
-        self._mark(key)
+        self._put(self._name(key), _GONE)
 
     def contains(self, key: Any) -> bool:
-        return self._find(key) is not _GONE
+        return self._find(self._name(key)) is not _GONE
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        return list(self._load_all().items())
+        key, give = self._decode_key, self.guard.give
+        return [(key(name), give(kept)) for name, kept in self._entries()]
 
     def keys(self) -> Iterable[Any]:
-        return list(self._load_all())
+        return [self._decode_key(name) for name, _ in self._entries()]
 
     def values(self) -> Iterable[Any]:
-        return list(self._load_all().values())
+        return [self.guard.give(kept) for _, kept in self._entries()]
 
     def is_empty(self) -> bool:
-        return not self._load_all()
+        return not self.alive()
+
+    def alive(self) -> bool:
+        """Whether there is something to read."""
+        expiry, stamps = self._expiry, self._current.stamps
+        return any(
+            kept is not _GONE and (expiry is None or not expiry.dead(stamps[name]))
+            for name, kept in self._everything().items()
+        )
 
     def clear(self) -> None:
-        for key in list(self._load_all()):
-            self.remove(key)
+        for name, kept in list(self._everything().items()):
+            if kept is not _GONE:
+                self._put(name, _GONE)
 
     def __getitem__(self, key: Any) -> Any:
         return self.get(key)
@@ -305,24 +338,23 @@ class MapHandle(MapState[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.keys())
 
-    def _never_stored(self, index: int, key: Any) -> bool:
-        """Whether an entry is known to have come and gone within the epoch."""
-        stored = self._loaded.get(index)
-        return (index, key) in self._absent if stored is None else key not in stored
-
     def collect(self, log: ChangeLog) -> None:
-        for index, keys in self._dirty.items():
-            prefix, entries = self._prefixes[index], self._maps[index]
-            stamps = self._stamps.get(index, {})
-            for key in keys:
-                value = entries.get(key, _GONE)
-                gone = value is _GONE or (self._expiry is not None and self._expiry.expired(stamps[key]))
-                if gone:
-                    if not self._never_stored(index, key):
-                        log.keys.append(prefix + self._key_type.encode_key(key))
+        encoded, expiry = self.guard.encoded, self._expiry
+        for index, entries in self._maps.items():
+            prefix = self._prefixes[index]
+            for name in entries.dirty:
+                kept = entries.kept[name]
+                if kept is _GONE or (expiry is not None and expiry.dead(entries.stamps[name])):
+                    # Nothing to remove where it is known that nothing is there.
+                    if entries.stored.get(name, not entries.complete):
+                        log.keys.append(prefix + name)
                         log.values.append(None)
                 else:
-                    log.keys.append(prefix + self._key_type.encode_key(key))
-                    raw = checked(self._backend, self._name, self._value_type, value)
-                    log.values.append(raw if self._expiry is None else pack_stamp(stamps[key]) + raw)
-        self._maps, self._stamps, self._dirty, self._loaded, self._absent = {}, {}, {}, {}, set()
+                    raw = encoded(kept)
+                    log.keys.append(prefix + name)
+                    log.values.append(raw if expiry is None else pack_stamp(entries.stamps[name]) + raw)
+        self._maps, self._current = {}, _Entries()
+
+
+def _by_name(entry: tuple[bytes, Any]) -> bytes:
+    return entry[0]

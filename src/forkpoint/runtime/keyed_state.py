@@ -23,8 +23,10 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.epoch import KnownState
+from forkpoint.runtime.guard import Guard
 from forkpoint.state import MAX_SID, Store, encode_keys, key_group, prefix_stop, state_keys
 from forkpoint.types import TypeInformation, same_bytes
+from forkpoint.types.wire import shown
 
 
 def state_id(uid: str, name: str) -> int:
@@ -136,6 +138,10 @@ class KeyedBackend:
         )  # fmt: skip
         check_known(record, self._known.get(record.sid))
         self.records.append(record)
+
+    def guard(self, name: str, type: TypeInformation) -> Guard:
+        """What stands in front of one of the states."""
+        return Guard(type, f"operator {self.uid!r}, state {name!r}", lambda: f" of key {shown(self.current_key)}")
 
     def get(self, descriptor: StateDescriptor) -> Any:
         """The live handle of a described state; the same one each time it is asked for."""

@@ -19,6 +19,7 @@ from forkpoint.functions import (
     OperatorStateStore,
 )
 from forkpoint.runtime.broadcast_state import BroadcastMap, broadcast_record
+from forkpoint.runtime.guard import Guard
 from forkpoint.runtime.keyed_state import ChangeLog, StateRecord, state_id
 from forkpoint.state import Store, operator_key, operator_range
 
@@ -28,32 +29,32 @@ class OperatorList(ListState[Any]):
 
     def __init__(self, store: Store, uid: str, subtask: int, descriptor: ListStateDescriptor[Any]) -> None:
         self.sid = state_id(uid, descriptor.name)
-        self._type = descriptor.value_type
+        self._guard = Guard(descriptor.value_type, f"operator {uid!r}, state {descriptor.name!r}")
         self._subtask = subtask
         self._stored = [value for _, value in store.scan(*operator_range(self.sid, subtask))]
-        self._values = list(map(self._type.decode, self._stored))
+        self._kept = list(map(self._guard.decoded, self._stored))
 
     def get(self) -> list[Any]:
-        return list(self._values)
+        return self._guard.give_all(self._kept)
 
     def add(self, value: Any) -> None:
-        self._values.append(value)
+        self._kept.append(self._guard.keep(value))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._values.extend(values)
+        self._kept.extend(self._guard.keep_all(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        self._values = list(values)
+        self._kept = self._guard.keep_all(values)
 
     def clear(self) -> None:
-        self._values = []
+        self._kept = []
 
     @property
     def restored(self) -> bool:
         return bool(self._stored)
 
     def collect(self, log: ChangeLog) -> None:
-        encoded = list(map(self._type.encode, self._values))
+        encoded = list(map(self._guard.encoded, self._kept))
         for index in range(max(len(encoded), len(self._stored))):
             new = encoded[index] if index < len(encoded) else None
             if index >= len(self._stored) or new != self._stored[index]:

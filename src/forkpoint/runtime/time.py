@@ -38,6 +38,10 @@ def timer_position(time_ms: int) -> int:
     return max(MIN_MS, min(MAX_MS, time_ms)) * 2
 
 
+def timer_positions(times_ms: Longs) -> Longs:
+    return np.clip(times_ms, MIN_MS, MAX_MS) * 2
+
+
 @dataclass(frozen=True)
 class Window:
     """The watermark's way through one epoch for one operator: from ``start`` to ``end``.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from forkpoint.functions import TimerService
+from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoch_ms
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.time import MAX_MS, MIN_MS
 from forkpoint.state import decode_timer_key, key_group_range, timer_key, timer_range
@@ -42,11 +42,11 @@ class TimerQueue:
 
     def find_due(self, horizon_ms: int) -> list[bytes]:
         """Read the timers up to and including the horizon; the keys (encoded) that have some."""
-        self.horizon = horizon_ms
+        self.horizon = to_flink_ms(horizon_ms)
         self._due, self._found, self._changes = {}, {}, {}
         if horizon_ms > MIN_MS:
             for group in range(*self._groups):
-                start, stop = timer_range(group, self.sid, horizon_ms)
+                start, stop = timer_range(group, self.sid, self.horizon)
                 for entry, _ in self._backend.store.scan(start, stop):
                     _, _, time_ms, key, namespace = decode_timer_key(entry)
                     if self.only is None or key in self.only:
@@ -66,7 +66,7 @@ class TimerQueue:
         self.engaged = bool(self._due or self.heap)
 
     def register(self, time_ms: int, namespace: bytes = b"") -> None:
-        timer = (max(MIN_MS, min(MAX_MS, time_ms)), namespace)
+        timer = (checked_ms(time_ms), namespace)
         self._changes[self._key(), timer] = True
         if timer[0] <= self.horizon and timer not in self._live:
             self._live.add(timer)
@@ -74,12 +74,14 @@ class TimerQueue:
             self.engaged = True
 
     def delete(self, time_ms: int, namespace: bytes = b"") -> None:
-        timer = (max(MIN_MS, min(MAX_MS, time_ms)), namespace)
+        timer = (checked_ms(time_ms), namespace)
         self._changes[self._key(), timer] = False
         self._live.discard(timer)
 
     def pop(self, until_ms: int) -> Timer | None:
-        """The current key's next timer up to and including this time; it is gone once it is returned."""
+        """The current key's next timer up to and including this watermark; it is gone once it is returned."""
+        if until_ms >= MAX_MS:
+            until_ms = MAX_WATERMARK
         while self.heap and self.heap[0][0] <= until_ms:
             timer = heapq.heappop(self.heap)
             if timer in self._live:
@@ -127,7 +129,7 @@ class TimerQueue:
         be for a time that has passed."""
         found = [t for (_, (t, _)), kept in self._changes.items() if kept]
         for group in range(*self._groups):
-            start, stop = timer_range(group, self.sid, MAX_MS)
+            start, stop = timer_range(group, self.sid, MAX_WATERMARK)
             _, begin = timer_range(group, self.sid, time_ms)
             first = next(iter(self._backend.store.scan(max(start, begin), stop)), None)
             if first is not None:
@@ -180,8 +182,18 @@ class Timers(TimerService):
         self.processing.delete(timestamp)
 
 
+def checked_ms(time_ms: int) -> int:
+    """A timer's time; ValueError or TypeError where it is none."""
+    return time_ms if time_ms.__class__ is int and MIN_WATERMARK <= time_ms <= MAX_WATERMARK else epoch_ms(time_ms)
+
+
 def to_flink_ms(time_ms: int) -> int:
-    """The smallest and the largest watermark as the field writes them."""
+    """A watermark, with the smallest and the largest one as the field writes them."""
     if time_ms <= MIN_MS:
-        return -(2**63)
-    return 2**63 - 1 if time_ms >= MAX_MS else time_ms
+        return MIN_WATERMARK
+    return MAX_WATERMARK if time_ms >= MAX_MS else time_ms
+
+
+def timer_ms(time_ms: int) -> int:
+    """A timer's time as its function sees it. Earlier versions stored the ends of time as those of watermarks."""
+    return to_flink_ms(time_ms) if time_ms in (MIN_MS, MAX_MS) else time_ms

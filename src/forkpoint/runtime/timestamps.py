@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from forkpoint.errors import GraphError, TypeNotSupported, UserFunctionError
-from forkpoint.functions import WatermarkGenerator, WatermarkOutput, WatermarkStrategy, epoch_ms
+from forkpoint.functions import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+    epoch_ms,
+)
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs, column_ms
 from forkpoint.runtime.epoch import SplitProgress, SplitStart
 from forkpoint.runtime.operators.base import user_error
@@ -64,9 +71,20 @@ class PieceClock:
             )
         try:
             out.extend(map(self._assign, batch.values, records))
-            batch.stamp(np.array(out, dtype=np.int64), None)
         except Exception as error:
-            raise user_error(self._uid, error, batch.values[min(len(out), batch.size - 1)]) from error
+            raise user_error(self._uid, error, batch.values[len(out)]) from error
+        batch.stamp(self._checked(batch, out), None)
+
+    def _checked(self, batch: Batch, stamps: list[int]) -> Longs:
+        try:
+            return np.array(stamps, dtype=np.int64)
+        except OverflowError:
+            at = next(i for i, stamp in enumerate(stamps) if not MIN_WATERMARK <= stamp <= MAX_WATERMARK)
+        try:
+            epoch_ms(stamps[at])
+        except ValueError as error:
+            raise user_error(self._uid, error, batch.values[at]) from error
+        raise AssertionError("all timestamps have 64 bits")
 
 
 class BoundedClock(PieceClock):
@@ -83,7 +101,7 @@ class BoundedClock(PieceClock):
         if stamps is None or not batch.size:
             super()._place(batch)
             return
-        behind = np.maximum.accumulate(np.maximum(stamps, MIN_MS + self._bound_ms + 1)) - (self._bound_ms + 1)
+        behind = np.maximum.accumulate(self._behind(stamps))
         np.maximum(behind, self.watermark_ms, out=behind)
         before = np.empty_like(behind)
         before[0] = self.watermark_ms
@@ -96,9 +114,13 @@ class BoundedClock(PieceClock):
         if stamps is None or not batch.size:
             return batch
         moved = batch.slice(0, batch.size)
-        behind = np.maximum(stamps, MIN_MS + self._bound_ms + 1) - (self._bound_ms + 1)
-        moved.positions = np.maximum(moved.positions, behind * 2)
+        moved.positions = np.maximum(moved.positions, self._behind(stamps) * 2)
         return moved
+
+    def _behind(self, stamps: Longs) -> Longs:
+        """The watermark that each timestamp allows; only the input's end is the end of time."""
+        late = self._bound_ms + 1
+        return np.clip(stamps, MIN_MS + late, MAX_MS - 1 + late) - late
 
 
 class _Output(WatermarkOutput):
@@ -114,7 +136,7 @@ class _Output(WatermarkOutput):
         ms = watermark if watermark.__class__ is int else epoch_ms(watermark)
         self.idle = False
         if ms > self.watermark_ms:
-            self.watermark_ms = min(ms, MAX_MS)
+            self.watermark_ms = ms if ms < MAX_MS else min(epoch_ms(ms), MAX_MS)
 
     def mark_idle(self) -> None:
         self.idle = True

@@ -47,6 +47,10 @@ class Expiry:
     def expired(self, stamp_ms: int) -> bool:
         return stamp_ms + self._ttl_ms <= self.now()
 
+    def dead(self, stamp_ms: int) -> bool:
+        """Whether the entry has expired and nobody will see it again."""
+        return not self.returns_expired and self.expired(stamp_ms)
+
 
 class Sweeper:
     """Removes expired entries that nobody asks for: some in each epoch, going round the key groups.
@@ -85,6 +89,10 @@ class Sweeper:
 def sweep_in_background(
     backend: KeyedBackend, sid: int, config: StateTtlConfig, expired: Callable[[bytes], bool]
 ) -> None:
-    """Have a state's expired entries removed, unless its configuration says not to."""
-    if config.cleanup_in_background:
+    """Have a state's expired entries removed, unless its configuration says not to.
+
+    Entries that can be seen after they have expired are left to who sees them, by event time: how long they are seen must not
+    depend on where epochs end.
+    """
+    if config.cleanup_in_background and not (config.returns_expired and config.event_time):
         backend.sweepers.append(Sweeper(backend, sid, expired))

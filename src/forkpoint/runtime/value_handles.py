@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -16,25 +14,21 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.keyed_state import ChangeLog, Handle, KeyedBackend
-from forkpoint.runtime.operators.base import shorten
 from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, sweep_in_background, unpack_stamp
 from forkpoint.types import TypeInformation
+from forkpoint.types.containers import optional
 
 
 class _Cell:
-    """The current key's value; ``None`` is empty. The attributes are plain because this is the hot path."""
+    """What is kept of the current key's value; ``None`` is empty. The attributes are plain because this is the hot path."""
 
-    __slots__ = (
-        "_backend", "_changed", "_current", "_decode", "_dirty", "_encode", "_name", "_prefixes", "_type", "_values", "sid",
-    )  # fmt: skip
+    __slots__ = ("_accept", "_backend", "_changed", "_current", "_dirty", "_prefixes", "_values", "guard", "sid")
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
         self._backend = backend
-        self._name = name
-        self._type = type
+        self.guard = backend.guard(name, type)
+        self._accept: Callable[[Any], Any] = optional(type).accept
         self.sid = backend.sid(name)
-        self._encode: Callable[[Any], bytes] = type.encode
-        self._decode: Callable[[bytes], Any] = type.decode
         self._prefixes: list[bytes] = []
         self._values: list[Any] = []
         self._dirty: dict[int, None] = {}
@@ -42,10 +36,10 @@ class _Cell:
         self._changed = False
 
     def begin(self) -> None:
-        decode = self._decode
+        decoded = self.guard.decoded
         self._prefixes = self._backend.prefixes(self.sid)
         raw = self._backend.store.get_many(self._prefixes)
-        self._values = [None if r is None else decode(r) for r in raw]
+        self._values = [None if r is None else decoded(r) for r in raw]
         self._dirty = {}
 
     def enter(self, index: int) -> None:
@@ -58,32 +52,10 @@ class _Cell:
             self._dirty[index] = None
 
     def collect(self, log: ChangeLog) -> None:
-        encode, values = self._encode, self._values
-        dirty = list(self._dirty)
-        try:
-            raw = [None if (v := values[i]) is None else encode(v) for i in dirty]
-            # What can't be read again must not be committed: then it could never be undone.
-            deque(map(self._decode, filter(None, raw)), maxlen=0)
-        except Exception as error:
-            raise self._unfit(dirty) from error
-        log.keys.extend(map(self._prefixes.__getitem__, dirty))
-        log.values.extend(raw)
+        encoded, values = self.guard.encoded, self._values
+        log.keys.extend(map(self._prefixes.__getitem__, self._dirty))
+        log.values.extend([None if (kept := values[i]) is None else encoded(kept) for i in self._dirty])
         self._values, self._dirty, self._prefixes = [], {}, []
-
-    def _unfit(self, dirty: Iterable[int]) -> TypeNotSupported:
-        """Which of the values is none of the state's type."""
-        for i in dirty:
-            value = self._values[i]
-            try:
-                if value is not None:
-                    self._decode(self._encode(value))
-            except Exception as error:
-                return TypeNotSupported(
-                    f"operator {self._backend.uid!r}, state {self._name!r}: {shorten(value)} of key "
-                    f"{shorten(self._backend.keys[i])} is no value of the state's type {self._type}: {error}. Update the "
-                    "state with values of its type, or declare another type"
-                )
-        raise AssertionError("no value is unfit")
 
     def clear(self) -> None:
         self._current = None
@@ -93,39 +65,62 @@ class _Cell:
         """Whether the key at hand has something; a default is nothing."""
         return self._current is not None
 
-    def all_values(self) -> list[Any]:
-        """The values of all keys of the epoch, for operators that work on whole columns."""
+    def kept_values(self) -> list[Any]:
+        """What is kept for all keys of the epoch, for operators that go through them by themselves."""
         return self._values
 
-    def set_all(self, values: list[Any]) -> None:
-        self._values = values
-        self._dirty = dict.fromkeys(range(len(values)))
+    def set_all(self, kept: list[Any]) -> None:
+        self._values = kept
+        self._dirty = dict.fromkeys(range(len(kept)))
+
+    # -- what a time to live changes
+
+    def _read(self) -> Any:
+        """What is kept, for a reader."""
+        return self._current
+
+    def _base(self) -> Any:
+        """What is kept, to add to it."""
+        return self._current
+
+    def _write(self, kept: Any) -> None:
+        self._current = kept
+        self._changed = True
 
 
 class ValueHandle(_Cell, ValueState[Any]):
+    """Values that cannot change: what is kept of them is what is given."""
+
     __slots__ = ()
 
     def value(self) -> Any:
         return self._current
 
     def update(self, value: Any) -> None:
-        self._current = value
+        try:
+            self._current = self._accept(value)
+        except Exception as error:
+            raise self.guard.refusal(value, error) from error
         self._changed = True
 
 
-class DefaultValueHandle(ValueHandle):
-    """A value state with a default, which stands for an empty state and is never stored by itself."""
+class AnyValueHandle(_Cell, ValueState[Any]):
+    """Values of any type, and with a default, which stands for an empty state and is never stored by itself."""
 
     __slots__ = ("_default",)
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation, default: Any) -> None:
         super().__init__(backend, name, type)
-        self._default = None if default is None else type.encode(default)
+        self._default = None if default is None else self.guard.keep(default)
 
     def value(self) -> Any:
-        if self._current is None and self._default is not None:
-            return self._decode(self._default)  # a new one each time: nobody can change the default
-        return self._current
+        kept = self._read()
+        if kept is None:
+            kept = self._default
+        return None if kept is None else self.guard.give(kept)
+
+    def update(self, value: Any) -> None:
+        self._write(None if value is None else self.guard.keep(value))
 
 
 class ReducingHandle(_Cell, ReducingState[Any]):
@@ -138,11 +133,18 @@ class ReducingHandle(_Cell, ReducingState[Any]):
         self._reduce = reduce
 
     def get(self) -> Any:
-        return self._current
+        kept = self._read()
+        return None if kept is None else self.guard.give(kept)
 
     def add(self, value: Any) -> None:
-        self._current = value if self._current is None else self._reduce(self._current, value)
-        self._changed = True
+        if value is None:
+            self.clear()
+            return
+        guard, so_far = self.guard, self._base()
+        kept = guard.keep(value)
+        if so_far is not None:
+            kept = guard.keep(self._reduce(guard.give(so_far), guard.give(kept)))
+        self._write(kept)
 
 
 class AggregatingHandle(_Cell, AggregatingState[Any, Any]):
@@ -153,16 +155,20 @@ class AggregatingHandle(_Cell, AggregatingState[Any, Any]):
         self._aggregate = aggregate
 
     def get(self) -> Any:
-        return None if self._current is None else self._aggregate.get_result(self._current)
+        kept = self._read()
+        return None if kept is None else self._aggregate.get_result(self.guard.give(kept))
 
     def add(self, value: Any) -> None:
-        accumulator = self._aggregate.create_accumulator() if self._current is None else self._current
-        self._current = self._aggregate.add(value, accumulator)
-        self._changed = True
+        if value is None:
+            self.clear()
+            return
+        guard, so_far = self.guard, self._base()
+        accumulator = self._aggregate.create_accumulator() if so_far is None else guard.give(so_far)
+        self._write(guard.keep(self._aggregate.add(value, accumulator)))
 
 
 class _Stamped:
-    """Adds a stamp to a cell: an expired value counts as empty and is removed when it is next read or written."""
+    """Adds a stamp to a cell. An expired value is removed by the access that finds it, which may be shown it once."""
 
     __slots__ = ()
 
@@ -170,9 +176,10 @@ class _Stamped:
     _stamps: list[int]
 
     def begin(self: Any) -> None:
-        decode = self._decode
-        raw = self._backend.store.get_many(self._backend.prefixes(self.sid))
-        self._values = [None if r is None else decode(r[STAMP_BYTES:]) for r in raw]
+        decoded = self.guard.decoded
+        self._prefixes = self._backend.prefixes(self.sid)
+        raw = self._backend.store.get_many(self._prefixes)
+        self._values = [None if r is None else decoded(r[STAMP_BYTES:]) for r in raw]
         self._stamps = [0 if r is None else unpack_stamp(r) for r in raw]
         self._dirty = dict[int, None]()
 
@@ -189,73 +196,46 @@ class _Stamped:
             self._dirty[index] = None
 
     def collect(self: Any, log: ChangeLog) -> None:
-        prefixes = self._backend.prefixes(self.sid)
+        encoded = self.guard.encoded
         for i in self._dirty:
-            value = self._values[i]
-            gone = value is None or self._expiry.expired(self._stamps[i])
-            try:
-                raw = None if gone else self._encode(value)
-                if raw is not None:
-                    self._decode(raw)
-            except Exception as error:
-                raise self._unfit([i]) from error
-            log.keys.append(prefixes[i])
-            log.values.append(None if raw is None else pack_stamp(self._stamps[i]) + raw)
-        self._values, self._stamps, self._dirty = [], [], dict[int, None]()
+            kept, stamp = self._values[i], self._stamps[i]
+            gone = kept is None or self._expiry.dead(stamp)
+            log.keys.append(self._prefixes[i])
+            log.values.append(None if gone else pack_stamp(stamp) + encoded(kept))
+        self._values, self._stamps, self._dirty, self._prefixes = [], [], dict[int, None](), []
 
     def alive(self: Any) -> bool:
-        """Whether there is something. Within one key's elements time may pass: look again before each access."""
-        if self._current is not None and self._expiry.expired(self._stamp):
-            self._changed = True
-            if not self._expiry.returns_expired:
-                self._current = None
-        return self._current is not None
+        """Whether there is something to read. Within one key's elements time may pass: look again before each access."""
+        return self._base() is not None
 
-    def _touch(self: Any) -> None:
+    def _base(self: Any) -> Any:
+        return None if self._current is None or self._expiry.dead(self._stamp) else self._current
+
+    def _read(self: Any) -> Any:
+        kept = self._current
+        if kept is not None and self._expiry.expired(self._stamp):
+            self.clear()
+            return kept if self._expiry.returns_expired else None
+        if kept is not None and self._expiry.on_read:
+            self._write(kept)
+        return kept
+
+    def _write(self: Any, kept: Any) -> None:
+        self._current = kept
         self._stamp = self._expiry.stamp()
         self._changed = True
 
-    def _read(self: Any) -> None:
-        if self.alive() and self._expiry.on_read:
-            self._touch()
 
-
-class StampedValueHandle(_Stamped, DefaultValueHandle):
+class StampedValueHandle(_Stamped, AnyValueHandle):
     __slots__ = ("_expiry", "_stamp", "_stamps")
-
-    def value(self) -> Any:
-        self._read()
-        return super().value()
-
-    def update(self, value: Any) -> None:
-        self._touch()
-        super().update(value)
 
 
 class StampedReducingHandle(_Stamped, ReducingHandle):
     __slots__ = ("_expiry", "_stamp", "_stamps")
 
-    def get(self) -> Any:
-        self._read()
-        return super().get()
-
-    def add(self, value: Any) -> None:
-        self.alive()
-        super().add(value)
-        self._touch()
-
 
 class StampedAggregatingHandle(_Stamped, AggregatingHandle):
     __slots__ = ("_expiry", "_stamp", "_stamps")
-
-    def get(self) -> Any:
-        self._read()
-        return super().get()
-
-    def add(self, value: Any) -> None:
-        self.alive()
-        super().add(value)
-        self._touch()
 
 
 def value_handle(
@@ -271,8 +251,8 @@ def value_handle(
             handle = (StampedAggregatingHandle if ttl else AggregatingHandle)(backend, name, type, descriptor.aggregate)
         case _ if ttl is not None:
             handle = StampedValueHandle(backend, name, type, descriptor.default_value)
-        case _ if descriptor.default_value is not None:
-            handle = DefaultValueHandle(backend, name, type, descriptor.default_value)
+        case _ if descriptor.default_value is not None or not type.immutable:
+            handle = AnyValueHandle(backend, name, type, descriptor.default_value)
         case _:
             handle = ValueHandle(backend, name, type)
     if ttl is not None:

@@ -25,7 +25,7 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.types import TypeInformation, Types
+from forkpoint.types import TypeInformation
 
 _CHUNK = struct.Struct(">Q")
 
@@ -66,13 +66,13 @@ class _Spaced:
 
 
 class _Entry:
-    """A cell's value; ``saved``: whether the store has one, ``dirty``: whether it is another."""
+    """What is kept of a cell's value; ``saved``: whether the store has one, ``dirty``: whether it is another."""
 
-    __slots__ = ("dirty", "saved", "value")
+    __slots__ = ("dirty", "kept", "saved")
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.saved = value is not None
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+        self.saved = kept is not None
         self.dirty = False
 
 
@@ -81,22 +81,23 @@ class Cells(_Spaced):
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
         super().__init__(backend, name)
-        self._encode: Callable[[Any], bytes] = type.encode
-        self._decode: Callable[[bytes], Any] = type.decode
+        self.guard = backend.guard(name, type)
 
     def _entry(self, space: bytes) -> _Entry:
         entry: _Entry | None = self._current.get(space)
         if entry is None:
             raw = self._backend.store.get_many([self._prefixes[self._index] + space])[0]
-            entry = self._current[space] = _Entry(None if raw is None else self._decode(raw))
+            entry = self._current[space] = _Entry(None if raw is None else self.guard.decoded(raw))
         return entry
 
     def read(self, space: bytes) -> Any:
-        return self._entry(space).value
+        kept = self._entry(space).kept
+        return None if kept is None else self.guard.give(kept)
 
     def write(self, space: bytes, value: Any) -> None:
+        kept = None if value is None else self.guard.keep(value)
         entry = self._entry(space)
-        entry.value = value
+        entry.kept = kept
         entry.dirty = True
 
     def clear(self, space: bytes) -> None:
@@ -106,14 +107,14 @@ class Cells(_Spaced):
         for index, entries in self._entries.items():
             prefix = self._prefixes[index]
             for space, entry in entries.items():
-                if entry.dirty and (entry.saved or entry.value is not None):
+                if entry.dirty and (entry.saved or entry.kept is not None):
                     log.keys.append(prefix + space)
-                    log.values.append(None if entry.value is None else self._encode(entry.value))
+                    log.values.append(None if entry.kept is None else self.guard.encoded(entry.kept))
         self._entries, self._current = {}, {}
 
 
 class _Chunks:
-    """A list in an epoch: what was added, and, once somebody looked or overwrote, the whole."""
+    """What is kept of a list in an epoch: what was added, and, once somebody looked or overwrote, the whole."""
 
     __slots__ = ("added", "replaced", "whole")
 
@@ -128,7 +129,7 @@ class Lists(_Spaced):
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
         super().__init__(backend, name)
-        self._type = Types.LIST(type)
+        self.guard = backend.guard(name, type)
 
     def _chunks(self, space: bytes) -> _Chunks:
         chunks: _Chunks | None = self._current.get(space)
@@ -137,22 +138,33 @@ class Lists(_Spaced):
         return chunks
 
     def add(self, space: bytes, value: Any) -> None:
-        chunks = self._chunks(space)
-        chunks.added.append(value)
-        if chunks.whole is not None:
-            chunks.whole.append(value)
+        self._append(space, [self.guard.keep(value)])
 
-    def read(self, space: bytes) -> list[Any]:
+    def _append(self, space: bytes, kept: list[Any]) -> None:
+        chunks = self._chunks(space)
+        chunks.added.extend(kept)
+        if chunks.whole is not None:
+            chunks.whole.extend(kept)
+
+    def _whole(self, space: bytes) -> list[Any]:
         chunks = self._chunks(space)
         if chunks.whole is None:
             stored = self._backend.scan(self._prefixes[self._index] + space)
-            chunks.whole = [element for _, raw in stored for element in self._type.decode(raw)]
+            chunks.whole = [kept for _, raw in stored for kept in self.guard.decoded_all(raw)]
             chunks.whole.extend(chunks.added)
-        return list(chunks.whole)
+        return chunks.whole
+
+    def read(self, space: bytes) -> list[Any]:
+        return self.guard.give_all(self._whole(space))
 
     def write(self, space: bytes, values: Iterable[Any]) -> None:
-        chunks = self._chunks(space)
-        chunks.whole, chunks.added, chunks.replaced = list(values), [], True
+        kept, chunks = self.guard.keep_all(values), self._chunks(space)
+        chunks.whole, chunks.added, chunks.replaced = kept, [], True
+
+    def move(self, space: bytes, target: bytes) -> None:
+        """Append a window's list to another's."""
+        self._append(target, self._whole(space)[:])
+        self.clear(space)
 
     def clear(self, space: bytes) -> None:
         self.write(space, ())
@@ -170,20 +182,20 @@ class Lists(_Spaced):
                     values = chunks.whole or []
                 if values:
                     log.keys.append(name + chunk)
-                    log.values.append(self._type.encode(values))
+                    log.values.append(self.guard.encoded_all(values))
         self._entries, self._current = {}, {}
 
 
 class BoundValue(ValueState[Any]):
     def __init__(self, cells: Cells, space: Space, descriptor: ValueStateDescriptor[Any]) -> None:
-        self.cells, self._space, self._descriptor = cells, space, descriptor
-        default, type = descriptor.default_value, descriptor.value_type
-        self._default = None if default is None else type.encode(default)
+        self.cells, self._space = cells, space
+        default = descriptor.default_value
+        self._default = None if default is None else cells.guard.keep(default)
 
     def value(self) -> Any:
         value = self.cells.read(self._space.now)
         if value is None and self._default is not None:
-            return self._descriptor.value_type.decode(self._default)
+            return self.cells.guard.give(self._default)
         return value
 
     def update(self, value: Any) -> None:
@@ -205,8 +217,11 @@ class BoundReducing(ReducingState[Any]):
 
     def add(self, value: Any) -> None:
         cells, space = self.cells, self._space.now
+        if value is None:
+            cells.clear(space)
+            return
         so_far = cells.read(space)
-        cells.write(space, value if so_far is None else self._reduce(so_far, value))
+        cells.write(space, value if so_far is None else self._reduce(so_far, cells.guard.settled(value)))
 
     def clear(self) -> None:
         self.cells.clear(self._space.now)
@@ -225,6 +240,9 @@ class BoundAggregating(AggregatingState[Any, Any]):
 
     def add(self, value: Any) -> None:
         cells, space = self.cells, self._space.now
+        if value is None:
+            cells.clear(space)
+            return
         accumulator = cells.read(space)
         if accumulator is None:
             accumulator = self._aggregate.create_accumulator()
@@ -259,9 +277,7 @@ class BoundList(ListState[Any]):
 
     def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
         for source in sources:
-            for value in self.cells.read(source):
-                self.cells.add(target, value)
-            self.cells.clear(source)
+            self.cells.move(source, target)
 
 
 def merge_cells(cells: Cells, target: bytes, sources: Sequence[bytes], merge: Callable[[Any, Any], Any]) -> None:

@@ -20,14 +20,17 @@ from forkpoint.savepoint.parquet import put_empty
 from forkpoint.savepoint.seal import SEAL_FILE, write_seal
 from forkpoint.savepoint.slices import cut_groups
 from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress
+from forkpoint.savepoint.unreadable import SHOWN, LeftOut
 from forkpoint.snapshot.manifest import MANIFEST, Manifest, Parent, SourcePosition, StateInfo, StateKind
 from forkpoint.snapshot.paths import SAVEPOINT_FILE, JobPaths, source_file, state_part, timers_part
 from forkpoint.snapshot.savepoint_manifest import (
     SAVEPOINT,
+    LeftOutState,
     Savepoint,
     SavepointFile,
     SavepointOperator,
     SavepointState,
+    UnreadableEntry,
     Versions,
     save_savepoint,
 )
@@ -52,6 +55,7 @@ def export_savepoint(
     code_version: str | None = None,
     spark_version: str | None = None,
     schedule_ms: int | None = None,
+    skip_unreadable: bool = False,
 ) -> Savepoint:
     """Write the state at a committed manifest into the directory ``target`` and return what it holds.
 
@@ -60,10 +64,11 @@ def export_savepoint(
     run came from (the manifest's, if None). ``progress`` is told tasks done and tasks in all; if it raises, the export
     ends. Files that an earlier, unfinished export left in ``target`` are removed first.
 
-    ``schedule_ms``: how often the schedule that asks for it does.
+    ``schedule_ms``: how often the schedule that asks for it does. ``skip_unreadable``: leave out what does not fit its type
+    (earlier versions committed such values), and list it in ``savepoint.json``.
 
     The directory is a savepoint only once ``savepoint.json`` is there, which is written last. Raises AlreadyExists if
-    there is one already, StorageError, and SavepointCorrupt if a file of the checkpoint is damaged.
+    there is one already, StorageError, and SavepointCorrupt if a file of the checkpoint is damaged or an entry unreadable.
     """
     clear_place(target)
     paths = JobPaths(manifest.job)
@@ -71,8 +76,12 @@ def export_savepoint(
     slices = _plan(storage, target, manifest, files)
     results = export_slice(run_tasks, [planned.task for planned in slices], progress, parallelism=manifest.parallelism)
     parts: dict[tuple[str, str], list[SavepointFile]] = {(state.uid, state.name): [] for state in manifest.states}
-    for planned, written in zip(slices, results, strict=True):
-        for state, part in zip(planned.states, written, strict=True):
+    left_out = _left_out([found for result in results for found in result.left_out])
+    if left_out and not skip_unreadable:
+        remove_partial(target)
+        raise SavepointCorrupt(_unreadable(manifest, left_out))
+    for planned, result in zip(slices, results, strict=True):
+        for state, part in zip(planned.states, result.parts, strict=True):
             if part is not None:
                 parts[state.uid, state.name].append(part.file(planned.task.kg_start, planned.task.kg_stop))
     for state in manifest.states:
@@ -101,10 +110,47 @@ def export_savepoint(
         watermarks=manifest.watermarks,
         input_watermarks=manifest.input_watermarks,
         operators=_operators(manifest, parts),
+        left_out=left_out,
     )
     write_seal(target, SAVEPOINT.dump(savepoint))
     save_savepoint(target, savepoint)
     return savepoint
+
+
+def _left_out(found: Sequence[LeftOut]) -> list[LeftOutState]:
+    """What all slices left out, by state."""
+    by_state: dict[tuple[str, str], list[LeftOut]] = {}
+    for one in found:
+        by_state.setdefault((one.uid, one.state), []).append(one)
+    return [
+        LeftOutState(
+            uid=uid,
+            state=state,
+            entries=sum(one.entries for one in some),
+            examples=[UnreadableEntry(key=e.key, why=e.why) for one in some for e in one.examples][:SHOWN],
+        )
+        for (uid, state), some in by_state.items()
+    ]
+
+
+def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:
+    lines = [
+        f"  operator {state.uid!r}, state {state.state!r}, {entry.key}: {entry.why}"
+        for state in left_out
+        for entry in state.examples
+    ]
+    count = sum(state.entries for state in left_out)
+    more = [f"  and {count - SHOWN} more"] if count > SHOWN else []
+    return "\n".join(
+        [
+            f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, as {count} entries do not fit the types of "
+            "their states (earlier versions of forkpoint did not refuse them):",
+            *lines[:SHOWN],
+            *more,
+            "Make the savepoint with --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`): it leaves these out and "
+            "lists them in savepoint.json. Or have the job overwrite or clear them first",
+        ]
+    )
 
 
 def clear_place(target: Storage) -> None:

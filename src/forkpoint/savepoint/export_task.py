@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -18,6 +19,7 @@ from forkpoint.savepoint.layout import StateSpec
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.slices import steps
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
+from forkpoint.savepoint.unreadable import Block, LeftOut, readable
 from forkpoint.snapshot.storage import Storage, open_storage
 from forkpoint.state import OPERATOR_KG, decode_operator_key, operator_range, sid_of, sid_range
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, as_list
@@ -52,9 +54,16 @@ class ExportSlice:
     entries: int
 
 
+@dataclass(frozen=True)
+class ExportedSlice:
+    """For each of the slice's states its file, None where it has no rows; and what could not be read."""
+
+    parts: list[WrittenPart | None]
+    left_out: list[LeftOut]
+
+
 @task(ExportSlice)
-def _export_slice(plan: ExportSlice) -> list[WrittenPart | None]:
-    """For each of the slice's states its file; None where it has no rows."""
+def _export_slice(plan: ExportSlice) -> ExportedSlice:
     storage, target = open_storage(plan.storage_url), open_storage(plan.target_url)
     writers = [_StateWriter(state) for state in plan.states]
     reader = _Reader(storage, plan.files)
@@ -63,10 +72,11 @@ def _export_slice(plan: ExportSlice) -> list[WrittenPart | None]:
     else:
         for start, stop in steps(plan.kg_start, plan.kg_stop, plan.entries):
             reader.keyed(start, stop).share(writers, start, stop)
-    return [put_part(target, w.state.path, w.part) if w.part.rows else None for w in writers]
+    parts = [put_part(target, w.state.path, w.part) if w.part.rows else None for w in writers]
+    return ExportedSlice(parts, [w.left_out for w in writers if w.left_out.entries])
 
 
-export_slice = TaskOf[ExportSlice, list[WrittenPart | None]](_export_slice, list[WrittenPart | None])
+export_slice = TaskOf[ExportSlice, ExportedSlice](_export_slice, ExportedSlice)
 
 
 class _StateWriter:
@@ -76,6 +86,7 @@ class _StateWriter:
         self.state = state
         self._codec: Codec = codec_of(state.spec)
         self.part = PartWriter(self._codec.layout)
+        self.left_out = LeftOut(state.spec.uid, state.spec.name)
 
     def write(self, groups: np.ndarray[Any, Any], keys: list[bytes], values: list[bytes]) -> None:
         if self.state.spec.kind == "broadcast":  # every subtask's copy is the same: the first one does
@@ -83,7 +94,16 @@ class _StateWriter:
             keys = keys[: bisect_left(keys, one)]
             groups, values = groups[: len(keys)], values[: len(keys)]
         for low, high in _blocks(values):
-            self.part.write(self._codec.to_table(groups[low:high], keys[low:high], values[low:high]))
+            self._write((groups[low:high], keys[low:high], values[low:high]))
+
+    def _write(self, block: Block) -> None:
+        before = copy(self._codec)  # a codec of lists counts on from block to block
+        try:
+            table = self._codec.to_table(*block)
+        except SavepointCorrupt:
+            self._codec = before
+            table = self._codec.to_table(*readable(self.state.spec, block, self.left_out))
+        self.part.write(table)
 
 
 def _blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:

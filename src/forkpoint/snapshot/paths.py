@@ -22,6 +22,8 @@
 Epochs have twelve digits, so names sort as numbers. Names that people choose (jobs, uids, states) are escaped: ASCII
 letters, digits, "-", "." and "_" stay, any other byte of the UTF-8 form becomes "!" and two hex digits, and so does a
 leading "." or "_" (readers of data directories skip those). "%" and "=" would be read as URL escapes and as partitions.
+What is too long for a file name is refused for jobs and runs, whose names are read back from paths; of uids, states and files it
+is cut, and a digest of the whole name follows behind "!~".
 """
 
 from __future__ import annotations
@@ -58,10 +60,26 @@ def escape(name: str) -> str:
         raise ConfigError(f"name {name!r} is not valid Unicode; choose another") from None
     if not raw:
         raise ConfigError("an empty name cannot be part of a path; give the job, operator or state a name")
-    segment = _UNSAFE.sub(lambda match: b"!%02x" % match[0][0], raw).decode()
+    segment = _escaped(raw)
     if len(segment) > _MAX_SEGMENT:
         raise ConfigError(f"name {name!r} takes {len(segment)} bytes in a path; at most {_MAX_SEGMENT} fit: shorten it")
     return segment
+
+
+def short_escape(name: str) -> str:
+    """`escape` for names of any length that nobody reads back; different names give different segments."""
+    try:
+        return escape(name)
+    except ConfigError:
+        segment = _escaped(name.encode(errors="surrogatepass"))
+        if len(segment) <= _MAX_SEGMENT:
+            raise
+    digest = hashlib.sha256(segment.encode()).hexdigest()[:32]
+    return f"{segment[: _MAX_SEGMENT - len(digest) - 2]}!~{digest}"
+
+
+def _escaped(raw: bytes) -> str:
+    return _UNSAFE.sub(lambda match: b"!%02x" % match[0][0], raw).decode()
 
 
 def unescape(segment: str) -> str:
@@ -166,7 +184,7 @@ class JobPaths:
 
     def staging(self, epoch: int, uid: str, name: str) -> str:
         """A file that a sink staged in `epoch`."""
-        return f"{self.staging_directory}/{_epoch(epoch)}/{escape(uid)}/{escape(name)}"
+        return f"{self.staging_directory}/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
 
     def savepoint(self, savepoint_id: str) -> str:
         """The default directory of one savepoint."""
@@ -211,12 +229,12 @@ def sink_file(place: str) -> str:
 
 def source_file(uid: str, name: str) -> str:
     """A file of a source, relative to its savepoint's directory."""
-    return f"sources/{escape(uid)}/{escape(name)}"
+    return f"sources/{short_escape(uid)}/{short_escape(name)}"
 
 
 def state_directory(uid: str, state: str) -> str:
     """The directory of one state's parts, relative to its savepoint's directory."""
-    return f"operators/{escape(uid)}/{escape(state)}"
+    return f"operators/{short_escape(uid)}/{short_escape(state)}"
 
 
 def state_part(uid: str, state: str, part: int) -> str:
@@ -225,4 +243,4 @@ def state_part(uid: str, state: str, part: int) -> str:
 
 def timers_part(uid: str, part: int) -> str:
     """A part of an operator's timers; no state can have this name, as `escape` leaves no leading underscore."""
-    return f"operators/{escape(uid)}/_timers/part-{part}.parquet"
+    return f"operators/{short_escape(uid)}/_timers/part-{part}.parquet"

@@ -78,6 +78,22 @@ class SavepointOperator(Record):
     states: list[SavepointState] = Field(default_factory=list)
 
 
+class UnreadableEntry(Record):
+    """An entry that could not be read: where it was in words, and why."""
+
+    key: str
+    why: str
+
+
+class LeftOutState(Record):
+    """What of a state is not in the savepoint, because it could not be read: how many entries, and some of them."""
+
+    uid: Name
+    state: Name
+    entries: Count
+    examples: list[UnreadableEntry] = Field(default_factory=list)
+
+
 class Savepoint(Record):
     """savepoint.json. `parent` is what the run that took it came from; of one that is `edited`, which no run took, it is
     the savepoint that it was made from. `schedule_ms`: of one that a schedule made, how often that does. Times are
@@ -103,6 +119,7 @@ class Savepoint(Record):
     watermarks: dict[str, int] = Field(default_factory=dict)
     input_watermarks: dict[str, list[int]] = Field(default_factory=dict)
     operators: list[SavepointOperator] = Field(default_factory=list)
+    left_out: list[LeftOutState] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _distinct(self) -> Savepoint:

@@ -37,7 +37,7 @@ from forkpoint.runtime.instances import Checkpointed, make_instance
 from forkpoint.runtime.keyed_state import KeyedBackend, state_id
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
-from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, to_flink_ms
+from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms, to_flink_ms
 from forkpoint.savepoint.layout import OPERATOR_KINDS
 from forkpoint.state import (
     OPERATOR_KG,
@@ -296,7 +296,7 @@ class Harness:
             for group in range(subtask.kg_start, subtask.kg_stop):
                 for entry, _ in subtask.store.scan(*sid_range(group, sid)):
                     timer = decode_timer_key(entry)
-                    found.append((to_flink_ms(timer.ts_ms), timer.key))
+                    found.append((timer_ms(timer.ts_ms), timer.key))
         wanted = None if key is None else key_type.encode_key(key)
         return [(time, key_type.decode(k)) for time, k in sorted(found) if wanted is None or k == wanted]
 

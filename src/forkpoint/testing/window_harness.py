@@ -12,7 +12,7 @@ from forkpoint.runtime.keyed_state import state_id
 from forkpoint.runtime.operators.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.operators.window import window_encoder
 from forkpoint.runtime.operators.window_contexts import CONTENTS
-from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, to_flink_ms
+from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms
 from forkpoint.state import decode_state_key, decode_timer_key, sid_range
 from forkpoint.testing.harness import OperatorHarness
 from forkpoint.types import TypeInformation, Types
@@ -69,7 +69,7 @@ class WindowHarness(OperatorHarness):
             for entry, _ in self._entries(name):
                 timer = decode_timer_key(entry)
                 place = self._key_type.decode(timer.key), self._decode(timer.namespace)
-                found.append((to_flink_ms(timer.ts_ms), *place, domain))
+                found.append((timer_ms(timer.ts_ms), *place, domain))
         return sorted(found, key=lambda timer: timer[0])
 
     @property

@@ -5,11 +5,13 @@
     infer_type(values)          from values
     from_description(json)      from what a savepoint recorded
     evolve(json, type)          how saved values become values of another type
+    type.accept(value)          what a value becomes where it is handed over; independent(value): without a type
 
 Nothing here pickles what is kept.
 """
 
 from forkpoint.types.annotations import Instant, type_of
+from forkpoint.types.copying import independent, independent_all
 from forkpoint.types.description import from_description
 from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_bytes, same_keys
 from forkpoint.types.factory import Types
@@ -34,6 +36,8 @@ __all__ = [
     "dumps",
     "evolve",
     "from_description",
+    "independent",
+    "independent_all",
     "infer_type",
     "same_bytes",
     "same_keys",

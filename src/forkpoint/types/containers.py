@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -14,7 +14,8 @@ import pyarrow as pa
 from msgspec import Raw
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.information import Convert, JsonObject, TypeInformation
+from forkpoint.types.acceptance import Convert, Source
+from forkpoint.types.information import JsonObject, TypeInformation
 from forkpoint.types.wire import shown, type_name
 
 
@@ -68,6 +69,26 @@ class OptionalType(TypeInformation):
             return self.of._to_values(array)
         rest = iter(self.of._to_values(array.drop_null()))
         return [next(rest) if valid else None for valid in array.is_valid().to_pylist()]
+
+    @cached_property
+    def immutable(self) -> bool:
+        return self.of.immutable
+
+    def _test(self, value: str, source: Source) -> str:
+        v = source.variable()
+        return f"(({v} := {value}) is None or {self.of._test(v, source)})"
+
+    @cached_property
+    def all_exact(self) -> Callable[[Sequence[Any]], bool]:
+        if not self.immutable:
+            return super().all_exact
+        exact = self.of.all_exact
+        return lambda values: exact([value for value in values if value is not None] if None in values else values)
+
+    @cached_property
+    def _remake(self) -> Convert:
+        accept = self.of.accept
+        return lambda value: None if value is None else accept(value)
 
     def __repr__(self) -> str:
         return f"Optional[{self.of!r}]"
@@ -124,22 +145,46 @@ class UnionType(_EncodedColumn):
 
     @cached_property
     def lower(self) -> Convert:
-        known: dict[type, int] = {}
-        for index, member in enumerate(self.members):
-            if member.python_class is not None:
-                known.setdefault(member.python_class, index)
-        encoders = [member.encode for member in self.members]
+        encoders, member_of = [member.encode for member in self.members], self._member_of
 
         def lower(value: Any) -> tuple[int, Raw]:
-            cls = type(value)
-            index = known.get(cls)
-            if index is None:
-                index = known[cls] = self._member_of(cls, known, value)
+            index = member_of(value)
             return index, Raw(encoders[index](value))
 
         return lower
 
-    def _member_of(self, cls: type, known: dict[type, int], value: object) -> int:
+    @cached_property
+    def immutable(self) -> bool:
+        return all(member.immutable for member in self.members)
+
+    def _test(self, value: str, source: Source) -> str:
+        v = source.variable()
+        tests = " or ".join(member._test(v, source) for member in self.members)
+        return f"(({v} := {value},) and ({tests}))"
+
+    @cached_property
+    def _remake(self) -> Convert:
+        accepts, member_of = [member.accept for member in self.members], self._member_of
+        return lambda value: accepts[member_of(value)](value)
+
+    @cached_property
+    def _member_of(self) -> Callable[[Any], int]:
+        """The position of the member that a value belongs to, by its class."""
+        known: dict[type, int] = {}
+        for index, member in enumerate(self.members):
+            if member.python_class is not None:
+                known.setdefault(member.python_class, index)
+
+        def member_of(value: Any) -> int:
+            cls = type(value)
+            index = known.get(cls)
+            if index is None:
+                index = known[cls] = self._find_member(cls, known, value)
+            return index
+
+        return member_of
+
+    def _find_member(self, cls: type, known: dict[type, int], value: object) -> int:
         for base in () if cls is bool else cls.__mro__:  # True is not meant where Union[int, str] is declared
             if base in known and base is not object:
                 return known[base]
@@ -242,6 +287,30 @@ class SequenceType(TypeInformation):
         return lambda values: build([lift(value) for value in values])
 
     @cached_property
+    def immutable(self) -> bool:
+        return self.form in ("tuple_of", "frozenset") and self.element.immutable
+
+    def _test(self, value: str, source: Source) -> str:
+        v = source.variable()
+        exact, cls = source.bind(self.element.all_exact), source.bind(self.python_class)
+        return f"type({v} := {value}) is {cls} and {exact}({v})"
+
+    @cached_property
+    def _remake(self) -> Convert:
+        accept_all, classes, read_back = self.element.accept_all, self._taken, self._read_back
+        build: Convert = _same if self.form == "list" else self.python_class
+
+        def remake(value: Any) -> Any:
+            some: Any = value if isinstance(value, classes) else read_back(value)
+            return build(accept_all(list(some)))
+
+        return remake
+
+    @property
+    def _taken(self) -> tuple[type, ...]:
+        return (set, frozenset) if self._is_set else (list, tuple)
+
+    @cached_property
     def arrow_type(self) -> pa.DataType:
         return pa.list_(self.element.arrow_type)
 
@@ -329,6 +398,16 @@ class MapType(_EncodedColumn):
             return dict
         on_key, on_value = key or _same, value or _same
         return lambda pairs: {on_key(name): on_value(item) for name, item in pairs}
+
+    @cached_property
+    def _remake(self) -> Convert:
+        key, item, read_back = self.key.accept, self.value.accept, self._read_back
+
+        def remake(value: Any) -> Any:
+            some: dict[Any, Any] = value if isinstance(value, dict) else read_back(value)
+            return {key(name): item(one) for name, one in some.items()}
+
+        return remake
 
     @property
     def _as_bytes(self) -> bool:

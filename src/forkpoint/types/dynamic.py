@@ -8,8 +8,9 @@ Dicts and sets are written in sorted order, so equal values have equal bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from operator import is_
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from msgspec import msgpack
 from msgspec.msgpack import Ext
 
 from forkpoint.errors import TypeNotSupported
+from forkpoint.types.acceptance import all_encodable
 from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import pack, shown, type_name
 
@@ -169,3 +171,69 @@ def _lift(value: Any) -> Any:
 def decode_any(data: Any) -> Any:
     """Decode what `encode_any` wrote; `data` is bytes or any buffer."""
     return _lift(_decode(data))
+
+
+# -- handing over ------------------------------------------------------------------------------------------------------
+
+_FIXED = frozenset({type(None), bool, int, float, bytes, Decimal, UUID, date, timedelta})
+_TEXT = frozenset({str})
+
+
+def accept_any(value: Any) -> Any:
+    """Return the value itself where it is one of the plain types and immutable throughout, else one of its own.
+
+    Raises:
+        TypeNotSupported: the value, or one inside it, is of a type outside `Types.ANY()`.
+    """
+    cls = type(value)
+    if cls in _FIXED:
+        return value
+    accept = _ACCEPTS.get(cls)
+    return decode_any(encode_any(value)) if accept is None else accept(value)
+
+
+def accept_all_any(values: list[Any]) -> list[Any]:
+    """`accept_any` for many values; the list itself where all of them stay as they are."""
+    classes = set(map(type, values))
+    if classes <= _FIXED or (classes == _TEXT and all_encodable(values)):
+        return values
+    accepted = list(map(accept_any, values))
+    return values if all(map(is_, values, accepted)) else accepted
+
+
+def _accept_text(value: str) -> str:
+    if not all_encodable((value,)):
+        raise TypeNotSupported(f"{shown(value)} is not a value of ANY: UTF-8 has no bytes for a lone surrogate")
+    return value
+
+
+def _accept_datetime(value: datetime) -> datetime:
+    exact = not value.fold and (value.tzinfo is None or value.tzinfo is UTC)
+    return value if exact else decode_any(encode_any(value))
+
+
+def _accept_time(value: time) -> time:
+    exact = not value.fold and value.tzinfo is None
+    return value if exact else decode_any(encode_any(value))
+
+
+def _accept_unchanging(build: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
+    def accept(value: Any) -> Any:
+        parts = list(value)
+        accepted = accept_all_any(parts)
+        return value if accepted is parts else build(accepted)
+
+    return accept
+
+
+_ACCEPTS: dict[type, Callable[[Any], Any]] = {
+    str: _accept_text,
+    datetime: _accept_datetime,
+    time: _accept_time,
+    tuple: _accept_unchanging(tuple),
+    frozenset: _accept_unchanging(frozenset),
+    list: lambda value: accept_all_any(value[:]),
+    set: lambda value: set(accept_all_any(list(value))),
+    dict: lambda value: dict(zip(accept_all_any(list(value)), accept_all_any(list(value.values())), strict=True)),
+    Row: lambda value: value.with_values(accept_all_any(list(value))),
+}

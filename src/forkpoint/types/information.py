@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
+from forkpoint.types.acceptance import Convert, Source, keeping
 from forkpoint.types.wire import NativeClasses, pack, shown, unpacker
 
 JsonObject = dict[str, Any]
-Convert = Callable[[Any], Any]
 
 
 class _Required:
@@ -171,6 +171,63 @@ class TypeInformation(ABC):
     def _kinds(self) -> set[str]:
         return {self.kind}.union(*(child._kinds() for child in self.children))
 
+    # -- handing over ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def immutable(self) -> bool:
+        """Whether no value of this type can change after it was handed over."""
+        return False
+
+    @cached_property
+    def accept(self) -> Convert:
+        """A value that is handed over → what the type says.
+
+        It is the same object where that is exactly a value of the type and immutable, else an independent one: equal to
+        what `decode` would return after `encode`. Whatever comes out has bytes and a place in a column, and can be read
+        again. A dict keeps its order.
+
+        Raises:
+            TypeNotSupported: the value is none of the type; the message names both.
+        """
+        if not self.immutable:
+            return self._remake
+        source = Source()
+        return keeping(source, self._test("value", source), self._remake)
+
+    @cached_property
+    def accept_all(self) -> Callable[[list[Any]], list[Any]]:
+        """`accept` for many values; the list itself where all of them stay as they are."""
+        accept = self.accept
+        if not self.immutable:
+            return lambda values: list(map(accept, values))
+        exact = self.all_exact
+        return lambda values: values if exact(values) else list(map(accept, values))
+
+    @cached_property
+    def all_exact(self) -> Callable[[Sequence[Any]], bool]:
+        """Whether `accept` returns every one of these values as it is. Never raises."""
+        if not self.immutable:
+            return lambda values: not values
+        source = Source()
+        test = source.compiled(self._test("value", source))
+        return lambda values: all(map(test, values))
+
+    def _test(self, value: str, source: Source) -> str:
+        """The expression for whether ``value``, to be evaluated once, is exactly a value of this immutable type."""
+        raise AssertionError(f"{self!r} is not immutable")
+
+    @property
+    @abstractmethod
+    def _remake(self) -> Convert:
+        """What makes a value of this type of one that `_test` did not find exact."""
+
+    def _read_back(self, value: Any) -> Any:
+        """What `decode` returns for this value after `encode`."""
+        try:
+            return self.decode(self.encode(value))
+        except Exception as error:
+            raise self.encode_error(value, error) from error
+
     # -- columns -----------------------------------------------------------------------------------------------------
 
     @property
@@ -210,7 +267,7 @@ class TypeInformation(ABC):
         if not isinstance(array, pa.Array):
             raise TypeNotSupported(f"{len(values)} values of {self!r} exceed the 2 GiB of one array: use smaller ones")
         if array.null_count and not self.nullable:
-            raise self._misfit(values, TypeError(_NO_NONE))
+            raise self._misfit(values, TypeError(NO_NONE))
         return array
 
     def from_arrow(self, array: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -245,13 +302,13 @@ class TypeInformation(ABC):
         """Find the first value that is to blame."""
         for value in values:
             if value is None and not self.nullable:
-                return self.encode_error(value, TypeError(_NO_NONE))
+                return self.encode_error(value, TypeError(NO_NONE))
             try:
                 failed = self._to_array([value]).null_count > 0 and not self.nullable
             except Exception as error:
                 return self.encode_error(value, error)
             if failed:
-                return self.encode_error(value, TypeError(_NO_NONE))
+                return self.encode_error(value, TypeError(NO_NONE))
         return self.encode_error(values, cause)
 
     # -- identity ----------------------------------------------------------------------------------------------------
@@ -288,7 +345,7 @@ class TypeInformation(ABC):
     def __repr__(self) -> str: ...
 
 
-_NO_NONE = "None where the type is not Optional; annotate Optional[...]"
+NO_NONE = "None where the type is not Optional; annotate Optional[...]"
 
 
 def _hint(cause: BaseException) -> str:

@@ -16,7 +16,7 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -24,7 +24,8 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.information import Convert, Field, JsonObject, TypeInformation
+from forkpoint.types.acceptance import Convert, Source
+from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import NativeClasses, shown
 
@@ -163,6 +164,71 @@ class RecordType(TypeInformation):
         if len(value) != len(self.members):
             raise TypeNotSupported(f"{shown(value)} has {len(value)} fields, {self!r} has {len(self.members)}")
         return value  # type: ignore[no-any-return]
+
+    # -- handing over ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def immutable(self) -> bool:
+        return self._unchanging and all(child.immutable for child in self.children)
+
+    @property
+    def _unchanging(self) -> bool:
+        """Whether the record itself is, whatever its fields are."""
+        if self.flavor in ("tuple", "namedtuple"):
+            return True
+        cls: Any = self.cls
+        if cls is None or self.flavor == "row":
+            return False
+        return bool(cls.__struct_config__.frozen if self.flavor == "struct" else cls.__dataclass_params__.frozen)
+
+    def _test(self, value: str, source: Source) -> str:
+        v, cls = source.variable(), source.bind(self.python_class)
+        conditions = [f"type({v} := {value}) is {cls}"]
+        if self._is_array:
+            conditions.append(f"len({v}) == {len(self.members)}")
+        for index, field in enumerate(self.members):
+            # Not v.name: a name may be a keyword, or be mangled.
+            part = f"{v}[{index}]" if self._is_array else f"{source.bind(getattr)}({v}, {field.name!r})"
+            conditions.append(field.type._test(part, source))
+        return f"({' and '.join(conditions)})"
+
+    @cached_property
+    def all_exact(self) -> Callable[[Sequence[Any]], bool]:
+        if not self.immutable:
+            return super().all_exact
+        classes, width = {self.python_class}, len(self.members)
+        parts = [(index, child.all_exact) for index, child in enumerate(self.children)]
+        if self._is_array:
+
+            def columns(values: Sequence[Any]) -> bool:
+                if not classes.issuperset(map(type, values)) or not {width}.issuperset(map(len, values)):
+                    return False
+                flat = list(chain.from_iterable(values))
+                return all(exact(flat[index::width]) for index, exact in parts)
+
+            return columns
+        gets = [(attrgetter(field.name), field.type.all_exact) for field in self.members]
+        return lambda values: (
+            classes.issuperset(map(type, values)) and all(exact(list(map(get, values))) for get, exact in gets)
+        )
+
+    @cached_property
+    def _remake(self) -> Convert:
+        make, parts, source = self._make, self._parts, Source()
+        accepts = [f"{source.bind(child.accept)}(value[{index}])" for index, child in enumerate(self.children)]
+        accept: Convert = source.compiled(f"[{', '.join(accepts)}]")
+        return lambda value: make(accept(parts(value)))
+
+    @cached_property
+    def _parts(self) -> Convert:
+        """What stands for a record → its field values, in order."""
+        if self.flavor == "row" or (self.cls is None and not self._is_array):
+            return self._row_values
+        cls, width, read_back = self.python_class, len(self.members), self._read_back
+        if self._is_array:
+            return lambda value: value if isinstance(value, tuple | list) and len(value) == width else read_back(value)
+        values = _attributes(self.names)
+        return lambda value: values(value if isinstance(value, cls) else read_back(value))
 
     # -- columns -----------------------------------------------------------------------------------------------------
 

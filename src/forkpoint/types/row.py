@@ -54,6 +54,12 @@ class Row:
         _set(row, "_values", list(values))
         return row
 
+    def with_values(self, values: Sequence[Any]) -> Row:
+        """A row with these values, and the names and kind of this one."""
+        row = Row.of(self._names, values)
+        _set(row, "_kind", self._kind)
+        return row
+
     @staticmethod
     def of_kind(row_kind: RowKind, *values: Any, **named: Any) -> Row:
         """A row of this kind."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from array import array as machine_array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
@@ -20,8 +20,10 @@ from msgspec import Meta, Raw
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import dynamic
-from forkpoint.types.information import Convert, JsonObject, TypeInformation
-from forkpoint.types.wire import NativeClasses, shown
+from forkpoint.types.acceptance import Convert, Source
+from forkpoint.types.exact import AS_IT_IS, EXACT, NUMBERS, TEST_NAMES, Exact
+from forkpoint.types.information import NO_NONE, JsonObject, TypeInformation
+from forkpoint.types.wire import NativeClasses, shown, type_name
 
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _tzinfo = attrgetter("tzinfo")
@@ -41,6 +43,7 @@ class _Scalar:
     sortable: bool = True
     lower: Convert | None = None
     lift: Convert | None = None
+    exact: Exact = AS_IT_IS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,6 +85,47 @@ class ScalarType(TypeInformation):
     def _to_values(self, array: pa.Array) -> list[Any]:
         return self._spec.to_values(array)
 
+    @cached_property
+    def immutable(self) -> bool:
+        return True
+
+    def _test(self, value: str, source: Source) -> str:
+        v, cls = source.variable(), source.bind(self.python_class)
+        condition = self._spec.exact.test
+        if not condition:
+            return f"type({value}) is {cls}"
+        source.names |= TEST_NAMES
+        return f"type({v} := {value}) is {cls} and {condition.replace('@', v)}"
+
+    @cached_property
+    def all_exact(self) -> Callable[[Sequence[Any]], bool]:
+        classes, condition = {self.python_class}, self._spec.exact.all
+        if condition is None:
+            return lambda values: classes.issuperset(map(type, values))
+        return lambda values: classes.issuperset(map(type, values)) and condition(values)
+
+    @cached_property
+    def _remake(self) -> Convert:
+        takes = (self.python_class, *self._spec.exact.takes)
+        source = Source()
+        test = source.compiled(self._test("value", source))
+        numbers = self.name in NUMBERS
+
+        def remake(value: Any) -> Any:
+            if not isinstance(value, takes):
+                why = NO_NONE if value is None else f"it is of type {type_name(type(value))}"
+                raise TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {why}")
+            made = self._read_back(int(value) if numbers and isinstance(value, bool | np.bool_) else value)
+            if not test(made):
+                raise TypeNotSupported(f"{shown(value)} is not a value of {self!r}: it is out of range{self._wider}")
+            return made
+
+        return remake
+
+    @property
+    def _wider(self) -> str:
+        return "; declare Types.BIG_INT()" if self.name == "long" else ""
+
     @property
     def nullable(self) -> bool:
         return self.name == "null"
@@ -112,6 +156,18 @@ class AnyType(ScalarType):
     @cached_property
     def decode(self) -> Callable[[bytes], Any]:
         return dynamic.decode_any
+
+    @cached_property
+    def immutable(self) -> bool:
+        return False
+
+    @cached_property
+    def accept(self) -> Convert:
+        return dynamic.accept_any
+
+    @cached_property
+    def accept_all(self) -> Callable[[list[Any]], list[Any]]:
+        return dynamic.accept_all_any
 
 
 def scalar(name: str) -> ScalarType:
@@ -294,7 +350,7 @@ def _spec(name: str) -> _Scalar:
 
 
 _SCALARS: dict[str, _Scalar] = {
-    name: _spec(name)
+    name: replace(_spec(name), exact=EXACT.get(name, AS_IT_IS))
     for name in (
         "byte", "short", "int", "long", "float", "double", "big_int", "big_dec", "boolean", "string", "char", "bytes",
         "uuid", "date", "time", "timestamp", "instant", "duration", "null", "any",
@@ -375,6 +431,54 @@ class EnumType(TypeInformation):
             return cls(value) if member is None else member  # the class's own _missing_ may know it
 
         return find
+
+    @cached_property
+    def immutable(self) -> bool:
+        return True
+
+    @cached_property
+    def _exact(self) -> bool:
+        """Whether each object of the class can be read again: not so a Flag's, which may have bits without a name."""
+        if self.cls is None or issubclass(self.cls, Flag):
+            return False
+        return self.form == "name" or self._base.all_exact([member._value_ for member in self.cls])
+
+    def _test(self, value: str, source: Source) -> str:
+        if self.cls is None:
+            return self._base._test(value, source)
+        if self._exact:
+            return f"type({value}) is {source.bind(self.cls)}"
+        return f"{source.bind(self._reads_back)}({value})"
+
+    def _reads_back(self, value: Any) -> bool:
+        try:
+            return type(value) is self.cls and self.from_arrow(self.to_arrow([value])) == [self._read_back(value)]
+        except TypeNotSupported:
+            return False
+
+    @cached_property
+    def all_exact(self) -> Callable[[Sequence[Any]], bool]:
+        if self.cls is None:
+            return self._base.all_exact
+        if not self._exact:
+            return super().all_exact
+        classes = {self.cls}
+        return lambda values: classes.issuperset(map(type, values))
+
+    @cached_property
+    def _remake(self) -> Convert:
+        if self.cls is None:
+            return self._base._remake
+        source = Source()
+        test = source.compiled(self._test("value", source))
+
+        def remake(value: Any) -> Any:
+            made = self._read_back(value)
+            if not test(made):
+                raise TypeNotSupported(f"{shown(value)} is not a value of {self!r} that can be read again")
+            return made
+
+        return remake
 
     @property
     def arrow_type(self) -> pa.DataType:

@@ -51,7 +51,7 @@ from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.operators.window import WindowOperator
 from forkpoint.runtime.operators.window_contexts import CONTENTS
-from forkpoint.runtime.timers import EVENT_TIMERS
+from forkpoint.runtime.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.state import key_group_range, timer_range
 from forkpoint.types import TypeInformation
 
@@ -181,12 +181,12 @@ class ColumnWindows(WindowOperator):
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
             for group in range(*self._groups_range):
-                start, stop = timer_range(group, self._timer_sid, window.end)
+                start, stop = timer_range(group, self._timer_sid, to_flink_ms(window.end))
                 names += [name for name, _ in self._backend.store.scan(start, stop)]
         times, keys, spaces = read_timers(names)
         assert self._window_layout is not None
         bounds = decode_numbers(self._window_layout, spaces) if spaces else [times, times]
-        if bounds is None or (len(times) and int(times.min()) <= window.before):
+        if bounds is None or (len(times) and not window.before < int(times.min()) <= int(times.max()) <= LARGEST_MS):
             raise ByElements
         due = Due(names, times, keys, self._decoded(keys), bounds[0], bounds[1])
         return due.without(skipped) if skipped else due

@@ -7,6 +7,8 @@ an operator downstream sees it with the watermark just below its timestamp.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -24,12 +26,12 @@ from forkpoint.runtime.batch import (
     spread,
     stable_order,
 )
-from forkpoint.runtime.collection_handles import checked
 from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
-from forkpoint.runtime.timers import EVENT_TIMERS
+from forkpoint.runtime.time import timer_positions
+from forkpoint.runtime.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
 from forkpoint.types import TypeInformation, Types
 
@@ -52,19 +54,21 @@ class EventTimeSort(KeyedOperator):
         self._backend = backend
         self._rank = firing_rank(info.operator.stage, event=True)
         states = waiting_elements(spec.element_type)
-        self._times, self._lists = states.key_type, states.value_type
+        self._times, lists = states.key_type, states.value_type
+        self._guard = backend.guard(ELEMENTS, spec.element_type)
         self._sid, self._timer_sid = backend.sid(ELEMENTS), backend.sid(EVENT_TIMERS)
-        backend.record("map", ELEMENTS, self._lists, self._times)
+        backend.record("map", ELEMENTS, lists, self._times)
         backend.record("timers-event", EVENT_TIMERS, None)
         self._log = ChangeLog()
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch, window = inputs[0], epoch.window
         self._log = ChangeLog()
-        saved, ties = self._due(window.end if window.end > window.before else None)
+        end = to_flink_ms(window.end)
+        saved, ties = self._due(end if window.end > window.before else None)
         stamps = self._timestamps(batch)
         late = stamps <= window.at(spread(batch.positions, batch.size))
-        passed = stamps <= window.end
+        passed = stamps <= end
         self._keep(batch, np.flatnonzero(~late & ~passed))
         ready = _all_or(batch, np.flatnonzero(~late & passed))
         return with_late(self._sorted(saved, ties, ready), batch, np.flatnonzero(late), self._late_tag)
@@ -88,7 +92,8 @@ class EventTimeSort(KeyedOperator):
                 timers += [name for name, _ in self._backend.store.scan(*timer_range(group, self._timer_sid, until_ms))]
         found = list(map(decode_timer_key, timers))
         names = [state_key(t.kg, self._sid, t.key, self._times.encode(t.ts_ms)) for t in found]
-        lists = [self._lists.decode(raw) if raw is not None else [] for raw in self._backend.store.get_many(names)]
+        guard, stored = self._guard, self._backend.store.get_many(names)
+        lists = [guard.give_all(guard.decoded_all(raw)) if raw is not None else [] for raw in stored]
         self._log.keys += timers + names
         self._log.values += [None] * (len(timers) + len(names))
         values = [value for elements in lists for value in elements]
@@ -107,10 +112,11 @@ class EventTimeSort(KeyedOperator):
         stamps, values = self._timestamps(waiting).tolist(), waiting.values
         groups = group_by_key(waiting, self._key)
         kgs = key_group(hash_keys(groups.keys, self._key_type), self._backend.max_parallelism).tolist()
-        lists: dict[bytes, list[object]] = {}
+        lists: dict[bytes, list[Any]] = {}
         order, starts = groups.order.tolist(), groups.starts.tolist()
         for i, (key, kg) in enumerate(zip(map(self._key_type.encode, groups.keys), kgs, strict=True)):
             times: dict[int, bytes] = {}
+            self._backend.current_key = groups.keys[i]
             for row in order[starts[i] : starts[i + 1]]:
                 stamp = stamps[row]
                 name = times.get(stamp)
@@ -119,11 +125,11 @@ class EventTimeSort(KeyedOperator):
                     lists[name] = []
                     self._log.keys.append(timer_key(kg, self._timer_sid, stamp, key))
                     self._log.values.append(b"")
-                lists[name].append(values[row])
+                lists[name].append(self._guard.keep(values[row]))
         for name, raw in zip(lists, self._backend.store.get_many(list(lists)), strict=True):
-            earlier = [] if raw is None else self._lists.decode(raw)
+            earlier = [] if raw is None else self._guard.decoded_all(raw)
             self._log.keys.append(name)
-            self._log.values.append(checked(self._backend, ELEMENTS, self._lists, earlier + lists[name]))
+            self._log.values.append(self._guard.encoded_all(earlier + lists[name]))
 
     # -- what comes out
 
@@ -138,7 +144,7 @@ class EventTimeSort(KeyedOperator):
 
         def places() -> Places:
             ties = np.concatenate((np.fromiter(map(order_of, saved_keys), np.int64, saved.size), self._ties(ready)))
-            return times * 2, self._rank, ties[order], times
+            return timer_positions(times), self._rank, ties[order], times
 
         out = every.take(order)
         values = out.values if out.has_values and out.table is None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from forkpoint.functions import ListState, MapState, StateDescriptor
+from forkpoint.functions import StateDescriptor
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key, sid_range
 
@@ -63,9 +63,5 @@ def _apply(backend: KeyedBackend, handle: Any, function: Callable[[Any, Any], No
 
 def _holds(handle: Any) -> bool:
     """Whether the key at hand has something in the state; a default is nothing."""
-    if isinstance(handle, MapState):
-        return not handle.is_empty()
-    if isinstance(handle, ListState):
-        return bool(handle.get())
     held: bool = handle.alive()
     return held

@@ -102,9 +102,9 @@ class IterationEnd(StatefulOperator):
         try:
             for position, split, sequence, timestamp, value in places:
                 stamp = None if timestamp == NO_TIMESTAMP_MS else timestamp
-                data = self._stored.encode(Row(position, split, sequence, stamp, value))
-                self._stored.decode(data)  # what could not be read again must not be committed
-                encoded.append(data)
+                encoded.append(
+                    self._stored.encode(Row(position, split, sequence, stamp, self._element_type.accept(value)))
+                )
         except Exception as error:
             raise TypeNotSupported(
                 f"iteration {self._uid!r}: element {shorten(batch.values[len(encoded)])} is fed back, and the elements of the "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ STATE_NAME = "state"
 
 
 class _OneValue(KeyedOperator):
-    """Runs ``_run_key`` over the elements of each key, with the key's value before and after."""
+    """Runs ``_run_key`` over the elements of each key, with what is kept of the key's value before and after."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
         assert info.operator.key is not None
@@ -30,6 +29,9 @@ class _OneValue(KeyedOperator):
         self._key = info.operator.key
         self._backend = backend
         self._state = backend.get(ValueStateDescriptor(STATE_NAME, type))
+        guard = self._state.guard
+        self._give: Callable[[Any], Any] = guard.give
+        self._keep: Callable[[Any], Any] = lambda value: None if value is None else guard.keep(value)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         raise AssertionError("each operator has its own")
@@ -43,13 +45,14 @@ class _OneValue(KeyedOperator):
         groups = group_by_key(batch, self._key)
         backend, state, run_key = self._backend, self._state, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
-        states = state.all_values()
+        states, keys = state.kept_values(), groups.keys
         out: list[Any] = []
         k = 0
         try:
             for first, last, values, starts in key_blocks(batch, groups):
                 base = starts[first]
                 for k in range(first, last):
+                    backend.current_key = keys[k]
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
         except Exception as error:
             done = self._done(out)
@@ -74,7 +77,8 @@ class MapWithState(_OneValue):
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         fn, append = self._fn, out.append
         for value in values[start:stop]:
-            result, state = fn(value, state)
+            result, state = fn(value, None if state is None else self._give(state))
+            state = self._keep(state)
             append(result)
         return state
 
@@ -92,7 +96,8 @@ class FlatMapWithState(_OneValue):
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         fn, extend, count = self._fn, out.extend, self._counts.append
         for value in values[start:stop]:
-            results, state = fn(value, state)
+            results, state = fn(value, None if state is None else self._give(state))
+            state = self._keep(state)
             before = len(out)
             if results is not None:
                 extend(results)
@@ -119,12 +124,9 @@ class Reduce(_OneValue):
             self._reduce = fn
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        mine = values[start:stop]
-        out.extend(accumulate(mine, self._reduce) if state is None else _after(state, mine, self._reduce))
-        return out[-1]
-
-
-def _after(state: Any, values: list[Any], reduce: Callable[[Any, Any], Any]) -> Any:
-    running = accumulate(values, reduce, initial=state)
-    next(running)
-    return running
+        keep, give, reduce = self._state.guard.keep, self._state.guard.give, self._reduce
+        for value in values[start:stop]:
+            kept = keep(value)
+            state = kept if state is None else keep(reduce(give(state), give(kept)))
+            out.append(give(state))
+        return state

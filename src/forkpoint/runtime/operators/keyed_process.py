@@ -16,7 +16,7 @@ from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, split_sides, user_error
 from forkpoint.runtime.time import MAX_MS, Window, timer_position
-from forkpoint.runtime.timers import Timer, Timers, to_flink_ms
+from forkpoint.runtime.timers import Timer, Timers, timer_ms
 from forkpoint.types import TypeInformation
 
 BLOCK_ROWS = 65_536
@@ -149,7 +149,7 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
         return self._timers
 
     def timestamp(self) -> int:
-        return to_flink_ms(self.time_ms)
+        return timer_ms(self.time_ms)
 
     def time_domain(self) -> TimeDomain:
         return self.domain
@@ -324,7 +324,7 @@ class KeyedProcess(KeyedOperator):
                 timer_position(watermark),
                 firing_rank(self._stage, event=event),
                 order_of(self._backend.key_bytes[key]),
-                to_flink_ms(time_ms) if event else NO_TIMESTAMP_MS,
+                timer_ms(time_ms) if event else NO_TIMESTAMP_MS,
             )
         )
         emission.ends.append(len(emission.values))

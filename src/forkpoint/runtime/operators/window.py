@@ -51,7 +51,7 @@ from forkpoint.runtime.operators.window_contexts import (
     WindowTriggerContext,
     check_name,
 )
-from forkpoint.runtime.timers import Timers
+from forkpoint.runtime.timers import Timers, to_flink_ms
 from forkpoint.runtime.window_state import Space, SpacedStates
 
 _KNOWN_WINDOWS = 4096
@@ -187,7 +187,7 @@ class WindowRunner(KeyedProcessFunction):
         assert isinstance(ctx, ElementContext)
         timestamp = ctx.timestamp()
         stamp = MIN_WATERMARK if timestamp is None else timestamp
-        self._clock.watermark_ms = self._backend.watermark()
+        self._clock.watermark_ms = to_flink_ms(self._backend.watermark())
         windows = self._assigner.assign_windows(value, stamp, self._assigner_context)
         out: list[Any] = []
         skipped = True
@@ -254,7 +254,7 @@ class WindowRunner(KeyedProcessFunction):
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> list[Any] | None:
         assert isinstance(ctx, TimerContext)
-        self._clock.watermark_ms = self._backend.watermark()
+        self._clock.watermark_ms = to_flink_ms(self._backend.watermark())
         space = ctx.namespace
         window = self._decode(space)
         if self._merging is None:

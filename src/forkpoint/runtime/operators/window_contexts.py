@@ -6,6 +6,7 @@ from typing import Any
 
 from forkpoint.errors import GraphError, UserFunctionError
 from forkpoint.functions import (
+    MIN_WATERMARK,
     EvictorContext,
     OnMergeContext,
     ProcessWindowFunction,
@@ -15,8 +16,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import Context, TaskInfo
 from forkpoint.runtime.operators.merging_windows import MERGING_WINDOWS
-from forkpoint.runtime.time import MIN_MS
-from forkpoint.runtime.timers import Timers, to_flink_ms
+from forkpoint.runtime.timers import Timers
 from forkpoint.runtime.window_state import SpacedStates
 
 CONTENTS = "window-contents"
@@ -94,19 +94,19 @@ class WindowStateContext(Context):
 
 
 class Clock:
-    """Both clocks, at the element or timer at hand; the watermark in int ms as the engine has it."""
+    """Both clocks, at the element or timer at hand."""
 
     __slots__ = ("backend", "watermark_ms")
 
     def __init__(self, backend: KeyedBackend) -> None:
         self.backend = backend
-        self.watermark_ms = MIN_MS
+        self.watermark_ms = MIN_WATERMARK
 
     def processing_time(self) -> int:
         return self.backend.processing_time_ms
 
     def watermark(self) -> int:
-        return to_flink_ms(self.watermark_ms)
+        return self.watermark_ms
 
 
 class WindowTriggerContext(OnMergeContext):

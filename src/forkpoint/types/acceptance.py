@@ -1,0 +1,55 @@
+"""What a type makes of a value that is handed over.
+
+A value that nothing can change and that is exactly what the type says stays the object it is; of any other the type makes
+one of its own, as encoding and decoding would, or refuses it. Tests of immutable types are compiled, one expression a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+Convert = Callable[[Any], Any]
+
+
+class Source:
+    """A Python expression under construction: the objects that it names, and names for what it keeps in between."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {}
+        self._numbers = count()
+
+    def bind(self, value: object) -> str:
+        """Return a name that stands for this object."""
+        name = f"_{next(self._numbers)}"
+        self.names[name] = value
+        return name
+
+    def variable(self) -> str:
+        """Return a name for a value of the expression's own."""
+        return f"v{next(self._numbers)}"
+
+    def compiled(self, expression: str) -> Any:
+        """Return the function of `value` that evaluates the expression."""
+        return eval(f"lambda value: {expression}", self.names)
+
+
+def keeping(source: Source, test: str, remake: Convert) -> Convert:
+    """Return what hands on the values that pass the test, and remakes others."""
+    return source.compiled(f"value if {test} else {source.bind(remake)}(value)")  # type: ignore[no-any-return]
+
+
+def encodable(text: str) -> bool:
+    """Whether UTF-8 has bytes for the text: a lone surrogate has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def all_encodable(texts: Iterable[str]) -> bool:
+    """Whether `encodable` holds for all of them."""
+    text = "".join(texts)
+    return text.isascii() or encodable(text)

@@ -1,0 +1,147 @@
+"""Values that nobody declared: whether they can change is decided by their class, once for each."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from operator import attrgetter, is_
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types.acceptance import Convert
+from forkpoint.types.row import Row
+from forkpoint.types.wire import shown, type_name
+
+_UNCHANGING: set[type] = {
+    type(None), bool, int, float, complex, str, bytes, Decimal, UUID, date, time, datetime, timedelta, timezone, type,
+    range, type(Ellipsis), type(NotImplemented), FunctionType, BuiltinFunctionType, ModuleType,
+}  # fmt: skip
+_UNCHANGING_BASES = (
+    Enum,
+    np.generic,
+    type,
+    pa.Array,
+    pa.ChunkedArray,
+    pa.RecordBatch,
+    pa.Table,
+    pa.Scalar,
+    pa.DataType,
+)
+
+
+def independent(value: Any) -> Any:
+    """Return the value itself where nothing can change it, else a deep copy.
+
+    Raises:
+        TypeNotSupported: the value can change, and cannot be copied.
+    """
+    try:
+        return _part(value)
+    except RecursionError:
+        return _copied(value)  # it contains itself, or is very deep
+
+
+def independent_all(values: list[Any]) -> list[Any]:
+    """`independent` for many values; the list itself where nothing can change any of them."""
+    return _each(values, independent)
+
+
+def _part(value: Any) -> Any:
+    cls = type(value)
+    if cls in _UNCHANGING:
+        return value
+    how = _HOWS.get(cls)
+    if how is None:
+        how = _how(cls)
+        if how is None:
+            _UNCHANGING.add(cls)
+            return value
+        _HOWS[cls] = how
+    return how(value)
+
+
+def _parts(values: list[Any]) -> list[Any]:
+    return _each(values, _part)
+
+
+def _each(values: list[Any], convert: Convert) -> list[Any]:
+    if _UNCHANGING.issuperset(map(type, values)):
+        return values
+    copies = list(map(convert, values))
+    return values if all(map(is_, values, copies)) else copies
+
+
+def _how(cls: type) -> Convert | None:
+    """How values of a class become independent ones; None where nothing can change them."""
+    if issubclass(cls, _UNCHANGING_BASES):
+        return None
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return _unless_same(lambda parts: tuple.__new__(cls, parts))
+    if issubclass(cls, msgspec.Struct) and cls.__struct_config__.frozen:
+        return _frozen(cls.__struct_fields__)
+    if dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return _frozen(tuple(field.name for field in dataclasses.fields(cls)))
+    return _copied
+
+
+def _frozen(names: tuple[str, ...]) -> Convert:
+    gets = list(map(attrgetter, names))
+
+    def keep(value: Any) -> Any:
+        parts = [get(value) for get in gets]
+        return value if _parts(parts) is parts else _copied(value)
+
+    return keep
+
+
+def _unless_same(build: Callable[[list[Any]], Any]) -> Convert:
+    def keep(value: Any) -> Any:
+        if _UNCHANGING.issuperset(map(type, value)):
+            return value
+        parts = list(value)
+        copies = _parts(parts)
+        return value if copies is parts else build(copies)
+
+    return keep
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise TypeNotSupported(
+            f"{shown(value)} of type {type_name(type(value))} can change, and cannot be copied: {error}; hand over what "
+            "it holds instead, as a NamedTuple, a frozen dataclass or another plain value"
+        ) from error
+
+
+def _list(value: list[Any]) -> list[Any]:
+    return _parts(value[:])
+
+
+def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    if _UNCHANGING.issuperset(map(type, value)) and _UNCHANGING.issuperset(map(type, value.values())):
+        return value.copy()
+    return dict(zip(_parts(list(value)), _parts(list(value.values())), strict=True))
+
+
+_HOWS: dict[type, Convert] = {
+    tuple: _unless_same(tuple),
+    frozenset: _unless_same(frozenset),
+    list: _list,
+    set: lambda value: set(_parts(list(value))),
+    dict: _dict,
+    Row: lambda value: value.with_values(_parts(list(value))),
+    bytearray: lambda value: value[:],
+    np.ndarray: lambda value: value.copy() if value.dtype != object else _copied(value),
+}
