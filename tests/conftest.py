@@ -13,6 +13,11 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A test that hangs is ended after the time in pyproject.toml; it gets longer where others want the processors, too. No test
+# has a limit of its own (see patience.py).
+TIMEOUT_S = 300
+os.environ.setdefault("PYTEST_TIMEOUT", str(int(TIMEOUT_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))))
+
 # The tests that decide whether a change may land look at the same examples each time; `make explore` looks at others.
 # How long an example takes depends on what else the machine does.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

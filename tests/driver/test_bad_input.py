@@ -22,6 +22,7 @@ from forkpoint.errors import (
     TypeNotSupported,
     UserFunctionError,
 )
+from patience import PATIENCE_S
 
 ELEMENTS = clicks(20)
 
@@ -229,7 +230,7 @@ def saved(tmp_path: Path) -> Path:
     asks = Asks()
     prepared = job(tmp_path / "first", ELEMENTS, steps=asks)
     finish(prepared)
-    return Path(asks.request.done.result(10).removeprefix("file://"))
+    return Path(asks.request.done.result(PATIENCE_S).removeprefix("file://"))
 
 
 def refused(tmp_path: Path, saved: Path | str, error: type[ForkpointError], *parts: str, **options: Any) -> None:

@@ -13,6 +13,7 @@ from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.savepoints import Savepoints
 from forkpoint.errors import StorageError
+from patience import PATIENCE_S
 
 
 class Crash(BaseException):
@@ -90,4 +91,4 @@ def test_a_job_that_was_drained_ends_also_if_its_savepoint_fails(
         result = env.execute("drained")
     assert result.savepoint is None
     with pytest.raises(StorageError, match="the disk is full"):
-        ask.answer.result(5)
+        ask.answer.result(PATIENCE_S)

@@ -16,6 +16,7 @@ import forkpoint as fp
 from forkpoint.errors import StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.savepoint import open_savepoint
+from patience import PATIENCE_S
 
 ELEMENTS = clicks(30)
 ADVICE = "Free space on the file system"
@@ -143,7 +144,7 @@ def test_a_savepoint_that_does_not_fit_fails_alone(disk: Disk, tmp_path: Path) -
     assert finish(prepared).outcome == "finished"
     with pytest.raises(StorageError, match=ADVICE):
         asks.first.done.result()
-    whole = Path(asks.second.done.result(10).removeprefix("file://"))
+    whole = Path(asks.second.done.result(PATIENCE_S).removeprefix("file://"))
     assert saved_state(whole) == sums(ELEMENTS[:25])
     others = [path for path in disk.root.iterdir() if path.name != whole.name]
     assert not [path for other in others for path in other.rglob("savepoint.json")]

@@ -20,6 +20,7 @@ from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.snapshot.gc import needed_files
 from forkpoint.snapshot.manifest import Manifest
+from patience import PATIENCE_S
 
 ELEMENTS = clicks(600)  # 5 an epoch: 120 epochs
 
@@ -160,7 +161,7 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
     assert len(collected) > 20
     assert len(steps.requests) == 4
     for epoch, request in steps.requests:
-        path = Path(request.done.result(10).removeprefix("file://"))
+        path = Path(request.done.result(PATIENCE_S).removeprefix("file://"))
         read = (epoch - 1) * 5  # the run's first manifest has no elements
         assert saved_state(path) == sums(ELEMENTS[:read]), epoch
     assert not driver._savepoints.pinned()
@@ -216,7 +217,7 @@ def test_a_restart_waits_for_its_delay_whatever_else_is_asked(tmp_path: Path) ->
     asking.start()
     finish(prepared)
     assert time.monotonic() - began >= 0.3
-    assert asked[0].done.result(5)
+    assert asked[0].done.result(PATIENCE_S)
 
 
 class DrainFails(fp.KeyedProcessFunction):
@@ -240,4 +241,4 @@ def test_a_drain_that_fails_says_so_to_whoever_asked(tmp_path: Path) -> None:
     with pytest.raises(UserFunctionError, match="no end of time"):
         finish(prepared)
     with pytest.raises(UserFunctionError, match="no end of time"):
-        request.done.result(5)
+        request.done.result(PATIENCE_S)

@@ -7,13 +7,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from example_programs import PATIENCE_S, environment, load, wait_until
+from example_programs import environment, load, wait_until
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.replay import Until, UntilTime
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.savepoint import open_savepoint
+from patience import PATIENCE_S
 
 
 def start(

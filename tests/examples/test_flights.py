@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from example_programs import PATIENCE_S, environment, load, wait_until
+from example_programs import environment, load, wait_until
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.restore import RestoreOptions
+from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 FILES, BEFORE_FORK, BEFORE_SWITCH = 24, 6, 15  # of 100; each has a row in 100 of the year

@@ -33,6 +33,7 @@ from forkpoint.api.launch import Launch, launching, prepare
 from forkpoint.driver.restore import RestoreOptions, restorer
 from forkpoint.driver.start import Restored
 from forkpoint.errors import StaleGeneration
+from patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(("step", "times"), [("element", 7), ("element", 47), *((step, 2) for step in STEPS)])
@@ -115,7 +116,7 @@ class Turns:
     def give(self, whom: int) -> None:
         if whom not in self.over:
             self.semaphores[whom].release()
-            assert self.paused.acquire(timeout=30), "a driver hangs"
+            assert self.paused.acquire(timeout=PATIENCE_S), "a driver hangs"
 
 
 @dataclass
@@ -167,7 +168,7 @@ def test_of_two_racing_drivers_never_both_commit_an_epoch(undisturbed: Outcome, 
         threads = [threading.Thread(target=racer.run, args=(plan,)) for racer in racers]
         for thread in threads:
             thread.start()
-            assert turns.paused.acquire(timeout=30)
+            assert turns.paused.acquire(timeout=PATIENCE_S)
         for whom in order:
             turns.give(whom)
         while len(turns.over) < 2:
@@ -208,7 +209,7 @@ def test_both_of_two_drivers_that_start_at_the_same_moment_need_not_fail(place: 
     racers = [Racer(me, turns, []) for me in range(2)]
     for racer in racers:
         threading.Thread(target=racer.run, args=(Plan(str(place)),), daemon=True).start()
-        assert turns.paused.acquire(timeout=30)
+        assert turns.paused.acquire(timeout=PATIENCE_S)
     order: list[Any] = [0, 1, 0, 1]
     while len(turns.over) < 2:
         turns.give(order.pop(0) if order else 0)

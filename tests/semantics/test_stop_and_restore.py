@@ -12,6 +12,7 @@ from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.graph.options import JobOptions
 from forkpoint.testing import ABORT, EOF, Advance, Eof, ManualClock, TestSink, TestSource, run_local
+from patience import PATIENCE_S
 
 
 class Echo(fp.KeyedProcessFunction):
@@ -166,8 +167,8 @@ def test_stop_with_savepoint_by_the_client_and_restore_by_the_launch(tmp_path):
     client = env.execute_async("job")
     while not before["second"].records:
         time.sleep(0.01)
-    savepoint = client.stop_with_savepoint().result(timeout=20)
-    result = client.get_job_execution_result().result(timeout=20)
+    savepoint = client.stop_with_savepoint().result(PATIENCE_S)
+    result = client.get_job_execution_result().result(PATIENCE_S)
     assert result.savepoint == savepoint
     assert 0 < len(before["first"].values) < sum(map(len, straight["first"].values()))
 

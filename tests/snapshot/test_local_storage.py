@@ -166,7 +166,7 @@ except StorageError as error:
 
 def test_a_write_cut_short_leaves_no_file(tmp_path: Path) -> None:
     shown = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
     assert f"{tmp_path}/d/new: File too large" in shown
     assert "Free space" in shown

@@ -110,7 +110,7 @@ def test_a_run_keeps_its_state_to_itself_and_publishes_by_the_umask(tmp_path: Pa
     (tmp_path / ".forkpoint" / "jobs").mkdir(parents=True)
     env = {**os.environ, "FORKPOINT_ENGINE": "local", "PYTHONDONTWRITEBYTECODE": "1"}
     command = f"umask 0002; {sys.executable} -m forkpoint.cli run -d app.py"
-    subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, check=True, timeout=250)
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, check=True)
     root = tmp_path / ".forkpoint"
     found = {place: mode(place) for place in root.rglob("*")}
     assert {m for place, m in found.items() if place.is_dir()} == {0o700}

@@ -113,10 +113,8 @@ def test_shuffle_files_do_not_outlive_their_epoch(start_run: StartRun, session: 
     others = _shuffles(local)
     for number in range(2, 7):
         epoch(executor, number, plan(blob_bytes=100_000))
-    deadline = time.monotonic() + 10
-    while (left := _shuffles(local) - others) and time.monotonic() < deadline:
+    while _shuffles(local) - others:  # Spark deletes them behind the epoch
         time.sleep(0.05)
-    assert left == set()
 
 
 def _shuffles(directory: Path) -> set[str]:
@@ -139,16 +137,14 @@ def test_interrupt_ends_a_running_epoch_and_only_that(start_run: StartRun) -> No
 
     def slow(spec: Any, ctx: Any, task: int, plan: bytes) -> Any:
         if ctx.epoch == 1:
-            time.sleep(60)
+            time.sleep(86_400)
         return run_source_task(spec, ctx, task, plan)
 
     executor = start_run(runtime=ECHO._replace(run_source_task=slow))
     timer = threading.Timer(1.0, executor.interrupt)
     timer.start()
-    begin = time.monotonic()
     with pytest.raises(Exception, match=r"(?i)cancel"):
         epoch(executor, 1, plan(1))
-    assert time.monotonic() - begin < 30
     assert got(epoch(executor, 2, plan(1)), 1)[1] == ["1"]
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.snapshot.manifest import SourcePosition
 from forkpoint.spark.session import settings
 from forkpoint.spark.streams import StreamingSources
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 
@@ -68,8 +68,8 @@ class Run:
 
     def until(self, batches: int) -> Positions:
         self.batches = batches
-        assert self.enough.wait(60), f"{len(self.positions)} batches only; {self.streams.failure()}"
-        self.streams.wait(timedelta(seconds=30))
+        assert self.enough.wait(PATIENCE_S), f"{len(self.positions)} batches only; {self.streams.failure()}"
+        self.streams.wait()
         assert self.streams.failure() is None
         assert len(self.positions) == batches
         return self.positions[-1]
@@ -132,7 +132,7 @@ def test_without_an_interval_the_query_takes_what_is_there_and_ends(
         taken.extend(value for blob in blobs for value in json.loads(blob)["got"])
 
     streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
-    assert streams.wait(timedelta(seconds=60))
+    assert streams.wait()
     assert streams.failure() is None
     assert [json.loads(value)[1]["n"] for value in taken] == [0, 1, 2]
 
@@ -146,7 +146,7 @@ def test_what_on_batch_raises_ends_the_query_and_is_kept_as_it_was(start_run: St
         raise error
 
     streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
-    assert streams.wait(timedelta(seconds=60))
+    assert streams.wait()
     assert streams.failure() is error
     streams.stop()
 
@@ -159,7 +159,7 @@ def test_a_source_that_fails_is_sparks_failure(start_run: StartRun, session: Spa
     streams = executor.start_streams(
         graph_of(1, operators), {}, lambda frame, positions: executor.run_epoch(context(1), [], frame) and None
     )
-    assert streams.wait(timedelta(seconds=60))
+    assert streams.wait()
     assert "broken" in str(streams.failure())
     streams.stop()
 
@@ -173,18 +173,18 @@ def test_stop_waits_for_the_batch_and_no_other_begins(start_run: StartRun, sessi
     def on_batch(frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         seen.append("begin")
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_S)
         executor.run_epoch(context(1), [], frame)
         seen.append("end")
 
     streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
-    assert begun.wait(60)
+    assert begun.wait(PATIENCE_S)
     stopper = threading.Thread(target=streams.stop)
     stopper.start()
     stopper.join(0.5)
     assert stopper.is_alive()
     go_on.set()
-    stopper.join(30)
+    stopper.join()
     assert not stopper.is_alive()
     assert not streams.active
     assert seen == ["begin", "end"]
@@ -239,7 +239,7 @@ def test_failed_queries_keep_their_type(start_run: StartRun, session: SparkSessi
     executor = start_run(operators=operators)
     position = SourcePosition(kind="spark", spark_offset='{"logOffset":0', spark_log={})
     streams = executor.start_streams(graph_of(1, operators), {"a": position}, lambda *_: None)
-    assert streams.wait(timedelta(seconds=60))
+    assert streams.wait()
     assert isinstance(streams.failure(), StreamingQueryException)
     streams.stop()
 

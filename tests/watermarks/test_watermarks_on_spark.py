@@ -15,6 +15,7 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 
@@ -86,10 +87,9 @@ def test_rows_of_a_dataframe_pass_a_generator_in_order(session: Any, tmp_path: P
     seen.for_each_epoch(lambda frame, _: found.extend(map(tuple, frame.collect()))).uid("out")
     with launching(Launch(options={"engine": "spark"})):
         client = env.execute_async("ticks")
-    deadline = time.monotonic() + 30
-    while len(found) < len(TICKS) and time.monotonic() < deadline:
+    while len(found) < len(TICKS):
         time.sleep(0.05)
-    client.stop_with_savepoint().result(20)
+    client.stop_with_savepoint().result(PATIENCE_S)
     watermark, marks, expected = fp.MIN_WATERMARK, 0, []
     for tick in TICKS:
         expected.append((tick.key, tick.ts, watermark))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.batch_frames import stage_batch_frames
+from forkpoint.api.interrupting import ctrl_c_cancels, interrupted
 from forkpoint.api.results import JobClient, JobExecutionResult, JobStatus
 from forkpoint.connectors import CollectSink, Sink
 from forkpoint.driver.epochs import Steps
@@ -51,10 +52,11 @@ class Launch:
 
     ``options`` are laid over the program's own; ``state_root`` counts where the program sets none. ``job_name`` renames the
     job (a fork). ``on_driver`` is called with the driver before the run begins, and gives back what to call at its end, with
-    the result or the error. With ``inspect`` nothing is run: it is called with the compiled job, and the program ends there
-    by ProgramStopped. ``until``: where the run stops by itself. ``trial``: how many epochs show that it works. ``sinks``
-    puts other sinks, by uid, in the place of the program's. ``generated_uids``: operators may do without a uid, also where
-    their state outlives the run. ``unnamed`` counts the jobs that the program gives no name, so that each has its own.
+    the result or the error; ``on_step`` is told in words what the start has come to. With ``inspect`` nothing is run: it is
+    called with the compiled job, and the program ends there by ProgramStopped. ``until``: where the run stops by itself.
+    ``trial``: how many epochs show that it works. ``sinks`` puts other sinks, by uid, in the place of the program's.
+    ``generated_uids``: operators may do without a uid, also where their state outlives the run. ``unnamed`` counts the jobs
+    that the program gives no name, so that each has its own.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Launch:
     job_name: str | None = None
     restore: RestoreOptions = field(default_factory=RestoreOptions)
     on_driver: Callable[[JobDriver], Callable[[Result | BaseException], None]] | None = None
+    on_step: Callable[[str], None] | None = None
     steps: Steps | None = None
     inspect: Callable[[Inspected], None] | None = None
     until: Until | None = None
@@ -158,6 +161,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Tr
         )
         warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
+    if launch.on_step is not None and engine_of(options) == "spark":
+        launch.on_step("starting Spark")
     executor, parallelism = make_executor(options)
     driver = JobDriver(
         name, graph, options, storage, executor, parallelism=options.parallelism or parallelism,
@@ -194,9 +199,14 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def engine_of(options: JobOptions) -> str:
+    """The engine's name, as it was given or from the environment."""
+    return options.engine or os.environ.get("FORKPOINT_ENGINE") or "spark"
+
+
 def make_executor(options: JobOptions) -> tuple[Executor, int]:
     """The engine's executor, and the parallelism that it would choose."""
-    engine = options.engine or os.environ.get("FORKPOINT_ENGINE") or "spark"
+    engine = engine_of(options)
     if engine == "local":
         from forkpoint.local.executor import LocalExecutor
 
@@ -209,9 +219,14 @@ def make_executor(options: JobOptions) -> tuple[Executor, int]:
 
 
 def execute(env: StreamExecutionEnvironment, name: str | None) -> JobExecutionResult:
-    job = prepare(env, name, env.transformations)
-    began = time.monotonic()
-    result = job.begin()()
+    try:
+        job = prepare(env, name, env.transformations)
+        began = time.monotonic()
+        run = job.begin()
+    except KeyboardInterrupt as error:
+        raise interrupted(f"job {name or 'without a name'}: interrupted before it began") from error
+    with ctrl_c_cancels(job.driver):
+        result = run()
     return _result(job, result, began)
 
 

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from forkpoint.cli.failures import JOB_FAILED, Failure
 from forkpoint.cli.settings import Settings
@@ -23,11 +25,15 @@ TAIL_LINES = 20
 
 
 class Reporter:
-    """The driver's end of a pipe to the command that started it. Says one thing only."""
+    """The driver's end of a pipe to the command that started it: a line for each step of the start, and one about its end."""
 
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)  # the engine's own processes must not hold it open
-        self._fd: int | None = fd
+        self._pipe: TextIO | None = os.fdopen(fd, "w")
+        self._lock = threading.Lock()  # steps are told by a thread that watches
+
+    def starting(self, step: str) -> None:
+        self._say({"step": step}, last=False)
 
     def running(self, driver: JobDriver) -> None:
         self._say(
@@ -36,7 +42,8 @@ class Reporter:
                 "run": driver.run_id,
                 "state": "running",
                 "state_root": place(driver.history.storage.url),
-            }
+            },
+            last=True,
         )
 
     def ended(self, driver: JobDriver, result: Result) -> None:
@@ -44,13 +51,18 @@ class Reporter:
 
     def failed(self, failure: Failure) -> None:
         """The program ended without a job that runs."""
-        self._say({"failure": {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}})
+        self._say(
+            {"failure": {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}}, last=True
+        )
 
-    def _say(self, message: dict[str, Any]) -> None:
-        if self._fd is not None:
-            fd, self._fd = self._fd, None
-            with open(fd, "w") as pipe:
-                json.dump(message, pipe)
+    def _say(self, message: dict[str, Any], *, last: bool) -> None:
+        with self._lock, suppress(BrokenPipeError):  # nobody waits any more
+            if self._pipe is not None:
+                pipe = self._pipe
+                print(json.dumps(message), file=pipe, flush=True)
+                if last:
+                    self._pipe = None
+                    pipe.close()
 
 
 @dataclass(frozen=True)
@@ -66,8 +78,13 @@ class Started:
         return str(self.report["run"])
 
 
-def start_detached(settings: Settings, app: str, arguments: Sequence[str]) -> Started | Failure:
-    """Start ``forkpoint run`` with these arguments in a session of its own, and wait until its job runs or failed."""
+def start_detached(
+    settings: Settings, app: str, arguments: Sequence[str], on_step: Callable[[str], None] = lambda step: None
+) -> Started | Failure:
+    """Start ``forkpoint run`` with these arguments in a session of its own, and wait until its job runs or failed.
+
+    ``on_step`` is told what the start has come to: "starting Spark", "restoring 3 of 8".
+    """
     log = Path(settings.log_root) / log_file(f"{Path(app).stem[:60]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     make_directories(str(log.parent))
     reading, writing = os.pipe()
@@ -81,16 +98,19 @@ def start_detached(settings: Settings, app: str, arguments: Sequence[str]) -> St
             pass_fds=[writing], env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
     os.close(writing)
+    report: dict[str, Any] = {}
     with open(reading) as pipe:
-        said = pipe.read()
-    if not said:
+        for line in pipe:
+            report = json.loads(line)
+            if "step" in report:
+                on_step(report["step"])
+    if not report or "step" in report:
         code = process.wait()
         ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return Failure(
             "DriverDied", f"the driver (process {process.pid}) {ended} before its job ran; its log is {log}", JOB_FAILED,
             tail(log),
         )  # fmt: skip
-    report = json.loads(said)
     if "failure" in report:
         process.wait()
         failure = report["failure"]

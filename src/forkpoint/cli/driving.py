@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Protocol
 
+from forkpoint.cli.text import visible
 from forkpoint.control.endpoint import Endpoint, register, withdraw
 from forkpoint.control.registry import drop_stale, live_endpoint
 from forkpoint.control.server import HOST, ControlServer
@@ -24,8 +26,15 @@ _POLL_SECONDS = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def _wake(number: int, frame: FrameType | None) -> None:
+    """Lets a thread that sleeps see what is to be raised in it."""
+
+
 class Announcer(Protocol):
     """Is told what becomes of jobs."""
+
+    def starting(self, step: str) -> None:
+        """What a start has come to, in words."""
 
     def running(self, driver: JobDriver) -> None:
         """It has restored its state, and has committed an epoch or had a moment's time to fail."""
@@ -50,6 +59,7 @@ class Driving:
         self.errors: list[BaseException] = []
         self.started = 0
         self.interrupted: int | None = None
+        self._signals = 0
 
     # -- for `Launch.on_driver`
 
@@ -58,6 +68,7 @@ class Driving:
         if self.interrupted is not None:  # a program may go on to its next job after the cancelled one
             raise KeyboardInterrupt
         self._handle_signals_again()
+        self._announcer.starting(f"starting job {driver.job}")
         storage = driver.history.storage
         other = live_endpoint(storage, driver.job)
         if other is not None:
@@ -78,6 +89,7 @@ class Driving:
         except BaseException:
             server.close(0)
             raise
+        driver.on_stuck = partial(self._end_process, driver, endpoint)
         with self._changed:
             self.started += 1
             self._active[driver.run_id] = driver
@@ -97,10 +109,18 @@ class Driving:
 
         return ended
 
+    def on_step(self, step: str) -> None:
+        """For `Launch.on_step`."""
+        self._announcer.starting(step)
+
     def _watch(self, driver: JobDriver) -> None:
         began: float | None = None
         first = 0
+        restored = None
         while (status := driver.status()).state != "ended":
+            if driver.restored != restored and began is None:
+                restored = driver.restored
+                self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))
             if status.state == "running":
                 if began is None:
                     began, first = time.monotonic(), status.epoch
@@ -128,10 +148,25 @@ class Driving:
         for driver in list(self._active.values()):
             driver.cancel()
 
+    def _end_process(self, driver: JobDriver, endpoint: Endpoint) -> None:
+        """Of a cancelled job whose function doesn't return, whatever is raised in it: what is committed stays."""
+        with self._changed:
+            if list(self._active) != [driver.run_id]:
+                return  # another job goes on in this process
+        said = f"job {driver.job}, run {driver.run_id}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
+        try:
+            driver.note_cancelled()
+            withdraw(driver.history.storage, endpoint)
+            os.write(2, visible(said).encode())
+        finally:
+            os._exit(0 if self.interrupted is None else 128 + self.interrupted)
+
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within it, the first Ctrl-C or SIGTERM cancels the jobs, and a second one ends the process at once."""
+        """Within it, the first Ctrl-C or SIGTERM cancels the jobs, and a second one ends the process at once; a third, even
+        where the program catches everything."""
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        before[signal.SIGURG] = signal.signal(signal.SIGURG, _wake)
         try:
             yield
         finally:
@@ -139,9 +174,11 @@ class Driving:
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        first = self.interrupted is None
+        self._signals += 1
         self.interrupted = number
-        if first and self._active:
+        if self._signals > 2:
+            os._exit(128 + number)
+        if self._signals == 1 and self._active:
             # Not here: a handler runs in the middle of anything, and cancelling takes locks.
             threading.Thread(target=self.cancel_all, name="forkpoint-cancel", daemon=True).start()
         else:

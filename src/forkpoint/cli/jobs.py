@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from forkpoint.control.registry import RunView, find_live, list_runs
 from forkpoint.errors import ForkpointError
 
 ENDING_SECONDS = 60.0
+TELL_SECONDS = 20.0
 _WITHOUT_END = ("lost", "unknown", "elsewhere")
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable",
@@ -131,15 +133,30 @@ def cancel(job: str) -> None:
 
 def wait_for_savepoint(client: ControlClient, request_id: str, what: str) -> str:
     """Wait for what was asked for, with a bar that shows how far it is; the savepoint's path."""
-    with current().output.progress(what) as report:
-        return text.place(client.wait(request_id, lambda progress: report(progress.done, progress.total)))
+    output = current().output
+    told: list[float] = []
+
+    def waits(doing: str) -> None:
+        now = time.monotonic()
+        if not told or now - told[-1] >= TELL_SECONDS:
+            told.append(now)
+            output.remark(
+                f"{what}: waits for the end of {doing}. If that never ends: `forkpoint cancel {client.endpoint.job}` gives the "
+                "epoch up; the checkpoints stay"
+            )
+
+    with output.progress(what) as report:
+        return text.place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waits))
 
 
 def wait_gone(client: ControlClient) -> None:
     """Wait until the driver has ended."""
     if not client.wait_gone(ENDING_SECONDS):
         endpoint = client.endpoint
+        doing = client.status().doing
         raise ForkpointError(
-            f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s; look at process {endpoint.pid}"
+            f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s"
+            + (f": it is at {doing}" if doing is not None else "")
+            + f"; look at process {endpoint.pid}"
             + (f" and its log {endpoint.log}" if endpoint.log else "")
         )

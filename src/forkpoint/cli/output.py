@@ -25,6 +25,7 @@ _WIDE = 10_000  # where no terminal is, nothing may be wrapped or cut
 
 Cell = str | Text
 OnProgress = Callable[[int, int], None]
+OnStep = Callable[[str], None]
 
 
 class Output(ABC):
@@ -45,6 +46,10 @@ class Output(ABC):
     @abstractmethod
     def progress(self, text: str) -> Any:
         """A context manager that gives a function to report progress to, as (done, total)."""
+
+    @abstractmethod
+    def steps(self, text: str) -> Any:
+        """A context manager that gives a function to report the steps of something long to, in words."""
 
     def remark(self, text: str) -> None:
         """A warning or hint, to stderr."""
@@ -83,6 +88,15 @@ class TextOutput(Output):
 
             yield report
 
+    @contextmanager
+    def steps(self, text: str) -> Iterator[OnStep]:
+        console = _console(sys.stderr)
+        if not console.is_terminal:
+            yield self.remark
+            return
+        with console.status(visible_cell(text)) as status:
+            yield lambda step: status.update(visible_cell(f"{text}: {step}"))
+
     # -- for `show` functions
 
     def line(self, text: Cell = "") -> None:
@@ -118,6 +132,10 @@ class JsonOutput(Output):
     @contextmanager
     def progress(self, text: str) -> Iterator[OnProgress]:
         yield lambda done, total: None
+
+    @contextmanager
+    def steps(self, text: str) -> Iterator[OnStep]:
+        yield lambda step: None
 
 
 def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:

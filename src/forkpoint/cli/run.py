@@ -168,6 +168,7 @@ def run(
         job_name=asked.name,
         restore=RestoreOptions(savepoint, allow_non_restored_state, renames, claim_mode == "claim", allow_drained),
         on_driver=driving.on_driver,
+        on_step=driving.on_step,
         until=None if until is None else until_from(storage, until),
         trial=None if trial_epochs is None else Trial(trial_epochs),
         sinks=None if capture is None else capturing(capture),
@@ -266,6 +267,9 @@ class _Foreground(Announcer):
     def __init__(self, output: Output) -> None:
         self._output = output
 
+    def starting(self, step: str) -> None:
+        return None
+
     def running(self, driver: JobDriver) -> None:
         data = {"job": driver.job, "run": driver.run_id, "state_root": place(driver.history.storage.url)}
         self._output.event("running", data, f"job {driver.job}, run {driver.run_id}: running")
@@ -300,7 +304,8 @@ def _without_detached() -> list[str]:
 def _run_detached(app: str, arguments: Sequence[str], name: str | None) -> None:
     settings = current()
     try:
-        started = start_detached(settings, app, arguments)
+        with settings.output.steps(f"starting {app}") as report:
+            started = start_detached(settings, app, arguments, report)
     except KeyboardInterrupt:
         settings.output.remark("not waited for any longer; the job may still come up: see `forkpoint list`")
         click.get_current_context().exit(128 + signal.SIGINT)

@@ -81,7 +81,8 @@ def upgrade(
         wait_gone(client)
     change = Change(settings, job, run, path)
     trial = [] if watch_epochs == 0 else ["--trial-epochs", str(watch_epochs)]
-    started = start_detached(settings, app, ["-s", path, *how, *trial, "--", app, *args])
+    with settings.output.steps(f"starting {app}") as report:
+        started = start_detached(settings, app, ["-s", path, *how, *trial, "--", app, *args], report)
     problem = started if isinstance(started, Failure) else change.watch(started, watch_epochs, timeout)
     if problem is None:
         assert isinstance(started, Started)
@@ -207,7 +208,8 @@ class Change:
         if problem.details is not None:
             output.remark(problem.details)
         output.remark(f"the new version failed: {problem.message}\ngoing back to the program of run {self.run}")
-        back = start_detached(self.settings, self.job, ["-s", self.savepoint, f"{PREFIX}{self.run}"])
+        with self.settings.output.steps(f"going back to run {self.run}") as report:
+            back = start_detached(self.settings, self.job, ["-s", self.savepoint, f"{PREFIX}{self.run}"], report)
         if isinstance(back, Failure):
             said = (
                 f"the old program did not start again either, so job {self.job!r} does not run: {back.message}\nThe savepoint "

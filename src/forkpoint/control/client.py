@@ -81,8 +81,14 @@ class ControlClient:
         """Where a request stands."""
         return self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
 
-    def wait(self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None) -> str:
-        """Wait for a savepoint; its path. Raises JobFailed if there is none, because it failed or the driver died."""
+    def wait(
+        self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None,
+        on_epoch: Callable[[str], None] | None = None,
+    ) -> str:  # fmt: skip
+        """Wait for a savepoint; its path. ``on_epoch`` is told of a long epoch that it has to wait for.
+
+        Raises JobFailed if there is none, because it failed or the driver died.
+        """
         while True:
             try:
                 answer = self.answer(request_id)
@@ -94,6 +100,8 @@ class ControlClient:
                 raise JobFailed(f"{self._who}: no savepoint was made: {answer.failure}")
             if answer.progress is not None and on_progress is not None:
                 on_progress(answer.progress)
+            if answer.progress is None and answer.doing is not None and on_epoch is not None:
+                on_epoch(answer.doing)
             time.sleep(POLL_SECONDS)
 
     def wait_gone(self, seconds: float) -> bool:

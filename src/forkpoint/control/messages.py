@@ -40,19 +40,22 @@ class SavepointProgress(Message):
 
 
 class Answer(Message):
-    """Where a savepoint request stands: ``location`` when it is COMPLETED, ``failure`` when it FAILED."""
+    """Where a savepoint request stands: ``location`` when it is COMPLETED, ``failure`` when it FAILED. ``doing``: the long
+    epoch that it waits for, in words."""
 
     status: RequestStatus
     location: str | None = None
     failure: str | None = None
     progress: SavepointProgress | None = None
+    doing: str | None = None
 
 
 class StatusMessage(Message):
     """A run as its driver sees it. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
 
     ``records``: elements by operator uid since the run's last (re)start; ``sources``: the uids among them that are
-    sources. ``late_records_dropped``: of these, what came too late and went nowhere.
+    sources. ``late_records_dropped``: of these, what came too late and went nowhere. ``doing``: a long epoch that is being
+    computed, in words.
     """
 
     job: str
@@ -70,6 +73,7 @@ class StatusMessage(Message):
     savepoint_progress: SavepointProgress | None
     failure: str | None
     pid: int
+    doing: str | None = None
 
     @property
     def records_read(self) -> int:

@@ -38,6 +38,7 @@ from forkpoint.driver.job_driver import JobDriver
 
 HOST = "127.0.0.1"
 LINGER_SECONDS = 10.0
+SLOW_EPOCH_MS = 2_000
 _CODES: dict[int, Any] = {401: "unauthorized", 404: "not-found", 405: "method-not-allowed", 409: "job-ended"}
 
 B = TypeVar("B", bound=Message)
@@ -57,14 +58,14 @@ class Answers:
             self._futures[request_id] = future
         return request_id
 
-    def get(self, request_id: str, progress: SavepointProgress | None) -> Answer | None:
+    def get(self, request_id: str, progress: SavepointProgress | None, doing: str | None) -> Answer | None:
         """None for an unknown id."""
         with self._changed:
             future = self._futures.get(request_id)
             if future is None:
                 return None
             if not future.done():
-                return Answer(status="IN_PROGRESS", progress=progress)
+                return Answer(status="IN_PROGRESS", progress=progress, doing=doing)
             self._fetched.add(request_id)
             self._changed.notify_all()
         error = future.exception()
@@ -116,7 +117,7 @@ class ControlServer:
 
 def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
     async def status(request: Request) -> Response:
-        return _reply(status_message(driver))
+        return _reply(await run_in_threadpool(status_message, driver))
 
     async def savepoint(request: Request) -> Response:
         body = await _body(request, SavepointBody)
@@ -126,7 +127,7 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
 
     async def answer(request: Request) -> Response:
         request_id = request.path_params["request_id"]
-        found = answers.get(request_id, _progress(driver))
+        found = answers.get(request_id, _progress(driver), await run_in_threadpool(_doing, driver))
         if found is None:
             raise HTTPException(
                 404, f"there is no request {request_id!r}; POST /v1/savepoints or /v1/stop gives the id"
@@ -143,8 +144,8 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
 
     async def cancel(request: Request) -> Response:
         _refuse_ended(driver)
-        await run_in_threadpool(driver.cancel)  # interrupting the engine may take a moment
-        return _reply(status_message(driver), 202)
+        driver.cancel()
+        return _reply(await run_in_threadpool(status_message, driver), 202)
 
     return Starlette(
         routes=[
@@ -165,13 +166,18 @@ def status_message(driver: JobDriver) -> StatusMessage:
         now_ms=wall_clock_ms(), restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
         sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
         watermarks=dict(status.watermarks),
-        savepoint_progress=_progress(driver), failure=status.failure, pid=os.getpid(),
+        savepoint_progress=_progress(driver), failure=status.failure, pid=os.getpid(), doing=_doing(driver),
     )  # fmt: skip
 
 
 def _progress(driver: JobDriver) -> SavepointProgress | None:
     progress = driver.status().savepoint_progress
     return None if progress is None else SavepointProgress(done=progress[0], total=progress[1])
+
+
+def _doing(driver: JobDriver) -> str | None:
+    """What a run is at that is not soon done; asking the engine takes a moment."""
+    return driver.doing() if driver.epoch_ms > SLOW_EPOCH_MS else None
 
 
 def _refuse_ended(driver: JobDriver) -> None:

@@ -35,6 +35,7 @@ from forkpoint.snapshot.manifest import Manifest, SourcePosition
 
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0
+INTERRUPT_SECONDS = 1.0  # until an epoch that goes on is interrupted again
 
 
 class Steps(Protocol):
@@ -83,6 +84,7 @@ class EpochRunner:
         self._alignment = Alignment(graph)
         self.trial = TrialCourse(trial, now_ms())
         self._failure: Exception | None = None
+        self.epoch_began_ms: int | None = None  # while one is computed
         self.progress = Progress(
             next_timer_ms=0 if _has_processing_timers(manifest) else None,
             in_flight=int(graph.loops),
@@ -268,15 +270,18 @@ class EpochRunner:
         return told
 
     def _compute(self, context: EpochContext, tasks: Sequence[bytes], frame: Any) -> list[CommitRow]:
-        late = threading.Event()
+        late, done = threading.Event(), threading.Event()
 
         def interrupt() -> None:
             late.set()
-            self._executor.interrupt()
+            while not done.is_set():
+                self._executor.interrupt()
+                done.wait(INTERRUPT_SECONDS)
 
         timer = threading.Timer(self._timeout_ms / 1000, interrupt)
         timer.daemon = True
         timer.start()
+        self.epoch_began_ms = self._now_ms()
         try:
             blobs = self._executor.run_epoch(context, tasks, frame)
         except Exception as error:
@@ -287,7 +292,9 @@ class EpochRunner:
                 ) from error
             raise
         finally:
+            done.set()
             timer.cancel()
+            self.epoch_began_ms = None
         return list(map(decode_commit, blobs))
 
     def _write_epoch_sinks(self, rows: Sequence[CommitRow], epoch: int) -> None:

@@ -46,7 +46,14 @@ class Executor(Protocol):
         """A DataFrame over Parquet files that sinks of this epoch staged."""
 
     def interrupt(self) -> None:
-        """Make a running epoch fail soon: its time is up, or the job is being cancelled."""
+        """Make a running epoch fail soon: its time is up, or the job is being cancelled. What has not begun yet is not
+        hit, and user code may hold it up: whoever means it calls this until the epoch has ended."""
+
+    def abandon(self) -> None:
+        """Make everything that runs fail soon, tasks beside epochs too."""
+
+    def activity(self) -> str | None:
+        """What a running epoch is at, for people; None where there is none, or it isn't known."""
 
     def close(self) -> None:
         """End what ``start`` began."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from forkpoint.connectors import StagingSink
 from forkpoint.driver.claims import claim_places
-from forkpoint.driver.epochs import EpochRunner, NoSteps, Steps, clean_sinks, publish, wall_clock_ms
+from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, NoSteps, Steps, clean_sinks, publish, wall_clock_ms
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
@@ -38,6 +39,8 @@ log = logging.getLogger("forkpoint")
 Outcome = Literal["finished", "stopped", "cancelled", "failed"]
 GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
+STUCK_SECONDS = 30.0
+ABANDON_SECONDS = 10.0  # what a cancelled job's savepoints in the making have to come to their end
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,11 @@ class JobDriver:
         self._inbox = Inbox()
         self._lock = threading.RLock()  # held while an epoch runs
         self._closing = False
+        self.over = threading.Event()  # set when the run has ended and nothing of it is left
+        self.restored: tuple[int, int] | None = (
+            None  # parts of the state that a run starts from, and how many there are
+        )
+        self.on_stuck: Callable[[], None] | None = None  # is called when a cancelled run doesn't end
         self._runner: EpochRunner | None = None
         self._failures = Failures()
         self._restarts = 0
@@ -124,8 +132,46 @@ class JobDriver:
         """Ask the job to end without a savepoint; a running epoch is given up."""
         request = CancelRequest()
         self._put(request)
-        self.executor.interrupt()
+        threading.Thread(target=self._interrupt, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
+
+    def _interrupt(self) -> None:
+        """Until the run has ended: what is asked to end may begin just then, hold out, or wait for what never comes."""
+        began = time.monotonic()
+        while not self.over.is_set():
+            try:
+                if self._state == "starting" or time.monotonic() - began > ABANDON_SECONDS:
+                    self.executor.abandon()
+                else:
+                    self.executor.interrupt()
+            except Exception as error:  # an engine that goes away meanwhile
+                log.debug("job %r: could not be interrupted: %s", self.job, error)
+            if self.over.wait(INTERRUPT_SECONDS):
+                return
+            if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
+                self.on_stuck()
+
+    def report_restore(self, done: int, total: int) -> None:
+        """Called while state is restored."""
+        self.restored = (done, total)
+
+    def note_cancelled(self) -> None:
+        """Put on record that the run was cancelled, in the name of a thread that can't any more."""
+        self._records.end("cancelled", None, self.now_ms())
+
+    @property
+    def epoch_ms(self) -> int:
+        """How long the running epoch has been computed; 0 if none is."""
+        began_ms = self._runner.epoch_began_ms if self._runner is not None else None
+        return self.now_ms() - began_ms if began_ms is not None else 0
+
+    def doing(self) -> str:
+        """What the run is at, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
+        runner = self._runner
+        if runner is None or not (passed_ms := self.epoch_ms):
+            return self._state
+        activity = self.executor.activity()
+        return f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s{'' if activity is None else f', {activity}'}"
 
     def _put(self, request: SavepointRequest | CancelRequest) -> None:
         if self._closing:
@@ -151,8 +197,7 @@ class JobDriver:
         Raises the error that ended the job once its restart strategy has given up.
         """
         try:
-            manifest = self._start(restored)
-            result = self._until_done(manifest) if manifest is not None else self._nothing_left()
+            result = self._from_start(restored)
         except BaseException as error:
             self._state = "ended"
             self._failure = str(error)
@@ -172,11 +217,23 @@ class JobDriver:
             self._end(JobFailed(f"job {self.job!r} has ended"))
         return result
 
+    def _from_start(self, restored: Callable[[int], Restored | None]) -> Result:
+        try:
+            manifest = self._start(restored)
+        except Exception as error:
+            if self._inbox.cancelled and not isinstance(error, StaleGeneration):
+                return self._cancelled(self._nothing_left().epoch)
+            raise
+        return self._until_done(manifest) if manifest is not None else self._nothing_left()
+
     def _end(self, error: BaseException) -> None:
         self._closing = True
         self._inbox.fail_all(error)
-        self._savepoints.close()
-        self.executor.close()
+        try:
+            self._savepoints.close()
+            self.executor.close()
+        finally:
+            self.over.set()
 
     def _nothing_left(self) -> Result:
         newest = self.history.newest()

@@ -120,6 +120,7 @@ class Restorer:
                 target=target,
                 savepoint_id=new_savepoint_id(),
                 run_tasks=lambda fn, args: self.driver.executor.run_tasks(fn, args, "restore: read the checkpoint"),
+                progress=self.driver.report_restore,
             )
             restored = self._from_savepoint(open_savepoint(target), epoch)
         finally:
@@ -153,6 +154,7 @@ class Restorer:
             max_parallelism=driver.graph.max_parallelism,
             states=plan.states,
             run_tasks=lambda fn, args: driver.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
+            progress=driver.report_restore,
             now_ms=driver.now_ms(),
         )
         return Restored(

@@ -11,6 +11,7 @@ from typing import Any
 from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
+from forkpoint.local.interrupting import EpochInterrupted, Interruptible
 from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.runtime.task import run_source_task, run_subtask
 from forkpoint.runtime.wire import COMMIT, ChunkRow
@@ -26,6 +27,7 @@ class LocalExecutor:
     def __init__(self) -> None:
         self._spec: JobSpec | None = None
         self._interrupted = False
+        self._epoch = Interruptible()
 
     def start(self, spec: JobSpec) -> None:
         self.close()
@@ -37,10 +39,19 @@ class LocalExecutor:
         spec = self._spec
         assert spec is not None
         self._interrupted = False
+        try:
+            with self._epoch.within():
+                return self._run_epoch(spec, ctx, source_tasks)
+        except (Exception, EpochInterrupted) as error:
+            if not self._interrupted:
+                raise
+            raise JobFailed(f"epoch {ctx.epoch} was interrupted") from error
+
+    def _run_epoch(self, spec: JobSpec, ctx: EpochContext, source_tasks: Sequence[bytes]) -> list[bytes]:
         rows: list[ChunkRow] = []
         for task, plan in enumerate(source_tasks):
             rows.extend(run_source_task(spec, ctx, task, plan))
-            self._check(ctx)
+            self._check()
         for stage in range(1, spec.graph.stages + 1):
             inboxes: list[list[ChunkRow]] = [[] for _ in range(spec.parallelism)]
             for row in rows:
@@ -48,12 +59,12 @@ class LocalExecutor:
             rows = []
             for subtask, inbox in enumerate(inboxes):
                 rows.extend(run_subtask(spec, ctx, stage, subtask, inbox))
-                self._check(ctx)
+                self._check()
         return [blob for _, edge, _, blob in rows if edge == COMMIT]
 
-    def _check(self, ctx: EpochContext) -> None:
+    def _check(self) -> None:
         if self._interrupted:
-            raise JobFailed(f"epoch {ctx.epoch} was interrupted")
+            raise EpochInterrupted
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         return [fn(arg) for arg in args]
@@ -70,6 +81,13 @@ class LocalExecutor:
 
     def interrupt(self) -> None:
         self._interrupted = True
+        self._epoch.interrupt()
+
+    def abandon(self) -> None:
+        self.interrupt()
+
+    def activity(self) -> str | None:
+        return self._epoch.activity()
 
     def close(self) -> None:
         if self._spec is not None:

@@ -71,7 +71,7 @@ class SparkExecutor(Executor):
     def start(self, spec: JobSpec) -> None:
         """Ships the job to the cluster. A run that was started before is closed. Raises EngineLost if Spark has gone."""
         self.close()
-        with self._watched():
+        with self._watched(), self._job(self._epoch_tag, {_DESCRIPTION_PROPERTY: "forkpoint: where subtasks lie"}):
             self._ship(spec)
 
     def _ship(self, spec: JobSpec) -> None:
@@ -174,6 +174,24 @@ class SparkExecutor(Executor):
         if not self._is_lost():
             self._sc.cancelJobsWithTag(self._epoch_tag)
 
+    def abandon(self) -> None:
+        """Makes the run's Spark jobs fail soon, those beside epochs and of its start too."""
+        if not self._is_lost():
+            for tag in (self._epoch_tag, self._background_tag):
+                self._sc.cancelJobsWithTag(tag)
+
+    def activity(self) -> str | None:
+        """How many tasks run, and how many wait for a core."""
+        if self._is_lost():
+            return None
+        tracker = self._sc.statusTracker()
+        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+        if not stages:
+            return None
+        running = sum(info.numActiveTasks for info in stages)
+        waiting = sum(info.numTasks - info.numCompletedTasks for info in stages) - running
+        return f"Spark runs {running} tasks, {waiting} wait" + ("" if running else ": it has no free core for them")
+
     def close(self) -> None:
         """Cancels the run's Spark jobs and releases what the cluster keeps for it. The session stays. May be called
         twice.
@@ -181,8 +199,7 @@ class SparkExecutor(Executor):
         handle, jobs, self._handle, self._jobs = self._handle, self._jobs, None, None
         if handle is None or jobs is None or self._is_lost():
             return
-        for tag in (self._epoch_tag, self._background_tag):
-            self._sc.cancelJobsWithTag(tag)
+        self.abandon()
         jobs.close()
         handle.payload.unpersist(blocking=False)
 

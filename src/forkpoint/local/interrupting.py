@@ -1,0 +1,81 @@
+"""Getting user code to end that runs on one of this process's threads, and telling what it is at."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import forkpoint
+from forkpoint.graph.job import Operator
+
+_PACKAGE = str(Path(forkpoint.__file__).parent)
+
+
+class EpochInterrupted(BaseException):
+    """Is raised in the middle of an epoch. No Exception, so that user code does not take it for a failure of its own."""
+
+
+class Interruptible:
+    """At most one thread at a time is ``within``; ``interrupt`` raises EpochInterrupted there, wherever it is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        with self._lock:
+            self._thread = threading.get_ident()
+        try:
+            try:
+                yield
+            finally:
+                self._leave()
+        except EpochInterrupted:
+            self._leave()  # it may have been on its way while the thread was leaving
+            raise
+
+    def _leave(self) -> None:
+        with self._lock:
+            if self._thread is not None:
+                _raise_in(self._thread, None)
+            self._thread = None
+
+    def interrupt(self) -> None:
+        """Once; code that catches everything, or waits in C, goes on: whoever means it calls this again."""
+        with self._lock:
+            if self._thread is not None and self._thread != threading.get_ident():
+                _raise_in(self._thread, EpochInterrupted)
+                if self._thread == threading.main_thread().ident and callable(signal.getsignal(signal.SIGURG)):
+                    signal.pthread_kill(self._thread, signal.SIGURG)  # ends a sleep or a wait for the network
+
+    def activity(self) -> str | None:
+        """Which operator the thread is in, and where in the program: "in operator 'x' (spin, app.py:7)"."""
+        thread = self._thread
+        frame = sys._current_frames().get(thread) if thread is not None else None
+        frames: list[FrameType] = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        operator = next((o for f in frames if isinstance(o := f.f_locals.get("operator"), Operator)), None)
+        if operator is None:
+            return None
+        # The innermost of our own frames called what is the user's.
+        ours = next((i for i, f in enumerate(frames) if f.f_code.co_filename.startswith(_PACKAGE)), 0)
+        if ours == 0:
+            return f"in operator {operator.uid!r}"
+        code = frames[ours - 1].f_code
+        line = frames[ours - 1].f_lineno
+        return f"in operator {operator.uid!r} ({code.co_name}, {Path(code.co_filename).name}:{line})"
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise at the thread's next step in Python; None takes back what has not been raised yet."""
+    argument = ctypes.py_object(error) if error is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)
