@@ -146,9 +146,9 @@ class Racer:
         finally:
             self.turns.end(self.me)
 
-    def _restoring(self, restore: Callable[[int], Restored]) -> Callable[[int], Restored]:
-        def restored(epoch: int) -> Restored:
-            base = restore(epoch)
+    def _restoring(self, restore: Callable[[Any], Restored]) -> Callable[[Any], Restored]:
+        def restored(newest: Any) -> Restored:
+            base = restore(newest)
             self.turns.pause(self.me)  # between reading the newest checkpoint and the run's first manifest
             return base
 
