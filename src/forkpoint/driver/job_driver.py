@@ -191,8 +191,8 @@ class JobDriver:
 
     # -- the run
 
-    def run(self, restored: Callable[[int], Restored | None]) -> Result:
-        """Run the job to its end. ``restored`` is given the run's first epoch and brings state into this job's storage.
+    def run(self, restored: Callable[[Manifest | None], Restored | None]) -> Result:
+        """Run the job to its end. ``restored`` is given the job's newest manifest and brings state into its storage.
 
         Raises the error that ended the job once its restart strategy has given up.
         """
@@ -239,10 +239,10 @@ class JobDriver:
         newest = self.history.newest()
         return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
 
-    def _start(self, restored: Callable[[int], Restored | None]) -> Manifest | None:
+    def _start(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
         """Restore and commit the run's first manifest; None if the job has finished before."""
         newest = self.history.newest()
-        base = restored(newest.epoch + 1 if newest is not None else 1)
+        base = restored(newest)
         if base is None:
             return None
         claim_places(self.graph, self._storage, self.job, self.now_ms())

@@ -45,8 +45,8 @@ class RestoreOptions:
     allow_drained: bool = False
 
 
-def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[int], Restored | None]:
-    """What a run restores; the driver asks for it with the first epoch that is free. None: nothing is left to do."""
+def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[Manifest | None], Restored | None]:
+    """What a run restores; the driver asks for it with the job's newest manifest. None: nothing is left to do."""
     return Restorer(driver, options)
 
 
@@ -55,20 +55,20 @@ class Restorer:
     driver: JobDriver
     options: RestoreOptions
 
-    def __call__(self, epoch: int) -> Restored | None:
+    def __call__(self, newest: Manifest | None) -> Restored | None:
+        epoch = newest.epoch + 1 if newest is not None else 1
         place = self.options.savepoint
         if place == NONE:
             return Restored(Parent(), epoch=epoch)
         if place is None:
-            return self._from_newest(epoch)
+            return self._from_newest(newest, epoch)
         storage = self.driver.history.storage
         opened = find_savepoint(storage, self.driver.job) if place == LATEST else open_savepoint(place)
         return self._from_savepoint(opened, epoch)
 
     # -- checkpoints
 
-    def _from_newest(self, epoch: int) -> Restored | None:
-        newest = self.driver.history.newest()
+    def _from_newest(self, newest: Manifest | None, epoch: int) -> Restored | None:
         if newest is None:
             return Restored(Parent(), epoch=epoch)
         if newest.kind == "end" and self.driver.ended_well(newest.run):

@@ -1,0 +1,122 @@
+"""The commit protocol holds whoever sleeps, wakes up or dies at whichever step, and the model would see it if it didn't.
+
+``EXAMPLES=other`` (``make explore``) goes deeper: every schedule of the kinds below with all readers, and more drawn ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from protocol_model import Model, Report, deaths_beside, drawn, explore, kills, sleeps, three
+
+from forkpoint.connectors.file_sink import FileSink
+from forkpoint.driver.history import History
+from forkpoint.errors import NotFound
+
+pytestmark = pytest.mark.hypothesis  # for `make explore`
+
+DEEP = os.environ.get("EXAMPLES", "same") != "same"
+READERS = ("none", "half", "greedy") if DEEP else ("half",)
+
+
+@contextmanager
+def modelled(**options: Any) -> Iterator[Model]:
+    model = Model(**options)
+    try:
+        yield model
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize(
+    ("schedules", "every"), [(sleeps, 2), (kills, 3), (deaths_beside, 5), (three, 7)], ids=lambda each: str(each)
+)
+def test_every_interleaving(schedules: Any, every: int) -> None:
+    """Two drivers with two switches, or a kill, before any of their steps; three of them, two asleep."""
+    with modelled() as model:
+        report = explore(model, schedules, READERS, every=1 if DEEP else every)
+    assert not report.violations, report
+
+
+@pytest.mark.parametrize("options", [{}, {"fine": True, "retained": 2, "numbers": 8}], ids=str)
+def test_schedules_that_nobody_chose(options: dict[str, Any]) -> None:
+    """Three drivers, up to eight switches, some kills."""
+    seed = int.from_bytes(os.urandom(4)) if DEEP else 1
+    with modelled(**options) as model:
+        report = explore(model, partial(drawn, seed=seed), ("half",), most=5000 if DEEP else 200)
+    assert not report.violations, f"seed {seed}: {report}"
+
+
+# -- the model finds what there was to find
+
+
+def removes_all(history: History, manifest: Any) -> None:
+    """Names are free again once they are cleaned up."""
+    history.storage.delete(history.paths.manifest(manifest.epoch))
+
+
+def naive_commit(self: FileSink, committables: Sequence[Any], epoch: int) -> None:
+    """It ends at the first file that is missing."""
+    for each in committables:
+        staged, final = Path(each["staged"]), Path(each["final"])
+        if not staged.exists() and not final.exists():
+            raise NotFound("it is missing")
+        if not final.exists():
+            file_path(staged).rename(final)
+
+
+def file_path(path: Path) -> Any:
+    from protocol_model import ModelPath
+
+    return ModelPath(path)
+
+
+def unbounded(cleanup: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, uid, job, generation: cleanup(self, uid, job, 10**9)
+
+
+def never(*_: Any) -> None:
+    """No look at what the newest run is."""
+
+
+NO_FENCES = patch.object(History, "remove", removes_all)
+NO_CHECK = patch.object(History, "must_be_newest", never)
+UNBOUNDED = patch.object(FileSink, "cleanup", unbounded(FileSink.cleanup))
+NAIVE = patch.object(FileSink, "commit", naive_commit)
+
+
+def found(schedules: Any, reader: str, *faults: Any) -> Report:
+    with modelled(faults=faults) as model:
+        return explore(model, schedules, (reader,), every=3, enough=40)
+
+
+def test_it_finds_a_fence_that_is_collected() -> None:
+    assert found(sleeps, "none", NO_FENCES, NO_CHECK).said("published more than once")
+
+
+def test_it_finds_a_commit_that_is_not_checked() -> None:
+    """Of a driver that was restored while the epoch it is to begin with came, and was cleaned up."""
+    assert found(sleeps, "none", NO_CHECK).violations
+
+
+def test_a_fence_that_somebody_removed_does_not_let_an_old_driver_publish() -> None:
+    report = found(sleeps, "half", NO_FENCES)
+    assert not report.said("published more than once"), report
+    assert not report.said("lost"), report
+
+
+def test_it_finds_a_cleanup_of_what_is_not_its_own() -> None:
+    report = found(sleeps, "none", UNBOUNDED, NO_CHECK)
+    assert report.said("removes .part-"), report
+    assert report.said("lost: "), report
+
+
+def test_it_finds_publishing_that_ends_where_something_was_taken() -> None:
+    assert found(kills, "half", NAIVE).said("lost: ")
