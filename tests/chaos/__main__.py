@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
@@ -68,6 +69,7 @@ def main() -> int:
     settings, output = _arguments()
     tally = Tally()
     settings.directory.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing goes on without us
     if output == "json":
         Campaign(settings, tally.add).run()
         print(json.dumps(tally.as_json(settings)))

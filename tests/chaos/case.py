@@ -236,14 +236,15 @@ class Case:
 
     def newest_epoch(self) -> int:
         """Of the job's manifests; 0 if there is none."""
-        return max(self._epochs(), default=0)
+        return max((int(path.stem) for path in self._checkpoints().glob("*.json")), default=0)
 
     def oldest_epoch(self) -> int:
-        return min(self._epochs(), default=0)
+        """Of those that garbage collection has left."""
+        gone = {path.stem for path in self._checkpoints().glob("*.fence")}
+        return min((int(path.stem) for path in self._checkpoints().glob("*.json") if path.stem not in gone), default=0)
 
-    def _epochs(self) -> list[int]:
-        names = (self.directory / "state" / "jobs" / self.job / "checkpoints").glob("*.json")
-        return [int(path.stem) for path in names if path.stem.isdigit()]
+    def _checkpoints(self) -> Path:
+        return self.directory / "state" / "jobs" / self.job / "checkpoints"
 
     def drained_savepoint(self) -> str:
         """The newest one that is whole."""
