@@ -129,7 +129,9 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     ends = tuple(ends)
     name = launch.job_name or name
     if launch.inspect is not None:
-        graph = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=True).graph
+        graph = compile_graph(
+            ends, max_parallelism=options.max_parallelism, require_uids=True, mode=options.runtime_mode
+        ).graph
         launch.inspect(Inspected(name, graph, options))
         raise ProgramStopped
     temporary = None
@@ -137,7 +139,9 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
         temporary = tempfile.mkdtemp(prefix="forkpoint-")
     storage = open_storage(root or temporary or "")
     stage_batch_frames(ends, storage, name)
-    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=root is not None)
+    compiled = compile_graph(
+        ends, max_parallelism=options.max_parallelism, require_uids=root is not None, mode=options.runtime_mode
+    )
     if root is None and compiled.generated_uids:
         warnings.warn(
             "no state root is set: state lives as long as this process, and operators without a uid get a generated one "
@@ -146,8 +150,16 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
         )
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
     executor, parallelism = make_executor(options)
+    parallelism = options.parallelism or parallelism
+    others = {uid: n for uid, n in compiled.parallelisms.items() if n != parallelism}
+    if others:
+        named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
+        warnings.warn(
+            f"set_parallelism() of single operators has no effect: {named} run with {parallelism} subtasks as all others do; set the job's with env.set_parallelism()",
+            stacklevel=4,
+        )
     driver = JobDriver(
-        name, graph, options, storage, executor, parallelism=options.parallelism or parallelism,
+        name, graph, options, storage, executor, parallelism=parallelism,
         local_dir=str(stores_directory()), steps=launch.steps, until=launch.until, trial=launch.trial,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)

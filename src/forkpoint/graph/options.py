@@ -55,7 +55,7 @@ class ExternalizedCheckpointRetention(Enum):
 
 
 class RuntimeExecutionMode(Enum):
-    """Accepted for PyFlink programs: bounded inputs run to their end, and unbounded ones on, in every mode."""
+    """How a job runs: BATCH, for bounded inputs, gives final results only; AUTOMATIC is that where all inputs are bounded."""
 
     STREAMING = 0
     BATCH = 1
@@ -218,6 +218,7 @@ class JobOptions:
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    runtime_mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
 
     def __post_init__(self) -> None:
         if self.parallelism is not None:
