@@ -155,7 +155,8 @@ def prepare(env: StreamExecutionEnvironment, name: str, ends: Iterable[Transform
     if others:
         named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
         warnings.warn(
-            f"set_parallelism() of single operators has no effect: {named} run with {parallelism} subtasks as all others do; set the job's with env.set_parallelism()",
+            f"set_parallelism() of single operators has no effect: {named} run with {parallelism} subtasks "
+            "as all others do; set the job's with env.set_parallelism()",
             stacklevel=4,
         )
     driver = JobDriver(
