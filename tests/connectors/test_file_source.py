@@ -22,7 +22,7 @@ from connector_reading import elements, json_round_trip, read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.connectors import file_index
+from forkpoint.connectors import file_index, file_listing
 from forkpoint.connectors.base import Source, SplitEnumerator
 from forkpoint.connectors.file_source import FileSource
 from forkpoint.errors import ConfigError, RecordParseError, RestoreRefused, StorageError
@@ -314,6 +314,82 @@ def test_max_file_age_ignores_late_files_that_are_too_old(tmp_path: Path) -> Non
     write(tmp_path / "b", lines(2), 89)
     write(tmp_path / "c", lines(3), 90)
     assert drain(source, enumerator) == events(3)
+
+
+def test_late_files_that_are_ignored_are_named_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = FileSource.json(tmp_path, Event, max_remembered_files=2)
+    enumerator = source.create_enumerator(None)
+    for i in range(10, 15):
+        write(tmp_path / f"{i}", lines(i), i)
+    assert drain(source, enumerator) == events(*range(10, 15))
+    assert (enumerator.ignored, caplog.text) == (0, "")
+    for name in ("late", "later"):
+        write(tmp_path / name, lines(1), 5)
+    write(tmp_path / "in time", lines(2), 14)
+    assert drain(source, enumerator) == events(2)
+    assert enumerator.ignored == 2
+    assert "2 files that showed up late are not read" in caplog.text
+    assert "(late, later)" in caplog.text
+    caplog.clear()
+    assert drain(source, enumerator) == []
+    assert not caplog.text
+    again = source.create_enumerator(json_round_trip(enumerator.position))
+    assert drain(source, again) == []
+    assert again.ignored == 2  # by their number: nobody saw them come
+    (tmp_path / "late").rename(tmp_path / ".late")
+    shutil.copy(tmp_path / ".late", tmp_path / "again")
+    assert drain(source, again) == events(1)
+
+
+@pytest.mark.parametrize("name", ["a[1].json", "a*.json", "what?"])
+def test_a_path_that_exists_is_no_glob(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a1.json", lines(1), 1)
+    write(tmp_path / name, lines(2), 2)
+    source = FileSource.json(tmp_path / name, Event, bounded=True)
+    assert drain(source, source.create_enumerator(None)) == events(2)
+    write(tmp_path / "[x]" / "b.json", lines(3), 3)
+    source = FileSource.json(tmp_path / "[x]" / "*.json", Event, bounded=True)
+    assert drain(source, source.create_enumerator(None)) == events(3)
+
+
+def test_what_matches_nothing_at_the_start_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = FileSource.json(tmp_path / "*.jsn", Event)
+    write(tmp_path / "a.json", lines(1), 1)
+    enumerator = source.create_enumerator(None)
+    assert enumerator.plan(10) == []
+    assert f"no file that matches './*.jsn' in {tmp_path}" in caplog.text
+    caplog.clear()
+    assert enumerator.plan(10) == []
+    FileSource.json(tmp_path, Event).create_enumerator(None).plan(10)
+    assert not caplog.text
+    (tmp_path / "empty").mkdir()
+    FileSource.json(tmp_path / "empty", Event, bounded=True).create_enumerator(None)
+    assert f"there is nothing in {tmp_path}/empty" in caplog.text
+
+
+def test_files_that_vanish_and_come_back_or_take_the_place_of_others(tmp_path: Path) -> None:
+    source = FileSource.json(tmp_path, Event)
+    enumerator = source.create_enumerator(None)
+    for i in range(3):
+        write(tmp_path / f"{i}", lines(i), i)
+    assert read_all(source, enumerator.plan(1))["files"] == events(0)
+    (tmp_path / "1").rename(tmp_path / ".1")
+    write(tmp_path / "2", lines(20, 21), 9)
+    assert drain(source, enumerator) == events(20, 21)
+    (tmp_path / ".1").rename(tmp_path / "1")
+    assert drain(source, enumerator) == events(1)
+
+
+def test_what_was_found_is_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    real = file_listing.FileEntry
+    monkeypatch.setattr(file_listing, "FileEntry", lambda ns, path, size: looked.append(path) or real(ns, path, size))
+    source = FileSource.json(tmp_path, Event)
+    enumerator = source.create_enumerator(None)
+    for i in range(20):
+        write(tmp_path / f"{i % 3}" / f"{i:02}", lines(i), i)
+        assert drain(source, enumerator) == events(i)
+    assert sorted(looked) == sorted(f"{i % 3}/{i:02}" for i in range(20))
 
 
 def test_what_is_appended_after_a_file_was_found_is_not_read(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from forkpoint.graph.options import (
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,
+    RuntimeExecutionMode,
     SavepointSchedule,
 )
 
@@ -221,6 +222,7 @@ _JOB_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.checkpointing.dir": ("state_root", _text),
     "execution.checkpointing.savepoint-dir": ("savepoint_directory", _text),
     "state.backend.type": ("state_backend", _choice(_BACKENDS)),
+    "execution.runtime-mode": ("runtime_mode", _member(RuntimeExecutionMode)),
     "execution.engine": ("engine", _choice({"spark": "spark", "local": "local"})),
 }
 _CHECKPOINT_KEYS: dict[str, tuple[str, Parser]] = {
@@ -259,8 +261,7 @@ KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, _PARAMET
 # Flink's options about things that don't exist here: taken without effect, so that its programs run.
 IGNORED_PREFIXES = (
     "python.", "pipeline.", "jobmanager.", "taskmanager.", "rest.", "web.", "metrics.", "cluster.", "env.", "akka.",
-    "pekko.", "table.", "kubernetes.", "yarn.", "classloader.", "state.", "execution.buffer-timeout",
-    "execution.runtime-mode", "execution.checkpointing.",
+    "pekko.", "table.", "kubernetes.", "yarn.", "classloader.", "state.", "execution.buffer-timeout", "execution.checkpointing.",
 )  # fmt: skip
 _TYPO = 0.9  # an ignored key this similar to one that counts was meant to be that one
 

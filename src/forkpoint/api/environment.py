@@ -148,8 +148,9 @@ class StreamExecutionEnvironment(AcceptedMixin):
         return self.options.savepoint_directory
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """Accepted for PyFlink programs without effect: bounded inputs run to their end in every mode."""
-        RuntimeExecutionMode(execution_mode)
+        """BATCH: bounded inputs give final results only (a key's last reduction; windows and timers at the end of the input),
+        and the job is refused with others. AUTOMATIC: BATCH if all inputs are bounded. STREAMING by default."""
+        self.options = replace(self.options, runtime_mode=RuntimeExecutionMode(execution_mode))
         return self
 
     # -- sources

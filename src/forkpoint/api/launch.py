@@ -140,8 +140,9 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Tr
     number = next(launch.unnamed) if name is None else 1
     name = (launch.job_name or name or UNNAMED) + (f"-{number}" if number > 1 else "")
     if launch.inspect is not None:
-        required = not launch.generated_uids
-        graph = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=required).graph
+        graph = compile_graph(
+            ends, max_parallelism=options.max_parallelism, require_uids=not launch.generated_uids, mode=options.runtime_mode
+        ).graph
         launch.inspect(Inspected(name, graph, options))
         raise ProgramStopped
     temporary = None
@@ -152,7 +153,9 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Tr
         storage.close_to_others(AREAS)  # older releases left that to the umask
     stage_batch_frames(ends, storage, name)
     required = root is not None and not launch.generated_uids
-    compiled = compile_graph(ends, max_parallelism=options.max_parallelism, require_uids=required)
+    compiled = compile_graph(
+        ends, max_parallelism=options.max_parallelism, require_uids=required, mode=options.runtime_mode
+    )
     if compiled.generated_uids:
         why = (
             "no state root is set: state lives as long as this process, and operators without a uid get a generated one"
@@ -164,8 +167,17 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Tr
     if launch.on_step is not None and engine_of(options) == "spark":
         launch.on_step("starting Spark")
     executor, parallelism = make_executor(options)
+    parallelism = options.parallelism or parallelism
+    others = {uid: n for uid, n in compiled.parallelisms.items() if n != parallelism}
+    if others:
+        named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
+        warnings.warn(
+            f"set_parallelism() of single operators has no effect: {named} run with {parallelism} subtasks "
+            "as all others do; set the job's with env.set_parallelism()",
+            stacklevel=4,
+        )
     driver = JobDriver(
-        name, graph, options, storage, executor, parallelism=options.parallelism or parallelism,
+        name, graph, options, storage, executor, parallelism=parallelism,
         local_dir=str(stores_directory()), steps=launch.steps, until=launch.until, trial=launch.trial,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)

@@ -88,7 +88,8 @@ class NamingMixin:
         return self
 
     def set_parallelism(self: Self, parallelism: int) -> Self:
-        """Accepted for PyFlink programs: all operators run with the job's parallelism. At least 1, else ConfigError."""
+        """Accepted for PyFlink programs: all operators run with the job's parallelism, and a warning says so where this is
+        another. At least 1, else ConfigError."""
         self._source_of("set_parallelism()").parallelism = check_parallelism(parallelism)
         return self
 

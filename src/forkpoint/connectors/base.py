@@ -94,6 +94,11 @@ class SplitEnumerator(ABC):
         """
         return False
 
+    @property
+    def ignored(self) -> int:
+        """How many files it has come across that it will never read, for the run's status. Default: none."""
+        return 0
+
     def stop_at(self, position: JSON) -> None:
         """Plan nothing beyond ``position``, as some enumerator of this source gave it; called before the first ``plan``.
 

@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
@@ -36,10 +36,12 @@ def split_glob(path: str) -> tuple[Path, str | None]:
 
     >>> split_glob("/data/events/*/*.json")
     (PosixPath('/data/events'), '*/*.json')
+
+    What exists by the name as it is written is meant itself: ``a[1].json`` is that file if there is one.
     """
     parts = Path(os.path.abspath(path)).parts
     for i, part in enumerate(parts):
-        if _MAGIC.search(part):
+        if _MAGIC.search(part) and not Path(*parts[: i + 1]).exists():
             return Path(*parts[:i]), "/".join(parts[i:])
     return Path(*parts), None
 
@@ -77,42 +79,76 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def list_files(base: Path, matches: Callable[[str], bool] | None) -> list[FileEntry]:
-    """All visible files at or below ``base``, unordered. A hidden directory hides what is in it.
+class Listing:
+    """The visible files at or below ``base`` that match ``pattern``. A hidden directory hides what is in it; a
+    link that leads nowhere is no file, and one to a directory above it is not followed.
 
-    A link that leads nowhere is no file, and one to a directory above it is not followed.
+    What it has found once it doesn't look at again, so that an epoch costs what is new and, of all else, the reading of a
+    name. A file that takes the place of another is new by its inode.
     """
-    if base.is_file():
-        stat = base.stat()
-        return [FileEntry(stat.st_mtime_ns, ".", stat.st_size)]
-    found: list[FileEntry] = []
-    directories = [""]
-    while directories:
-        prefix = directories.pop()
-        try:
-            with os.scandir(base / prefix) as entries:
-                for entry in entries:
-                    if is_hidden(entry.name):
-                        continue
-                    path = prefix + entry.name
-                    try:
-                        if entry.is_dir():
-                            if not (entry.is_symlink() and _leads_up(entry.path)):
-                                directories.append(path + "/")
-                        elif entry.is_file() and (matches is None or matches(path)):
-                            stat = entry.stat()
-                            found.append(FileEntry(stat.st_mtime_ns, _in_utf8(path, base), stat.st_size))
-                    except FileNotFoundError:  # renamed or removed while we look
-                        continue
-                    except OSError as error:
-                        if error.errno != errno.ELOOP:  # a link that leads to itself
-                            raise
-        except FileNotFoundError:
-            if not prefix:
-                raise StorageError(
-                    f"{base}: the directory of a file source is gone; put it back, or take the source out of the job"
-                ) from None
-    return found
+
+    def __init__(self, base: Path, pattern: str | None) -> None:
+        self.base = base
+        self.pattern = pattern
+        self._matches = None if pattern is None else glob_matcher(pattern)
+        self._known: dict[str, dict[str, int]] = {}  # directory → name → inode
+
+    def appeared(self) -> list[FileEntry]:
+        """The files that are there and were not at the last call, unordered."""
+        if self.base.is_file():
+            stat = self.base.stat()
+            before, self._known = self._known, {"": {".": stat.st_ino}}
+            if self._known == before:
+                return []
+            return [FileEntry(stat.st_mtime_ns, ".", stat.st_size)]
+        found: list[FileEntry] = []
+        known: dict[str, dict[str, int]] = {}
+        directories = [""]
+        while directories:
+            prefix = directories.pop()
+            try:
+                with os.scandir(self.base / prefix) as entries:
+                    known[prefix] = self._look(prefix, entries, directories, found)
+            except FileNotFoundError:
+                if not prefix:
+                    raise StorageError(
+                        f"{self.base}: the directory of a file source is gone; put it back, or take the source out of the job"
+                    ) from None
+        self._known = known
+        return found
+
+    def _look(
+        self, prefix: str, entries: Iterable[os.DirEntry[str]], directories: list[str], found: list[FileEntry]
+    ) -> dict[str, int]:
+        before, now = self._known.get(prefix, {}), dict[str, int]()
+        for entry in entries:
+            name, inode = entry.name, entry.inode()
+            if before.get(name) == inode:
+                now[name] = inode
+                continue
+            if is_hidden(name):
+                continue
+            path = prefix + name
+            try:
+                if entry.is_dir():
+                    if not (entry.is_symlink() and _leads_up(entry.path)):
+                        directories.append(path + "/")
+                elif entry.is_file():
+                    if self._matches is None or self._matches(path):
+                        stat = entry.stat()
+                        found.append(FileEntry(stat.st_mtime_ns, _in_utf8(path, self.base), stat.st_size))
+                    now[name] = inode
+            except FileNotFoundError:  # renamed or removed while we look
+                continue
+            except OSError as error:
+                if error.errno != errno.ELOOP:  # a link that leads to itself
+                    raise
+        return now
+
+    def forget(self, path: str) -> None:
+        """A file was not there any more; if it comes back, it is new."""
+        directory, _, name = path.rpartition("/")
+        self._known.get(directory and directory + "/", {}).pop(name, None)
 
 
 def _leads_up(link: str) -> bool:
@@ -151,13 +187,25 @@ class SeenFiles:
         self._mtime_of: dict[int, int] = {}
         self.horizon_ns: int | None = None
         self.newest_ns: int | None = None
+        self._json: dict[str, object] | None = None
 
     def is_new(self, entry: FileEntry) -> bool:
         if self.horizon_ns is not None and entry.mtime_ns <= self.horizon_ns:
             return False
         return _hash(entry.path) not in self._mtime_of
 
+    def is_too_late(self, entry: FileEntry) -> bool:
+        """Whether a file is taken as read for its age alone."""
+        if self.horizon_ns is None or entry.mtime_ns > self.horizon_ns:
+            return False
+        return _hash(entry.path) not in self._mtime_of
+
+    @property
+    def remembered(self) -> int:
+        return len(self._mtime_of)
+
     def add(self, entry: FileEntry) -> None:
+        self._json = None
         self._mtime_of[_hash(entry.path)] = entry.mtime_ns
         self.newest_ns = entry.mtime_ns if self.newest_ns is None else max(self.newest_ns, entry.mtime_ns)
 
@@ -177,15 +225,20 @@ class SeenFiles:
         if oldest_pending_ns is not None:
             horizon = min(horizon, oldest_pending_ns - 1)
         if self.horizon_ns is None or horizon > self.horizon_ns:
-            self.horizon_ns = horizon
+            self.horizon_ns, self._json = horizon, None
             self._mtime_of = {h: m for h, m in self._mtime_of.items() if m > horizon}
 
     def to_json(self) -> dict[str, object]:
+        if self._json is None:
+            self._json = self._to_json()
+        return self._json
+
+    def _to_json(self) -> dict[str, object]:
         ordered = sorted((m, h) for h, m in self._mtime_of.items())
         # Differences of sorted times compress well; hashes don't. About 15 characters for each file.
         times = np.diff(np.array([m for m, _ in ordered], dtype=np.int64), prepend=0)
         hashes = np.array([h for _, h in ordered], dtype=np.uint64)
-        packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 6)
+        packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 1)
         return {
             "horizon": self.horizon_ns,
             "newest": self.newest_ns,
@@ -194,6 +247,7 @@ class SeenFiles:
         }
 
     def restore(self, saved: dict[str, object]) -> None:
+        self._json = None
         raw = zlib.decompress(base64.b64decode(str(saved["hashes"])))
         half = len(raw) // 2
         times = np.cumsum(np.frombuffer(raw[:half], dtype="<i8"))

@@ -7,9 +7,10 @@ the same number of records. Neither looks into records; line ends and Parquet fo
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
 from forkpoint.connectors.file_formats import FileFormat
 from forkpoint.connectors.file_index import FileIndex, FileVanished, WholeIndex, shrunk, vanished
-from forkpoint.connectors.file_listing import FileEntry, SeenFiles, list_files, resolve
+from forkpoint.connectors.file_listing import FileEntry, Listing, SeenFiles, resolve
 from forkpoint.errors import ConfigError, RestoreRefused, StorageError
 
 SPLIT = "files"
@@ -28,6 +29,9 @@ MAX_FILES_PER_EPOCH = 10_000
 # A listing is used again while it is younger than this many times what it cost, so that a large directory with a
 # backlog is not walked in every epoch.
 _LISTING_PATIENCE = 20
+_NAMED = 10  # files in one warning
+
+log = logging.getLogger("forkpoint")
 
 
 @dataclass(frozen=True)
@@ -91,16 +95,15 @@ class FileEnumerator(SplitEnumerator):
 
     def __init__(
         self,
-        base: Path,
-        matches: Callable[[str], bool] | None,
+        listing: Listing,
         file_format: FileFormat,
         *,
         bounded: bool,
         seen: SeenFiles,
         position: JSON | None,
     ) -> None:
-        self._base = base
-        self._matches = matches
+        self._listing = listing
+        self._base = listing.base
         self._format = file_format
         self._bounded = bounded
         self._seen = seen
@@ -112,6 +115,8 @@ class FileEnumerator(SplitEnumerator):
         self._current: Progress | None = None
         self._until: list[Any] | None = None
         self._stop: Stop | None = None
+        self._too_late = 0
+        self._fresh = position is None
         if position is not None:
             self._restore(position)
         if bounded:
@@ -187,7 +192,10 @@ class FileEnumerator(SplitEnumerator):
 
     def _list(self) -> None:
         started = time.monotonic()
-        found = sorted(e for e in list_files(self._base, self._matches) if self._seen.is_new(e))
+        appeared = self._listing.appeared()
+        self._warn(appeared, first=self._listed_at < 0)
+        waiting = {e.path: e for e in self._pending}  # one that takes the place of another is read in its stead
+        found = sorted({**waiting, **{e.path: e for e in appeared if self._seen.is_new(e)}}.values())
         if self._until is not None:
             # What was there at the first start lies at or before `until`; what came later and sorts after it is not
             # ours.
@@ -195,6 +203,30 @@ class FileEnumerator(SplitEnumerator):
         self._pending = deque(self._before_stop(found))
         self._listed_at = time.monotonic()
         self._listing_cost = self._listed_at - started
+
+    def _warn(self, appeared: list[FileEntry], *, first: bool) -> None:
+        """Say what is not going to be read, which nobody would notice otherwise.
+
+        Which of the files that were there before the run have been read long ago can only be told by their number.
+        """
+        if first and self._fresh and not appeared and (self._bounded or self._listing.pattern is not None):
+            what = "nothing" if self._listing.pattern is None else f"no file that matches {self._listing.pattern!r}"
+            log.warning("file source: there is %s in %s", what, self._base)
+        late = [e.path for e in appeared if self._seen.is_too_late(e)]
+        count = max(0, len(late) - (self._files - self._seen.remembered)) if first else len(late)
+        self._too_late += count
+        if not count:
+            return
+        names = f"of {len(late)} old files" if first else ", ".join(sorted(late)[:_NAMED] + ["…"] * (count > _NAMED))
+        log.warning(
+            "file source %s: %d files that showed up late are not read, as they are older than all that it remembers to have "
+            "read (%s); copy them in again under other names, and raise max_remembered_files or max_file_age for others",
+            self._base, count, names,
+        )  # fmt: skip
+
+    @property
+    def ignored(self) -> int:
+        return self._too_late
 
     def _take(self, budget: int) -> list[Portion]:
         portions: list[Portion] = []
@@ -220,6 +252,7 @@ class FileEnumerator(SplitEnumerator):
             size = path.stat().st_size
             start = self._format.start(path, size)
         except (FileNotFoundError, FileVanished):  # nothing of it was read: as if it had never been there
+            self._listing.forget(entry.path)
             return False
         self._seen.add(entry)
         self._files += 1

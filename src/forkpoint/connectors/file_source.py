@@ -16,7 +16,7 @@ from typing import Any, Self
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.connectors.file_builders import FileSourceBuilder, StreamFormat, local_path
 from forkpoint.connectors.file_formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
-from forkpoint.connectors.file_listing import SeenFiles, glob_matcher, split_glob
+from forkpoint.connectors.file_listing import Listing, SeenFiles, glob_matcher, split_glob
 from forkpoint.connectors.file_planning import FileEnumerator
 from forkpoint.connectors.file_reading import FileReader, OnParseError
 from forkpoint.errors import ConfigError
@@ -28,14 +28,16 @@ class FileSource(Source):
     """Reads the files below a directory; made with ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
 
     ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
-    directories). Files and directories whose names begin with ``.`` or ``_`` are hidden.
+    directories); a file or directory that has such characters in its name is meant itself. Files and directories whose
+    names begin with ``.`` or ``_`` are hidden.
     ``type``: the elements' type, a record as a rule; columns are found by name. Without a type, elements are dicts as
     they are in the file (CSV: of str).
     ``bounded``: read what is there at the first start, then finish. Otherwise files are picked up as they appear.
     ``pattern``: of file names (``"*.json"``), or of paths below the directory (``"*/part-*.csv"``).
     ``max_file_age``: a file that shows up late, modified longer ago than this before the newest file that was read, is
     ignored. ``max_remembered_files``: how many file names (the latest) the position keeps to know what was read, at
-    about 15 bytes each in every checkpoint; a file that shows up late and is older than all of these is ignored too.
+    about 15 bytes each in every checkpoint; a file that shows up late and is older than all of these is ignored too. What
+    is ignored is logged as a warning, and counted in the run's status.
     ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read and go on (it is lost for the job).
 
     A file must be complete when it appears and must not change: write it under a hidden name, then rename it. It counts
@@ -165,8 +167,7 @@ class FileSource(Source):
             raise ConfigError(f"FileSource: there is no {self.base}; make the directory, or correct the path")
         age = self.max_file_age
         return FileEnumerator(
-            self.base,
-            None if self.pattern is None else glob_matcher(self.pattern),
+            Listing(self.base, self.pattern),
             self.format,
             bounded=self.is_bounded,
             seen=SeenFiles(self.max_remembered_files, None if age is None else age // timedelta(microseconds=1) * 1000),

@@ -54,8 +54,9 @@ class StatusMessage(Message):
     """A run as its driver sees it. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
 
     ``records``: elements by operator uid since the run's last (re)start; ``sources``: the uids among them that are
-    sources. ``late_records_dropped``: of these, what came too late and went nowhere. ``doing``: a long epoch that is being
-    computed, in words.
+    sources. ``late_records_dropped``: of these, what came too late and went nowhere. ``ignored_files``: by source, those
+    that showed up too late to be read. ``doing``: a long epoch that is being computed, in
+    words.
     """
 
     job: str
@@ -69,6 +70,7 @@ class StatusMessage(Message):
     records: dict[str, int]
     sources: list[str]
     late_records_dropped: dict[str, int] = Field(default_factory=dict)
+    ignored_files: dict[str, int] = Field(default_factory=dict)
     watermarks: dict[str, int]
     savepoint_progress: SavepointProgress | None
     failure: str | None

@@ -165,7 +165,7 @@ def status_message(driver: JobDriver) -> StatusMessage:
         job=status.job, run=status.run, state=status.state, epoch=status.epoch, started_ms=status.started_ms,
         now_ms=wall_clock_ms(), restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
         sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
-        watermarks=dict(status.watermarks),
+        ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
         savepoint_progress=_progress(driver), failure=status.failure, pid=os.getpid(), doing=_doing(driver),
     )  # fmt: skip
 

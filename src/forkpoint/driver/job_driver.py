@@ -56,7 +56,8 @@ class Result:
 @dataclass(frozen=True)
 class Status:
     """Where a run stands; what ``list`` and the control port show. ``late_records_dropped``: by operator uid, how many
-    elements came too late and went nowhere; it and ``records`` count since the last (re)start."""
+    elements came too late and went nowhere; it and ``records`` count since the last (re)start. ``ignored_files``: by source,
+    those that showed up too late to be read."""
 
     job: str
     run: str
@@ -66,6 +67,7 @@ class Status:
     restarts: int
     records: Mapping[str, int]
     late_records_dropped: Mapping[str, int]
+    ignored_files: Mapping[str, int]
     watermarks: Mapping[str, int]
     savepoint_progress: tuple[int, int] | None
     failure: str | None
@@ -186,6 +188,7 @@ class JobDriver:
             self.job, self.run_id, self._state, manifest.epoch if manifest is not None else 0, self._started_ms,
             self._restarts, dict(runner.progress.records) if runner is not None else {},
             dict(runner.progress.late_records_dropped) if runner is not None else {},
+            runner.planner.ignored() if runner is not None else {},
             dict(manifest.watermarks) if manifest is not None else {}, self._savepoints.progress, self._failure,
         )  # fmt: skip
 
@@ -217,7 +220,7 @@ class JobDriver:
             self._end(JobFailed(f"job {self.job!r} has ended"))
         return result
 
-    def _from_start(self, restored: Callable[[int], Restored | None]) -> Result:
+    def _from_start(self, restored: Callable[[Manifest | None], Restored | None]) -> Result:
         try:
             manifest = self._start(restored)
         except Exception as error:

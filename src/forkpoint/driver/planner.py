@@ -72,6 +72,10 @@ class SourcePlanner:
     def positions(self) -> dict[str, Any]:
         return {operator.uid: enumerator.position for operator, enumerator in self._operators}
 
+    def ignored(self) -> dict[str, int]:
+        """The sources that ignore files, and how many."""
+        return {operator.uid: enumerator.ignored for operator, enumerator in self._operators if enumerator.ignored}
+
     def finished_splits(self) -> dict[str, Collection[str]]:
         return {operator.uid: enumerator.finished_splits for operator, enumerator in self._operators}
 

@@ -12,6 +12,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.subscripts import Subscripted
+from forkpoint.functions.watermarks import MAX_WATERMARK
 
 if TYPE_CHECKING:
     from forkpoint.functions.windows import Window
@@ -415,6 +416,23 @@ class NeverTrigger(Trigger):
 
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        return None
+
+
+class EndOfStreamTrigger(Trigger):
+    """Fires once, when the input has ended."""
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_event_time_timer(MAX_WATERMARK)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         return None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import CheckpointedFunction
+from forkpoint.graph.batch import in_mode
 from forkpoint.graph.job import InEdge, JobGraph, Operator, makes_watermarks
 from forkpoint.graph.loops import closed_loops
+from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.graph.transformations import (
     AsyncSpec,
     BroadcastProcessSpec,
@@ -78,12 +80,18 @@ _KINDS: dict[type, str] = {
 
 @dataclass(frozen=True)
 class Compiled:
+    """``parallelisms``: what operators were told by ``set_parallelism()``, by uid."""
+
     graph: JobGraph
     generated_uids: tuple[str, ...]
+    parallelisms: Mapping[str, int]
 
 
-def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, require_uids: bool) -> Compiled:
-    """The job graph of everything upstream of the given transformations.
+def compile_graph(
+    sinks: Iterable[Transformation], *, max_parallelism: int, require_uids: bool,
+    mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING,
+) -> Compiled:  # fmt: skip
+    """The job graph of everything upstream of the given transformations, as it runs in this mode.
 
     With ``require_uids`` every source, sink and stateful operator must have a uid; a GraphError lists those without,
     each with a suggestion. Otherwise the suggestions are used.
@@ -136,7 +144,11 @@ def compile_graph(sinks: Iterable[Transformation], *, max_parallelism: int, requ
     graph = JobGraph(
         tuple(operators), max(stages.values()), max_parallelism, {k: tuple(v) for k, v in consumers.items()}
     )
-    return Compiled(graph, tuple(uids[t] for t in order if t.uid is None and needs_uid(t.spec)))
+    return Compiled(
+        in_mode(graph, mode),
+        tuple(uids[t] for t in order if t.uid is None and needs_uid(t.spec)),
+        {uids[t]: t.parallelism for t in order if t.parallelism is not None},
+    )
 
 
 def is_stateful(spec: OperatorSpec) -> bool:

@@ -74,6 +74,7 @@ class JobGraph:
     stages: int  # the number of exchanges; stage ids run from 0 to this
     max_parallelism: int
     consumers: dict[int, tuple[tuple[int, InEdge], ...]] = field(default_factory=dict)
+    batch: bool = False  # see graph/batch.py
 
     @cached_property
     def by_id(self) -> dict[int, Operator]:

@@ -55,7 +55,7 @@ class ExternalizedCheckpointRetention(Enum):
 
 
 class RuntimeExecutionMode(Enum):
-    """Accepted for PyFlink programs: bounded inputs run to their end, and unbounded ones on, in every mode."""
+    """How a job runs: BATCH, for bounded inputs, gives final results only; AUTOMATIC is that where all inputs are bounded."""
 
     STREAMING = 0
     BATCH = 1
@@ -220,6 +220,7 @@ class JobOptions:
     max_epoch_rows: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     accepted: Mapping[str, object] = field(default_factory=dict)
+    runtime_mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
 
     def __post_init__(self) -> None:
         if self.parallelism is not None:

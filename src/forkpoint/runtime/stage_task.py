@@ -19,7 +19,7 @@ from forkpoint.runtime.grouping import route, targets_of
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.subtask_state import SubtaskState
-from forkpoint.runtime.time import Splits, origin_splits, watermarks_of
+from forkpoint.runtime.time import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
 from forkpoint.runtime.wire import COMMIT, ChunkRow, Inbox, Piece, encode_chunk, unpack
 from forkpoint.runtime.worker import Worker, worker_for
 from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
@@ -72,9 +72,7 @@ class StageTask:
                 self._sink(operator, inputs[0])
                 continue
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
-            outputs = instance.run(
-                inputs, Epoch(self.context.epoch, windows[operator.id], self.context.processing_time_ms)
-            )
+            outputs = instance.run(inputs, self._epoch(windows[operator.id]))
             self._parts["records_out"][operator.uid] = outputs.main.size
             if outputs.late_records_dropped:
                 self._parts["late_records_dropped"][operator.uid] = outputs.late_records_dropped
@@ -93,6 +91,10 @@ class StageTask:
         self._parts["changes"] = self._write_changes(worker, state, log)
         if self.stage == 1 and self.subtask in self.context.snapshot_subtasks:
             self._parts["snapshot"] = self._write_snapshot(worker, state)
+
+    def _epoch(self, window: Window) -> Epoch:
+        ended = self.spec.graph.batch and window.end == MAX_MS
+        return Epoch(self.context.epoch, window, self.context.processing_time_ms, fires_all=ended)
 
     # -- in
 
@@ -131,8 +133,16 @@ class StageTask:
         for ordinal in ordinals:
             type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
             batch = concat(batches.get(ordinal, []), type_) if batches.get(ordinal) else empty_batch(type_)
-            inputs.append(batch.in_order() if operator.stateful else batch)
+            batch = batch.in_order() if operator.stateful else batch
+            inputs.append(self._timeless(batch, ordinal) if operator.stateful and self.spec.graph.batch else batch)
         return inputs
+
+    def _timeless(self, batch: Batch, ordinal: int) -> Batch:
+        """Elements in the order that they have, all ahead of event time: in a batch it begins when they have all come."""
+        batch = batch.take(np.arange(batch.size))
+        batch.positions, batch.splits = 2 * MIN_MS + 1, (ordinal << _SPLIT_SHIFT) + self.subtask
+        batch.sequence = np.arange(batch.size)
+        return batch
 
     # -- out
 

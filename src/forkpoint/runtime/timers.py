@@ -38,6 +38,7 @@ class TimerQueue:
         self._changes: dict[tuple[int, Timer], bool] = {}
         self.heap: list[Timer] = []  # the current key's timers up to the horizon, deleted ones included
         self._live: set[Timer] = set()
+        self.closed = False  # no timer is taken any more
         self.engaged = False  # whether keys have to be entered: mostly there is no timer that could fire
 
     def find_due(self, horizon_ms: int) -> list[bytes]:
@@ -66,6 +67,8 @@ class TimerQueue:
         self.engaged = bool(self._due or self.heap)
 
     def register(self, time_ms: int, namespace: bytes = b"") -> None:
+        if self.closed:
+            return
         timer = (checked_ms(time_ms), namespace)
         self._changes[self._key(), timer] = True
         if timer[0] <= self.horizon and timer not in self._live:
@@ -158,6 +161,10 @@ class Timers(TimerService):
     def enter(self, index: int) -> None:
         self.event.enter(index)
         self.processing.enter(index)
+
+    def closed(self, closed: bool) -> None:
+        """Whether timers are taken. At the end of a batch, those that timers register are not, as in Flink."""
+        self.event.closed = self.processing.closed = closed
 
     def collect(self, log: ChangeLog) -> None:
         self.event.collect(log)

@@ -105,7 +105,10 @@ def run_local(
         raise ConfigError("run_local(env, inputs): inputs go to a function that builds the job; give one, or no inputs")
     given = _options(env.options, parallelism, max_parallelism, epochs, options or {})
     graph = compile_graph(
-        env.transformations, max_parallelism=given.max_parallelism, require_uids=state_root is not None
+        env.transformations,
+        max_parallelism=given.max_parallelism,
+        require_uids=state_root is not None,
+        mode=given.runtime_mode,
     ).graph
     scripted = [o.spec.source for o in graph.native_sources if isinstance(o.spec, SourceSpec)]
     script = _Script([s for s in scripted if isinstance(s, TestSource)])

@@ -27,7 +27,7 @@ class Program:
     ``ordered``: whether Flink orders the elements of an output that have the same first field. ``timestamps``: whether
     those of the output are compared; not so where PyFlink's departure from Flink is in the way. ``parallelism``: the only
     one at which these are the results, None where it doesn't matter. ``departure``: why the results differ, where they
-    are known to; see docs/flink-parity.md.
+    are known to; see docs/flink-parity.md. ``mode``: the RuntimeExecutionMode.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Program:
     timestamps: bool
     parallelism: int | None
     departure: str | None
+    mode: str = "STREAMING"
 
     def outputs(self, **streams: Any) -> dict[str, Any]:
         """The output streams by name."""
@@ -64,6 +65,7 @@ def load(name: str, engine: Engine) -> Program:
         timestamps=getattr(module, "TIMESTAMPS", True),
         parallelism=getattr(module, "PARALLELISM", None),
         departure=getattr(module, "DEPARTURE", None),
+        mode=getattr(module, "MODE", "STREAMING"),
     )
 
 

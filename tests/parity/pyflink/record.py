@@ -25,7 +25,13 @@ from parity_programs import HERE, RECORDED, Program, by_key, encode, load, names
 from py4j.protocol import Py4JJavaError
 from pyflink.common import Configuration, Types, WatermarkStrategy
 from pyflink.common.watermark_strategy import TimestampAssigner
-from pyflink.datastream import DataStream, MapFunction, ProcessFunction, StreamExecutionEnvironment
+from pyflink.datastream import (
+    DataStream,
+    MapFunction,
+    ProcessFunction,
+    RuntimeExecutionMode,
+    StreamExecutionEnvironment,
+)
 from pyflink.java_gateway import get_gateway
 from pyflink.pyflink_gateway_server import _find_flink_home as flink_home
 
@@ -81,6 +87,7 @@ def run(program: Program) -> dict[str, list[Any]]:
     configuration.set_integer("python.fn-execution.bundle.size", 1)  # a watermark waits for the end of a bundle
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(1)
+    env.set_runtime_mode(RuntimeExecutionMode[program.mode])
     env.set_python_executable(sys.executable)
     env.get_config().set_auto_watermark_interval(0)
     streams = {name: stream(env, given, turn(program, name)) for name, given in program.inputs.items()}

@@ -11,13 +11,17 @@ import pytest
 from parity_programs import RECORDED, Program, encode, load, names
 from parity_runs import assert_same, outputs, recorded
 
+from forkpoint import RuntimeExecutionMode
 from forkpoint.testing import run_local
 
 Outputs = dict[str, list[Any]]
 
 
 def run(program: Program, rows_an_epoch: int | None = None, parallelism: int = 1) -> Outputs:
-    found = run_local(lambda env: outputs(program, env, rows_an_epoch), parallelism=parallelism)
+    found = run_local(
+        lambda env: outputs(program, env.set_runtime_mode(RuntimeExecutionMode[program.mode]), rows_an_epoch),
+        parallelism=parallelism,
+    )
     return {name: [[r.timestamp, encode(r.value)] for r in records] for name, records in found.records.items()}
 
 

@@ -23,10 +23,12 @@ class Record(fp.ProcessFunction):
         yield json.dumps([*self.place, ctx.timestamp(), encode(value)])
 
 
-def test_same_results_as_pyflink() -> None:
+@pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
+def test_same_results_as_pyflink(mode: str) -> None:
     programs = {name: load(name, "forkpoint") for name in names()}
-    programs = {n: p for n, p in programs.items() if p.departure is None and p.parallelism is None}
+    programs = {n: p for n, p in programs.items() if p.departure is None and p.parallelism is None and p.mode == mode}
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "spark"}).set_parallelism(2)
+    env.set_runtime_mode(fp.RuntimeExecutionMode[mode])
     streams = {(n, o): s for n, p in programs.items() for o, s in outputs(p, env, 30).items()}
     first, *others = [stream.process(Record(*place), fp.Types.STRING()) for place, stream in streams.items()]
     found: dict[tuple[str, str], list[Any]] = {place: [] for place in streams}

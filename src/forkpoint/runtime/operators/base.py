@@ -25,12 +25,14 @@ _ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 
 @dataclass(frozen=True)
 class Epoch:
-    """The epoch as an operator sees it. ``asked`` is called when the watermark is asked for and may be behind."""
+    """The epoch as an operator sees it. ``asked`` is called when the watermark is asked for and may be behind.
+    ``fires_all``: at its end, processing-time timers fire that are not due, too."""
 
     id: int
     window: Window
     processing_time_ms: int
     asked: Callable[[], None] | None = None
+    fires_all: bool = False
 
 
 @dataclass

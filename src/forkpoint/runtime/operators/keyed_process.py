@@ -176,11 +176,14 @@ class KeyedProcess(KeyedOperator):
         self._element_context = ElementContext(backend, self._timers)
         self._timer_context = TimerContext(backend, self._timers)
         self._next_timer: int | None = None
+        self._fires_all = False
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         window, backend, timers = epoch.window, self._backend, self._timers
         batch, groups = self._elements(inputs)
-        due = timers.begin(window.end if window.end > window.before else -MAX_MS, epoch.processing_time_ms)
+        self._fires_all = epoch.fires_all
+        processing_ms = MAX_MS if epoch.fires_all else epoch.processing_time_ms
+        due = timers.begin(window.end if window.end > window.before else -MAX_MS, processing_ms)
         keys = groups.keys
         if due:
             known = set(map(backend.key_type.encode, keys))
@@ -192,7 +195,7 @@ class KeyedProcess(KeyedOperator):
         backend.begin(keys, epoch.processing_time_ms, moment.watermark)
         backend.element_time = moment.element_time
         self._run_epoch(batch, groups, window, emission)
-        self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)
+        self._next_timer = timers.processing.earliest_after(processing_ms)
         moment.close()
         outputs = split_sides(self._stamped(emission.batch(batch, groups.order, self._type)))
         outputs.late_records_dropped = self._late_records_dropped()
@@ -256,6 +259,8 @@ class KeyedProcess(KeyedOperator):
                                 break
                             mark(len(out))
                         else:
+                            if self._fires_all:
+                                self._fire_all_processing(window, emission, k)
                             for handle in handles:
                                 handle.leave(k)
                             continue
@@ -274,6 +279,8 @@ class KeyedProcess(KeyedOperator):
                             extend(results)
                         mark(len(out))
                     self._advance(before, window.end, emission, k)
+                    if self._fires_all:
+                        self._fire_all_processing(window, emission, k)
                     backend.leave()
             backend.current = None
         except Exception as error:
@@ -287,6 +294,8 @@ class KeyedProcess(KeyedOperator):
             self._timers.enter(k)
             self._fire_processing(window, emission, k)
             self._advance(window.before, window.end, emission, k)
+            if self._fires_all:
+                self._fire_all_processing(window, emission, k)
             self._backend.leave()
 
     def _advance(self, before: int, now: int, emission: Emission, key: int) -> None:
@@ -303,11 +312,16 @@ class KeyedProcess(KeyedOperator):
         while (timer := self._timers.processing.pop(self._backend.processing_time_ms)) is not None:
             self._fire(timer, TimeDomain.PROCESSING_TIME, window.before, emission, key)
 
+    def _fire_all_processing(self, window: Window, emission: Emission, key: int) -> None:
+        while (timer := self._timers.processing.pop(MAX_MS)) is not None:
+            self._fire(timer, TimeDomain.PROCESSING_TIME, window.end, emission, key)
+
     def _fire(self, timer: Timer, domain: TimeDomain, watermark: int, emission: Emission, key: int) -> None:
         context = self._timer_context
         time_ms, context.namespace = timer
         context.time_ms, context.domain = time_ms, domain
-        self._moment.fired_at = watermark
+        self._moment.fired_at = MAX_MS if self._fires_all else watermark
+        self._timers.closed(self._fires_all)
         try:
             out = self._fn.on_timer(context.timestamp(), context)
             if out is not None:
@@ -316,6 +330,7 @@ class KeyedProcess(KeyedOperator):
             raise user_error(
                 self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True
             ) from error
+        self._timers.closed(False)
         self._moment.fired_at = None
         event = domain is TimeDomain.EVENT_TIME
         emission.firings.append(
