@@ -39,6 +39,8 @@ REFUSED = {
     "streaming_word_count": "pyflink.table.StreamTableEnvironment is not there",
 }
 
+NOISE = ("Nomodulenamed", "PYFLINK_CYTHON_ENABLED", "UsingAnyforunsupported")  # what Flink and Beam log, without blanks
+
 
 def directory() -> Path | None:
     """Where the examples are; None where PyFlink isn't installed for recording."""
@@ -81,7 +83,7 @@ def record() -> None:
         done = run(["python", "-W", "ignore"], example, PATH=path, PYTHONPATH="")
         if done.returncode != 0:
             sys.exit(f"{example} on PyFlink: {done.stderr.strip()}")
-        printed[example] = lines(done.stdout)
+        printed[example] = [line for line in lines(done.stdout) if not line.startswith(NOISE)]
     RECORDED.write_text(json.dumps(printed, indent=1) + "\n")
 
 
