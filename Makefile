@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark explore fuzz chaos lint format bench flink-parity clean
+.PHONY: help setup demo test test-fast test-spark explore fuzz chaos lint format bench flink-parity pyflink-tests clean
 
 WORKERS ?= 3
 SECONDS_EACH ?= 60
@@ -56,7 +56,14 @@ bench: setup ## forkpoint and Spark's own ways side by side; writes bench.json
 
 flink-parity: setup .flink/venv/stamp ## runs the parity programs on PyFlink and on Flink, and records what comes out
 	.flink/venv/bin/python tests/parity/pyflink/record.py
+	.flink/venv/bin/python tests/parity/pyflink/record_names.py
+	$(RUN) python tests/parity/pyflink/flink_examples.py --record
+	$(RUN) python tests/parity/pyflink/own_tests.py
 	$(RUN) python tests/parity/java/record.py
+
+pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on forkpoint, compared with what is recorded
+	$(RUN) python tests/parity/pyflink/flink_examples.py
+	$(RUN) python tests/parity/pyflink/own_tests.py --check
 
 .flink/venv/stamp: tests/parity/pyflink/requirements.txt
 	$(RUN) python -m venv --clear .flink/venv

@@ -1,4 +1,4 @@
-"""Runs PyFlink's own tests on forkpoint, and writes how each of them ends to ``recorded/own_tests.json``.
+"""Runs PyFlink's own tests on forkpoint, and writes how each of them ends to ``own_tests.json``.
 
     python tests/parity/pyflink/own_tests.py [--check] [--from CHECKOUT] [PATTERN…]
 
@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
-RECORDED = HERE / "recorded" / "own_tests.json"
+RECORDED = HERE / "own_tests.json"
 REPOSITORY = "https://github.com/apache/flink"
 TAG = "release-2.3.0"
 SECONDS = 120  # that a test may take
