@@ -16,6 +16,7 @@ from forkpoint.functions.base import AggregateFunction, ReduceFunction
 from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from forkpoint.functions.ttl import StateTtlConfig
 from forkpoint.types import TypeInformation, type_of
+from forkpoint.types.containers import optional
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -115,7 +116,11 @@ class ListStateDescriptor(StateDescriptor, ListState[T]):
 
 
 class MapStateDescriptor(StateDescriptor, MapState[K, V]):
-    """Declares a dictionary a key. ``key_type`` and ``value_type`` are those of one entry."""
+    """Declares a dictionary a key. ``key_type`` and ``value_type`` are those of one entry.
+
+    As in Flink an entry's value may be None, so ``value_type`` has None among its values. That of a record has not unless it is
+    declared Optional: its fields are columns of a savepoint.
+    """
 
     @overload
     def __init__(self, name: str, key_type_info: type[K], value_type_info: type[V]) -> None: ...
@@ -123,6 +128,8 @@ class MapStateDescriptor(StateDescriptor, MapState[K, V]):
     def __init__(self: MapStateDescriptor[Any, Any], name: str, key_type_info: Any, value_type_info: Any) -> None: ...
     def __init__(self, name: str, key_type_info: Any, value_type_info: Any) -> None:
         super().__init__(name, value_type_info)
+        if self.value_type.fields is None:
+            self.value_type = optional(self.value_type)
         self.key_type: TypeInformation = type_of(key_type_info)
 
     def get(self, key: K) -> V | None:

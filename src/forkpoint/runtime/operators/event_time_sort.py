@@ -40,7 +40,9 @@ ELEMENTS = "elements"
 
 def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[object]]:
     """The state: elements that wait, by timestamp."""
-    return MapStateDescriptor(ELEMENTS, Types.LONG(), Types.LIST(type))
+    descriptor = MapStateDescriptor[int, list[object]](ELEMENTS, Types.LONG(), Types.LIST(type))
+    descriptor.value_type = Types.LIST(type)  # there is no entry without elements
+    return descriptor
 
 
 class EventTimeSort(KeyedOperator):

@@ -21,7 +21,9 @@ OnMerge = Callable[[Any, list[Any], Any, list[Any]], None]
 
 def merging_windows(window_type: TypeInformation) -> MapStateDescriptor[Any, Any]:
     """The state in which the map is saved."""
-    return MapStateDescriptor(MERGING_WINDOWS, window_type, window_type)
+    descriptor = MapStateDescriptor[Any, Any](MERGING_WINDOWS, window_type, window_type)
+    descriptor.value_type = window_type  # each window is kept under another, never under none
+    return descriptor
 
 
 class _Merges:
