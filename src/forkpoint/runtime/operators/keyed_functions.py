@@ -8,31 +8,53 @@ from typing import Any
 
 import numpy as np
 
+from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
 from forkpoint.runtime.batch import Batch, DerivedBatch
 from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, shorten, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
+from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.types import TypeInformation
 
 STATE_NAME = "state"
 
 
+class _StateMisfit(TypeNotSupported):
+    """What a function returned as its state is none of the state's type."""
+
+
 class _OneValue(KeyedOperator):
-    """Runs ``_run_key`` over the elements of each key, with the key's value before and after."""
+    """Runs ``_run_key`` over the elements of each key, with the key's value before and after.
+
+    The values of a key go from one call to the next within an epoch. So where outputs are taken one by one, or where the
+    state can change, each state becomes what its type says before the next call sees it, as it would by a cut between them.
+    """
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
         assert info.operator.key is not None
         self._uid = info.operator.uid
         self._type = info.operator.output_type
+        self._outlet = Outlet(info.operator, fed_back=True)
         self._key = info.operator.key
         self._backend = backend
+        self._state_type: TypeInformation = type
         self._state = backend.get(ValueStateDescriptor(STATE_NAME, type))
+        self._one_by_one = True
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         raise AssertionError("each operator has its own")
+
+    def _kept(self, state: Any) -> Any:
+        """What a function returned as its state, as it is kept."""
+        if state is None:
+            return None
+        try:
+            return self._state_type.accept(state)
+        except TypeNotSupported as error:
+            raise _StateMisfit(str(error)) from error
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         """One output an element."""
@@ -40,6 +62,8 @@ class _OneValue(KeyedOperator):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        self._outlet.begin(epoch)
+        self._one_by_one = self._outlet.one_by_one or not self._state_type.immutable
         groups = group_by_key(batch, self._key)
         backend, state, run_key = self._backend, self._state, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
@@ -51,12 +75,31 @@ class _OneValue(KeyedOperator):
                 base = starts[first]
                 for k in range(first, last):
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
+        except _StateMisfit as error:
+            raise TypeNotSupported(
+                f"operator {self._uid!r}: the state of key {shorten(groups.keys[k])}, which is of type "
+                f"{self._state_type!r}: {error}"
+            ) from error
         except Exception as error:
             done = self._done(out)
             value = batch.objects(groups.order[done : done + 1])[0]
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
         state.set_all(states)
-        return Outputs(self._finish(batch, groups.order, out))
+        return self._outlet.outputs(self._finish(batch, groups.order, out))
+
+    def _reduced(self, reduce: Callable[[Any, Any], Any], values: list[Any], state: Any, out: list[Any]) -> Any:
+        """Append the running reductions of one key's elements to ``out``; returns the last."""
+        if self._one_by_one:
+            keep, take, append = self._kept, self._outlet.take, out.append
+            for value in values:
+                state = keep(value if state is None else reduce(state, value))
+                append(take(state))
+            return state
+        running = accumulate(values, reduce) if state is None else accumulate(values, reduce, initial=state)
+        if state is not None:
+            next(running)
+        out.extend(running)
+        return out[-1]
 
     def _done(self, out: list[Any]) -> int:
         """How many elements have been processed in full."""
@@ -73,6 +116,13 @@ class MapWithState(_OneValue):
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         fn, append = self._fn, out.append
+        if self._one_by_one:
+            take, keep = self._outlet.take, self._kept
+            for value in values[start:stop]:
+                result, state = fn(value, state)
+                append(take(result))
+                state = keep(state)
+            return state
         for value in values[start:stop]:
             result, state = fn(value, state)
             append(result)
@@ -90,12 +140,14 @@ class FlatMapWithState(_OneValue):
         return super().run(inputs, epoch)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        fn, extend, count = self._fn, out.extend, self._counts.append
+        fn, extend, count = self._fn, self._outlet.into(out), self._counts.append
+        keep = self._kept if self._one_by_one else _same
         for value in values[start:stop]:
             results, state = fn(value, state)
             before = len(out)
             if results is not None:
                 extend(results)
+            state = keep(state)
             count(len(out) - before)
         return state
 
@@ -119,12 +171,8 @@ class Reduce(_OneValue):
             self._reduce = fn
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        mine = values[start:stop]
-        out.extend(accumulate(mine, self._reduce) if state is None else _after(state, mine, self._reduce))
-        return out[-1]
+        return self._reduced(self._reduce, values[start:stop], state, out)
 
 
-def _after(state: Any, values: list[Any], reduce: Callable[[Any, Any], Any]) -> Any:
-    running = accumulate(values, reduce, initial=state)
-    next(running)
-    return running
+def _same(state: Any) -> Any:
+    return state
