@@ -18,7 +18,7 @@ from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outp
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.time import MAX_MS, Window, timer_position
 from forkpoint.runtime.timers import Timer, Timers, to_flink_ms
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, independent
 
 BLOCK_ROWS = 65_536
 _EVENT_RANK = 2**40
@@ -115,6 +115,12 @@ class Moment:
         return default if stamp is None else stamp
 
 
+def own_key(backend: KeyedBackend) -> Any:
+    """The current key for a function, which may change what it gets."""
+    key = backend.current_key
+    return key if backend.key_type.immutable else independent(key)
+
+
 class ElementContext(KeyedProcessFunction.Context):
     """What ``process_element`` sees. One object for the whole epoch."""
 
@@ -124,7 +130,7 @@ class ElementContext(KeyedProcessFunction.Context):
         self.moment: Moment | None = None
 
     def get_current_key(self) -> Any:
-        return self._backend.current_key
+        return own_key(self._backend)
 
     def timer_service(self) -> Timers:
         return self._timers
@@ -145,7 +151,7 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
         self.domain = TimeDomain.EVENT_TIME
 
     def get_current_key(self) -> Any:
-        return self._backend.current_key
+        return own_key(self._backend)
 
     def timer_service(self) -> Timers:
         return self._timers

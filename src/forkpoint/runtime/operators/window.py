@@ -35,7 +35,7 @@ from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import TaskInfo
-from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyedProcess, TimerContext
+from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyedProcess, TimerContext, own_key
 from forkpoint.runtime.operators.merging_windows import MergingWindows
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import rolling_function
@@ -168,9 +168,9 @@ class WindowRunner(KeyedProcessFunction):
             case None:
                 return lambda window, elements: elements
             case ProcessWindowFunction():
-                return lambda window, elements: fn.process(backend.current_key, context, elements)
+                return lambda window, elements: fn.process(own_key(backend), context, elements)
             case _:
-                return lambda window, elements: fn.apply(backend.current_key, window, elements)
+                return lambda window, elements: fn.apply(own_key(backend), window, elements)
 
     def _encode(self, window: Any) -> bytes:
         """The namespace of a window; the same few windows come again and again."""
