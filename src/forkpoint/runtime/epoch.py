@@ -66,7 +66,8 @@ class EpochContext(msgspec.Struct, frozen=True):
     watermark by uid, ``input_watermarks`` those of what several splits or streams come together in. ``released`` are
     watermark origins that hold nothing back: ended with this epoch or before, or silent for too long. ``finished`` has by
     origin the splits that end with this epoch or before; operators behind nothing but ``ended`` origins end the epoch with
-    the final watermark, and all do with ``drain``.
+    the final watermark, and all do with ``drain``. ``one_by_one``: the uids of operators that have emitted what can
+    change.
     """
 
     generation: int
@@ -82,6 +83,7 @@ class EpochContext(msgspec.Struct, frozen=True):
     finished: dict[str, list[str]] = {}
     ended: list[int] = []
     input_watermarks: dict[str, list[int]] = {}
+    one_by_one: list[str] = []
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
@@ -131,7 +133,8 @@ class Failure(msgspec.Struct, frozen=True):
 class CommitRow(msgspec.Struct, frozen=True):
     """What one task tells the driver at its end; all of them together become the manifest.
 
-    ``unsure``: sources of which a function asked for a watermark that needs pieces which other tasks read.
+    ``unsure``: sources of which a function asked for a watermark that needs pieces which other tasks read. ``one_by_one``: an
+    operator whose outputs can change, which was not known; the task ended there.
     """
 
     stage: int
@@ -148,6 +151,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     next_processing_timer_ms: int | None = None
     in_flight: int = 0  # elements that iterations feed back
     unsure: list[int] = []
+    one_by_one: list[str] = []
     failure: Failure | None = None
 
 

@@ -34,6 +34,13 @@ class Source:
         """Return the function of `value` that evaluates the expression."""
         return eval(f"lambda value: {expression}", self.names)
 
+    def function(self, text: str) -> Callable[..., Any]:
+        """Return the one function that the text defines."""
+        found: dict[str, Any] = {}
+        exec(text, self.names, found)
+        (made,) = found.values()
+        return made  # type: ignore[no-any-return]
+
 
 def keeping(source: Source, test: str, remake: Convert) -> Convert:
     """Return what hands on the values that pass the test, and remakes others."""

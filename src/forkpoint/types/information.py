@@ -157,7 +157,7 @@ class TypeInformation(ABC):
 
         It is `encode` itself for a type without floats in it.
         """
-        if not any(kind in ("double", "float") for kind in self._kinds()):
+        if not any(kind in ("double", "float") for kind in self.kinds()):
             return self.encode
         encode, decode = self.encode, self.decode
         return lambda value: encode(decode(encode(value)))
@@ -168,8 +168,9 @@ class TypeInformation(ABC):
             return cause
         return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {cause}{_hint(cause)}")
 
-    def _kinds(self) -> set[str]:
-        return {self.kind}.union(*(child._kinds() for child in self.children))
+    def kinds(self) -> set[str]:
+        """The kinds of this type and of all inside it."""
+        return {self.kind}.union(*(child.kinds() for child in self.children))
 
     # -- handing over ------------------------------------------------------------------------------------------------
 
@@ -193,6 +194,14 @@ class TypeInformation(ABC):
             return self._remake
         source = Source()
         return keeping(source, self._test("value", source), self._remake)
+
+    def compiled(self, text: str, value: str) -> Callable[..., Any]:
+        """Return the function of this text, in which ``{test}`` stands for whether ``value`` is exactly a value of the type.
+
+        Only of an immutable type. For loops in which a call of `accept` would be most of the work.
+        """
+        source = Source()
+        return source.function(text.format(test=self._test(value, source)))
 
     @cached_property
     def accept_all(self) -> Callable[[list[Any]], list[Any]]:

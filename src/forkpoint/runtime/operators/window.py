@@ -35,8 +35,9 @@ from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import TaskInfo, shorten
-from forkpoint.runtime.operators.keyed_process import ElementContext, KeyedProcess, TimerContext
+from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyedProcess, TimerContext, own_key
 from forkpoint.runtime.operators.merging_windows import MergingWindows
+from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import rolling_function
 from forkpoint.runtime.operators.window_contexts import (
     CONTENTS,
@@ -127,6 +128,7 @@ class WindowRunner(KeyedProcessFunction):
             KeyStateContext(info, backend),
         )
         self._on_contents = self._output()
+        self.outlet: Outlet
         self.stamps: list[int] = []
         self.dropped = 0
 
@@ -168,9 +170,9 @@ class WindowRunner(KeyedProcessFunction):
             case None:
                 return lambda window, elements: elements
             case ProcessWindowFunction():
-                return lambda window, elements: fn.process(backend.current_key, context, elements)
+                return lambda window, elements: fn.process(own_key(backend), context, elements)
             case _:
-                return lambda window, elements: fn.apply(backend.current_key, window, elements)
+                return lambda window, elements: fn.apply(own_key(backend), window, elements)
 
     def _encode(self, window: Any) -> bytes:
         """The namespace of a window; the same few windows come again and again."""
@@ -213,7 +215,7 @@ class WindowRunner(KeyedProcessFunction):
             if self._spec.late_tag is None:
                 self.dropped += 1
             else:
-                out.append((self._spec.late_tag, value))
+                out.extend(self.outlet.taking([(self._spec.late_tag, value)]))
                 self.stamps.append(stamp)
         return out or None
 
@@ -356,7 +358,7 @@ class WindowRunner(KeyedProcessFunction):
         results = self._on_contents(window, elements)
         if results is not None:
             before = len(out)
-            out.extend(results)
+            out.extend(self.outlet.taking(results))
             self.stamps.extend([min(window.max_timestamp(), MAX_WATERMARK)] * (len(out) - before))
 
 
@@ -367,6 +369,10 @@ class WindowOperator(KeyedProcess):
         self._runner = WindowRunner(info, backend, spec)
         super().__init__(info, backend, self._runner, spec.window_type)
         self._runner.timers = self._timers
+        self._runner.outlet = self._outlet
+
+    def _emission(self) -> Emission:
+        return Emission()  # the runner takes the results of a window as it gets them
 
     def _stamped(self, batch: Batch) -> Batch:
         stamps, self._runner.stamps = self._runner.stamps, []
