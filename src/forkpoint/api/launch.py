@@ -214,7 +214,7 @@ def execute(env: StreamExecutionEnvironment, name: str) -> JobExecutionResult:
         began = time.monotonic()
         run = job.begin()
     except KeyboardInterrupt as error:
-        raise interrupted(f"job {name}: interrupted before it began") from error
+        raise interrupted(f"job {name!r}: interrupted before it began") from error
     with ctrl_c_cancels(job.driver):
         result = run()
     return _result(job, result, began)
