@@ -40,7 +40,9 @@ def test_it_ends_the_job_and_the_program_with_one_line(cli):
 
 
 def test_a_program_can_catch_it(cli):
-    code, out, err = interrupted(cli, "try:\n    env.execute('plain')\nexcept KeyboardInterrupt as e:\n    print('caught', e)\n")
+    code, out, err = interrupted(
+        cli, "try:\n    env.execute('plain')\nexcept KeyboardInterrupt as e:\n    print('caught', e)\n"
+    )
     assert (code, err) == (0, "")
     assert out.startswith("caught job 'plain', run ")
 
