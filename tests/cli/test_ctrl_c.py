@@ -35,14 +35,16 @@ def test_it_ends_the_job_and_the_program_with_one_line(cli):
     code, _, err = interrupted(cli, "env.execute('plain')\nprint('not reached')\n")
     assert code == 130
     (run,) = cli.jobs("-a")
-    assert err == f"job plain, run {run['run']}: cancelled\n"
+    assert err == f"job 'plain', run {run['run']}: cancelled\n"
     assert run["state"] == "cancelled"
 
 
 def test_a_program_can_catch_it(cli):
-    code, out, err = interrupted(cli, "try:\n    env.execute('plain')\nexcept KeyboardInterrupt as e:\n    print('caught', e)\n")
+    code, out, err = interrupted(
+        cli, "try:\n    env.execute('plain')\nexcept KeyboardInterrupt as e:\n    print('caught', e)\n"
+    )
     assert (code, err) == (0, "")
-    assert out.startswith("caught job plain, run ")
+    assert out.startswith("caught job 'plain', run ")
 
 
 def test_what_the_program_set_up_for_ctrl_c_stays(cli):

@@ -130,7 +130,7 @@ def test_half_open_connections_are_closed(server: ControlServer, sent: str) -> N
 def test_drop_by_drop_is_half_open_too(server: ControlServer) -> None:
     with connect(server) as sock:
         sock.sendall(head(server, "content-length: 1000"))
-        while send(sock, b' ', 1):  # until the other side closes
+        while send(sock, b" ", 1):  # until the other side closes
             time.sleep(0.05)
 
 

@@ -42,13 +42,13 @@ def ctrl_c_cancels(driver: JobDriver) -> Iterator[None]:
         yield
     except BaseException as error:
         if count:
-            raise interrupted(f"job {driver.job}, run {driver.run_id}: interrupted") from error
+            raise interrupted(f"job {driver.job!r}, run {driver.run_id}: interrupted") from error
         raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if count:
-        raise interrupted(f"job {driver.job}, run {driver.run_id}: cancelled")
+        raise interrupted(f"job {driver.job!r}, run {driver.run_id}: cancelled")
 
 
 def interrupted(said: str) -> JobInterrupted:
@@ -66,7 +66,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 def _end(error: JobInterrupted) -> NoReturn:
-    print(error, file=sys.stderr)
+    print(error, file=sys.stderr, flush=True)
     raise SystemExit(EXIT_CODE)  # which Python takes from here, too
 
 

@@ -236,7 +236,8 @@ def execute(env: StreamExecutionEnvironment, name: str | None) -> JobExecutionRe
         began = time.monotonic()
         run = job.begin()
     except KeyboardInterrupt as error:
-        raise interrupted(f"job {name or 'without a name'}: interrupted before it began") from error
+        named = "a job without a name" if name is None else f"job {name!r}"
+        raise interrupted(f"{named}: interrupted before it began") from error
     with ctrl_c_cancels(job.driver):
         result = run()
     return _result(job, result, began)

@@ -22,6 +22,7 @@ from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError
 
 SETTLED_SECONDS = 1.0
+FIRST_EPOCH_SECONDS = 10.0  # what a first epoch gets to fail, before the job counts as running
 _POLL_SECONDS = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -116,7 +117,7 @@ class Driving:
     def _watch(self, driver: JobDriver) -> None:
         began: float | None = None
         first = 0
-        restored = None
+        restored, told = None, False
         while (status := driver.status()).state != "ended":
             if driver.restored != restored and began is None:
                 restored = driver.restored
@@ -124,7 +125,12 @@ class Driving:
             if status.state == "running":
                 if began is None:
                     began, first = time.monotonic(), status.epoch
-                if status.epoch > first or time.monotonic() - began >= SETTLED_SECONDS:
+                passed = time.monotonic() - began
+                computing = driver.epoch_ms > 0
+                if computing and passed >= SETTLED_SECONDS and not told:
+                    told = True
+                    self._announcer.starting("running its first epoch")
+                if status.epoch > first or passed >= (FIRST_EPOCH_SECONDS if computing else SETTLED_SECONDS):
                     self._announce_running(driver)
                     return
             time.sleep(_POLL_SECONDS)

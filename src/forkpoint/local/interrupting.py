@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-import forkpoint
 from forkpoint.graph.job import Operator
 
-_PACKAGE = str(Path(forkpoint.__file__).parent)
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class EpochInterrupted(BaseException):

@@ -22,8 +22,9 @@ def open_new(place: str, *, append: bool = False) -> int:
     directory, FileExistsError."""
     flags = os.O_APPEND if append else os.O_EXCL
     shared = is_shared(os.path.dirname(place))
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o660 if shared else 0o600)
-    os.fchmod(handle, 0o660 if shared else 0o600)
+    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+    if shared:  # the umask would have taken rights away
+        os.fchmod(handle, 0o660)
     return handle
 
 
