@@ -15,6 +15,7 @@ from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.graph.transformations import (
     Broadcast,
+    DataFrameSpec,
     OperatorSpec,
     ReduceSpec,
     RollingSpec,
@@ -34,7 +35,13 @@ def in_mode(graph: JobGraph, mode: RuntimeExecutionMode) -> JobGraph:
 
 
 def _endless(graph: JobGraph) -> list[str]:
-    return [o.uid for o in graph.sources if not (isinstance(o.spec, SourceSpec) and o.spec.source.bounded)]
+    return [o.uid for o in graph.sources if not _ends(o.spec)]
+
+
+def _ends(spec: OperatorSpec) -> bool:
+    if isinstance(spec, DataFrameSpec):
+        return not spec.frame.isStreaming
+    return isinstance(spec, SourceSpec) and spec.source.bounded
 
 
 def _check(graph: JobGraph) -> None:

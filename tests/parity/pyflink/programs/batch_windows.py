@@ -20,7 +20,6 @@ def program(readings):
     return {
         "tumbling": tumbling,
         "sliding": most(keyed.window(SlidingEventTimeWindows.of(Time.seconds(6), Time.seconds(2)))),
-        "counted": keyed.count_window(7).reduce(lambda a, b: (a[0], 0, 0)),
         "windows of windows": most(
             tumbling.key_by(lambda r: r[0], Types.STRING()).window(TumblingEventTimeWindows.of(Time.seconds(20)))
         ),
