@@ -53,7 +53,7 @@ def kill_at_random(case: Case) -> None:
 
 
 def kill_at_an_operation(case: Case) -> None:
-    phase = case.rng.choice(("any", "any", "start", "stop", "savepoint", "epoch"))
+    phase = case.rng.choice(("any", "any", "start", "stop", "savepoint", "epoch", "cancel"))
     plan = _disturbed(case, phase)
     plan = replace(plan, fault=Fault("kill", phase, case.rng.randint(1, 150 if phase == "any" else 40)))
     process = case.start(plan)
@@ -148,9 +148,10 @@ def _wake(case: Case, sleeper: Process, patience: float = 1.0) -> None:
 
 
 def _disturbed(case: Case, phase: str = "any", **given: object) -> Plan:
-    """A run that goes on for ever unless it is to be hit while it stops, with a savepoint now and then."""
+    """A run that goes on for ever unless it is to be hit while it ends, with a savepoint now and then."""
     program = case.program(**{"rows": case.rng.choice((5, 10)), **given})
-    plan = case.plan("stop" if phase == "stop" else "none", program)
+    goals: dict[str, child.Goal] = {"stop": "stop", "cancel": "cancel"}
+    plan = case.plan(goals.get(phase, "none"), program)
     if phase == "savepoint" or case.rng.random() < 0.3:
         plan = replace(plan, savepoints=(case.rng.randint(0, len(case.events)),))
     return plan

@@ -28,7 +28,7 @@ _COLLECTED = re.compile(r"/state/jobs/[^/]+/(checkpoints|changelog|snapshots)/")
 @dataclass(frozen=True)
 class Fault:
     """What happens at operation ``at`` of a phase, counted from 1: of "start", "takeover" (of a start, once it has looked for
-    manifests), "epoch", "snapshot", "collect", "savepoint", "stop", "drain", or of "any".
+    manifests), "epoch", "snapshot", "collect", "savepoint", "stop", "drain", "cancel", or of "any".
 
     A kill and a full disk come at operations that change something; a sleep at those that only read, too. ``lasting``: at how
     many operations on end the disk is full.
