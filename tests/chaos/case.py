@@ -19,10 +19,10 @@ from chaos import child
 from chaos.child import Plan
 from chaos.job import JOB, Program
 from chaos.model import expected, random_events, write_events
-from chaos.reading import SINKS, Difference, Lines, difference, published, state_difference
+from chaos.reading import SINKS, Difference, Lines, difference, published, read_in, state_difference
 
 KILLED = -signal.SIGKILL
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Violation(Exception):
@@ -250,6 +250,10 @@ class Case:
         if found:
             raise Violation(f"{told}: {found}")
 
+    def read(self) -> int:
+        """How many elements the newest checkpoint has behind it."""
+        return child.read_so_far(str(self.directory), self.job)
+
     def newest_epoch(self) -> int:
         """Of the job's manifests; 0 if there is none."""
         return max((int(path.stem) for path in self._checkpoints().glob("*.json")), default=0)
@@ -273,7 +277,7 @@ class Case:
     def finish(self, goal: child.Goal | None = None, restore: str | None = None) -> None:
         """Bring the job to an end, undisturbed, and check all it has given."""
         goal = goal or self.rng.choice(("stop", "stop", "drain", "end"))
-        program = self.program(bounded=goal == "end", rows=self.rng.choice((20, 50)))
+        program = self.program(bounded=goal == "end", rows=max(self.rng.choice((20, 50)), len(self.events) // 10))
         report = self.must_run(self.plan(goal, program, restore=restore))
         savepoint = report.get("savepoint")
         if goal != "end" and savepoint is None:

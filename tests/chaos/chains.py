@@ -92,10 +92,11 @@ def long_sleep(case: Case) -> None:
     sleeper = _asleep(case, case.rng.choice(("epoch", "epoch", "any", "start", "stop")))
     known = case.newest_epoch()
     newer = case.start(_disturbed(case, rows=5))
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 5
     while time.monotonic() < deadline and newer.poll() is None and case.oldest_epoch() <= known + 2:
-        case.add_input(15)
-        time.sleep(0.05)
+        if case.read() + 15 > len(case.events):
+            case.add_input(15)
+        time.sleep(0.02)
     gone = case.oldest_epoch() > known + 2
     case.told.append(f"the newest manifest was {known}; now there are {case.oldest_epoch()} to {case.newest_epoch()}")
     if case.rng.random() < 0.5:

@@ -30,8 +30,8 @@ Goal = Literal["stop", "drain", "cancel", "end", "none"]
 @dataclass(frozen=True)
 class Plan:
     """``goal``: how the run ends once ``read`` elements are behind it: stopped with a savepoint, drained, cancelled, by the end
-    of its bounded input, or not at all. ``savepoints``: elements after which one is made by the way. ``report``: a file for what the
-    run did."""
+    of its bounded input, or not at all. ``savepoints``: elements after which one is made by the way. ``report``: a file for what
+    the run did."""
 
     program: Program
     goal: Goal = "stop"
