@@ -132,7 +132,7 @@ def _arguments() -> tuple[Settings, str]:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long; 0 is the short form, the same each time")
     parser.add_argument("--seed", type=int, help="of a run that is to be repeated")
     parser.add_argument("--only", help="units whose names have this in them")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--workers", type=int, default=(os.cpu_count() or 1) + 1)
     parser.add_argument(
         "--directory", type=Path, default=Path(".chaos"), help="where the jobs are, and stay that failed"
     )

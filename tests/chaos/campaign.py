@@ -49,8 +49,8 @@ def units(settings: Settings) -> Iterator[Unit]:
     rng = random.Random(f"units {settings.seed}")
     if settings.seconds is None:
         for scenario in SCENARIOS:
-            yield _each(scenario, "kill", Share(at_most=3), "")
-            if scenario.goal != "drain":
+            yield _each(scenario, "kill", Share(at_most=6 if scenario.taken else 3), "")
+            if scenario.goal != "drain" and not scenario.taken:
                 yield _each(scenario, "sleep", Share(at_most=2), "")
                 yield _each(scenario, "full", Share(at_most=1), "")
         yield from _chains("", length=5, number=4)
@@ -71,7 +71,7 @@ def _all_operations(suffix: str) -> Iterator[Unit]:
     for scenario in SCENARIOS:
         for number in range(SLICES):
             yield _each(scenario, "kill", Share(number, SLICES), suffix)
-        if scenario.goal != "drain":
+        if scenario.goal != "drain" and not scenario.taken:
             yield _each(scenario, "sleep", Share(0, SLICES, at_most=20), suffix)
             yield _each(scenario, "sleep", Share(2, SLICES, at_most=20), suffix)
             yield _each(scenario, "full", Share(1, SLICES, at_most=20), suffix)

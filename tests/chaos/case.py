@@ -19,10 +19,10 @@ from chaos import child
 from chaos.child import Plan
 from chaos.job import JOB, Program
 from chaos.model import expected, random_events, write_events
-from chaos.reading import SINKS, Difference, Lines, difference, published, state_difference
+from chaos.reading import SINKS, Difference, Lines, difference, published, read_in, state_difference
 
 KILLED = -signal.SIGKILL
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Violation(Exception):
@@ -103,12 +103,13 @@ class Case:
     files: int = 0
     _live: list[Process] = field(default_factory=list)
     _consumers: list[Process] = field(default_factory=list)
+    _looked_at: set[Path] = field(default_factory=set)  # savepoints
     _reports: int = 0
 
     def copy(self, rng: random.Random) -> Case:
         """The same case for another fault. Its directory is to be put back as it was."""
         copied = replace(self, rng=rng, events=[*self.events], outputs=[*self.outputs], told=[*self.told])
-        copied.faults, copied._live, copied._consumers = Counter(), [], []
+        copied.faults, copied._live, copied._consumers, copied._looked_at = Counter(), [], [], set()
         return copied
 
     def begin_fork(self) -> None:
@@ -221,6 +222,7 @@ class Case:
             for sink, lines in expected(self.events[:drained_after], drained_after=drained_after).lines.items():
                 wanted[sink] |= lines
         self._refuse(difference(wanted, self.published(), complete=False), told)
+        self._check_savepoints(told)
 
     def check(self, told: str, *, drained_after: int | None = None, savepoint: str | None = None) -> None:
         """All is there, once."""
@@ -229,10 +231,28 @@ class Case:
         if savepoint is not None:
             found.state = state_difference(wanted, Path(savepoint.removeprefix("file://")))
         self._refuse(found, told)
+        self._check_savepoints(told)
+
+    def _check_savepoints(self, told: str) -> None:
+        """Each that is complete has the state as it was after the elements that it says were read."""
+        for file in sorted((self.directory / "state" / "savepoints").glob("*/*/savepoint.json")):
+            if file in self._looked_at:
+                continue
+            self._looked_at.add(file)
+            saved = json.loads(file.read_text())
+            if not saved["drained"]:
+                wanted = expected(self.events[: read_in(saved["sources"])])
+                self._refuse(
+                    Difference(state=state_difference(wanted, file.parent)), f"{told}, savepoint {saved['id']}"
+                )
 
     def _refuse(self, found: Difference, told: str) -> None:
         if found:
             raise Violation(f"{told}: {found}")
+
+    def read(self) -> int:
+        """How many elements the newest checkpoint has behind it."""
+        return child.read_so_far(str(self.directory), self.job)
 
     def newest_epoch(self) -> int:
         """Of the job's manifests; 0 if there is none."""
@@ -257,7 +277,7 @@ class Case:
     def finish(self, goal: child.Goal | None = None, restore: str | None = None) -> None:
         """Bring the job to an end, undisturbed, and check all it has given."""
         goal = goal or self.rng.choice(("stop", "stop", "drain", "end"))
-        program = self.program(bounded=goal == "end", rows=self.rng.choice((20, 50)))
+        program = self.program(bounded=goal == "end", rows=max(self.rng.choice((20, 50)), len(self.events) // 10))
         report = self.must_run(self.plan(goal, program, restore=restore))
         savepoint = report.get("savepoint")
         if goal != "end" and savepoint is None:

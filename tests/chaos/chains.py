@@ -53,7 +53,7 @@ def kill_at_random(case: Case) -> None:
 
 
 def kill_at_an_operation(case: Case) -> None:
-    phase = case.rng.choice(("any", "any", "start", "stop", "savepoint", "epoch"))
+    phase = case.rng.choice(("any", "any", "start", "stop", "savepoint", "epoch", "cancel"))
     plan = _disturbed(case, phase)
     plan = replace(plan, fault=Fault("kill", phase, case.rng.randint(1, 150 if phase == "any" else 40)))
     process = case.start(plan)
@@ -92,10 +92,11 @@ def long_sleep(case: Case) -> None:
     sleeper = _asleep(case, case.rng.choice(("epoch", "epoch", "any", "start", "stop")))
     known = case.newest_epoch()
     newer = case.start(_disturbed(case, rows=5))
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 5
     while time.monotonic() < deadline and newer.poll() is None and case.oldest_epoch() <= known + 2:
-        case.add_input(15)
-        time.sleep(0.05)
+        if case.read() + 15 > len(case.events):
+            case.add_input(15)
+        time.sleep(0.02)
     gone = case.oldest_epoch() > known + 2
     case.told.append(f"the newest manifest was {known}; now there are {case.oldest_epoch()} to {case.newest_epoch()}")
     if case.rng.random() < 0.5:
@@ -148,9 +149,10 @@ def _wake(case: Case, sleeper: Process, patience: float = 1.0) -> None:
 
 
 def _disturbed(case: Case, phase: str = "any", **given: object) -> Plan:
-    """A run that goes on for ever unless it is to be hit while it stops, with a savepoint now and then."""
+    """A run that goes on for ever unless it is to be hit while it ends, with a savepoint now and then."""
     program = case.program(**{"rows": case.rng.choice((5, 10)), **given})
-    plan = case.plan("stop" if phase == "stop" else "none", program)
+    goals: dict[str, child.Goal] = {"stop": "stop", "cancel": "cancel"}
+    plan = case.plan(goals.get(phase, "none"), program)
     if phase == "savepoint" or case.rng.random() < 0.3:
         plan = replace(plan, savepoints=(case.rng.randint(0, len(case.events)),))
     return plan

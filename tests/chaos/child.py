@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from chaos.job import JOB, Program, build
 from chaos.operations import Fault, Operations
+from chaos.reading import read_in
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.restore import RestoreOptions
@@ -23,14 +24,14 @@ from forkpoint.errors import StaleGeneration
 from forkpoint.runtime.epoch import JobSpec
 
 DONE, FAILED, REPLACED = 0, 3, 4
-Goal = Literal["stop", "drain", "end", "none"]
+Goal = Literal["stop", "drain", "cancel", "end", "none"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``goal``: how the run ends once ``read`` elements are behind it: stopped with a savepoint, drained, by the end of its
-    bounded input, or not at all. ``savepoints``: elements after which one is made by the way. ``report``: a file for what the
-    run did."""
+    """``goal``: how the run ends once ``read`` elements are behind it: stopped with a savepoint, drained, cancelled, by the end
+    of its bounded input, or not at all. ``savepoints``: elements after which one is made by the way. ``report``: a file for what
+    the run did."""
 
     program: Program
     goal: Goal = "stop"
@@ -68,7 +69,7 @@ def read_so_far(directory: str, job: str) -> int:
             sources = json.loads(path.read_text())["sources"]
         except (FileNotFoundError, ValueError):
             continue
-        return sum(split["count"] for source in sources.values() for split in source["splits"].values())
+        return read_in(sources)
     return 0
 
 
@@ -115,6 +116,9 @@ def _until_goal(plan: Plan, client: Any, watching: Watching, operations: Operati
             waiting.pop(0)
             operations.begin("savepoint")
             making.append(client.trigger_savepoint())
+        if plan.goal == "cancel" and read >= plan.read:
+            operations.begin("cancel")
+            client.cancel()
         if plan.goal in ("stop", "drain") and read >= plan.read and not making:
             operations.begin(plan.goal)
             stopped = client.stop_with_savepoint(advance_to_end_of_event_time=plan.goal == "drain")

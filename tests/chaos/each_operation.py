@@ -29,6 +29,7 @@ class Scenario:
     savepoint: bool = False  # one by the way
     fork: bool = False
     restore: bool = False  # from the savepoint that the run before was stopped with
+    taken: bool = False  # a consumer takes all that is published, always
 
 
 SCENARIOS = (
@@ -39,6 +40,7 @@ SCENARIOS = (
     Scenario("restore", "start", base="stopped", restore=True, parallelism="other"),
     Scenario("fork", "start", base="stopped", restore=True, fork=True),
     Scenario("epoch", "epoch"),
+    Scenario("publishing", "publish", taken=True),
     Scenario("snapshot", "snapshot"),
     Scenario("garbage collection", "collect"),
     Scenario("savepoint", "savepoint", savepoint=True),
@@ -158,8 +160,9 @@ def _recovered(scenario: Scenario, case: Case, plan: Plan, code: int, before: in
         after_drain(case, plan, code)
         return
     case.check_so_far("after the fault")
-    if case.rng.random() < 0.5:
-        case.told.append(f"a consumer takes {case.take(case.rng.choice((0.5, 1.0)))} files")
+    if scenario.taken or case.rng.random() < 0.5:
+        share = 1.0 if scenario.taken else case.rng.choice((0.5, 1.0))
+        case.told.append(f"a consumer takes {case.take(share)} files")
     if code != child.DONE:
         case.add_input(15)
     case.finish(restore=_again(case, plan, before))

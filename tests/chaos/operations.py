@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
+PUBLISHING = 4  # epochs: not all of them have output for each sink
 Action = Literal["kill", "sleep", "full"]
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -28,7 +29,7 @@ _COLLECTED = re.compile(r"/state/jobs/[^/]+/(checkpoints|changelog|snapshots)/")
 @dataclass(frozen=True)
 class Fault:
     """What happens at operation ``at`` of a phase, counted from 1: of "start", "takeover" (of a start, once it has looked for
-    manifests), "epoch", "snapshot", "collect", "savepoint", "stop", "drain", or of "any".
+    manifests), "epoch", "publish", "snapshot", "collect", "savepoint", "stop", "drain", "cancel", or of "any".
 
     A kill and a full disk come at operations that change something; a sleep at those that only read, too. ``lasting``: at how
     many operations on end the disk is full.
@@ -82,8 +83,11 @@ class Operations:
             self.end("collect")
             if self._epochs == self._epoch:
                 self.begin("epoch")
+        elif step == "committed" and self._epoch <= self._epochs < self._epoch + PUBLISHING:
+            self.begin("publish")
         elif step == "published":
             self.end("epoch")
+            self._active.discard("publish")  # of each of these epochs
             self.end("snapshot")
 
     # -- operations

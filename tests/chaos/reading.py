@@ -62,9 +62,8 @@ def state_difference(expected: Expected, savepoint: Path) -> list[str]:
     for row in sorted(rows("windows", "window-contents"), key=lambda row: row["index"]):
         contents.setdefault((row["key"], row["namespace_start"]), []).append(row["id"])
     sources = json.loads((savepoint / "savepoint.json").read_text())["sources"]
-    read = sum(split["count"] for source in sources.values() for split in source["splits"].values())
     pairs: list[tuple[str, Any, Any]] = [
-        ("elements read", expected.read, read),
+        ("elements read", expected.read, read_in(sources)),
         ("totals", _items(expected.totals), [(r["key"], (r["f0"], r["f1"])) for r in rows("totals", "total")]),
         ("timers", expected.timers, [(r["key"], r["timestamp"]) for r in rows("totals", "_timers")]),
         ("windows", _items(_in_tuples(expected.windows)), _items(_in_tuples(contents))),
@@ -77,6 +76,11 @@ def state_difference(expected: Expected, savepoint: Path) -> list[str]:
         ("lines passed", expected.passed, sum(r["value"] for r in rows("tally", "passed"))),
     ]
     return [text for name, wanted, got in pairs if (text := _unequal(name, wanted, got))]
+
+
+def read_in(sources: dict[str, Any]) -> int:
+    """How many elements were read, from the positions in a manifest or savepoint."""
+    return sum(split["count"] for source in sources.values() for split in source["splits"].values())
 
 
 def _items(values: dict[Any, Any]) -> list[Any]:
