@@ -195,7 +195,7 @@ def test_execution_takes_the_operators_once(env, launch):
         env.execute("again")
     env.from_collection([1]).print()
     assert env.execute_async() == "client"
-    assert launch.calls == [("one", 1), ("forkpoint-job", 1)]
+    assert launch.calls == [("one", 1), (None, 1)]
 
 
 def test_collecting(env, launch):

@@ -66,5 +66,5 @@ class PartitionMixin(StreamBase):
         return self._stream(self._partitioned(Rebalance(said="SHUFFLE")), self._type)
 
     def forward(self) -> DataStream:
-        """Leave the elements where they are; takes back a ``rebalance`` or ``key_by`` on this stream."""
+        """Leave the elements where they are; takes back a ``rebalance`` on this stream."""
         return self._stream(self._partitioned(Forward()), self._type)

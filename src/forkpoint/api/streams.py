@@ -37,10 +37,12 @@ from forkpoint.functions import (
 )
 from forkpoint.functions.fold import RunningFold
 from forkpoint.graph.transformations import (
+    Edge,
     KeyBy,
     KeyedBatchSpec,
     KeyedProcessSpec,
     MapWithStateSpec,
+    Partitioning,
     ReduceSpec,
     RollingSpec,
 )
@@ -86,6 +88,14 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         partitioning = self._edges[0].partitioning
         assert isinstance(partitioning, KeyBy)
         return partitioning
+
+    def _partitioned(self, partitioning: Partitioning) -> tuple[Edge, ...]:
+        if not isinstance(partitioning, KeyBy):
+            raise GraphError(
+                "the elements of a keyed stream go by their key, and not by forward(), rebalance(), rescale(), shuffle(), "
+                "broadcast() or partition_custom() as well; call that on the stream ahead of key_by()"
+            )
+        return super()._partitioned(partitioning)
 
     def map(self, func: MapFunction | Callable[[Any], Any], output_type: Any = None) -> DataStream:
         """One element out for each element in. A MapFunction may have state for the element's key."""

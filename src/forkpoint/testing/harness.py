@@ -22,6 +22,7 @@ from forkpoint.functions import (
     FlatMapFunction,
     KeyedProcessFunction,
     MapFunction,
+    MetricGroup,
     OutputTag,
     ProcessFunction,
     WatermarkStrategy,
@@ -69,6 +70,7 @@ class _Subtask:
     instance: Any
     kg_start: int
     kg_stop: int
+    metrics: MetricGroup
 
     @property
     def inner(self) -> Any:
@@ -134,7 +136,7 @@ class Harness:
             store.load([*saved.keyed(start, stop), saved.operator_state(index, parallelism)], 1)
         info = TaskInfo(self._operator, index, parallelism, self._max_parallelism, parameters)
         instance, _ = make_instance(info, store if self._operator.stateful else None, restored=saved is not None)
-        return _Subtask(store, instance, start, stop)
+        return _Subtask(store, instance, start, stop, info.metrics)
 
     # -- in
 
@@ -242,6 +244,10 @@ class Harness:
     def processing_time(self) -> int:
         """Processing time in int ms; 0 at the start unless the clock says otherwise."""
         return self._clock()
+
+    def metrics(self, subtask: int = 0) -> dict[str, float]:
+        """The numbers of a subtask's metrics by name: ``bad_lines``, those of a meter and a distribution behind a dot."""
+        return dict(self._subtasks[subtask].metrics.values())
 
     # -- state and timers
 

@@ -89,7 +89,6 @@ NOT_RELEVANT: dict[str, str] = {
 REASONS: dict[str, str] = {
     "test_typeinfo": "types have other texts and classes; `Types.ROW_NAMED` and the like make equal ones",
     "CommonDataStreamTests.test_execute_and_collect": "PyFlink gives `Row(key, element)` for a keyed stream, forkpoint elements",
-    "CommonDataStreamTests.test_keyed_stream_partitioning": "a keyed stream may be spread anew, which takes its keys back",
     "AsyncFunctionTests.test_none_result": "None stands for no results; PyFlink fails",
     "test_from_collection_with_data_types": "values that a type cannot hold are refused; PyFlink gives other numbers",
     "test_session_window_late_merge": "watermarks are as if after each element; PyFlink's clock ticks after the last one only",
