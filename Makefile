@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark explore fuzz lint format bench flink-parity clean
+.PHONY: help setup demo test test-fast test-spark explore fuzz lmdb-versions lint format bench flink-parity clean
 
 WORKERS ?= 3
 SECONDS_EACH ?= 60
@@ -38,6 +38,9 @@ fuzz: setup ## damaged savepoints: more examples than the tests, then atheris fo
 	$(RUN) cd .fuzz && for target in savepoint.json snapshot changes part; do \
 		python ../scripts/fuzz_savepoint.py $$target -max_total_time=$(SECONDS_EACH) || exit 1; done
 
+lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
+	$(RUN) scripts/lmdb_versions.sh
+
 lint: setup ## style, types, and who may import whom
 	$(RUN) ruff check .
 	$(RUN) mypy
@@ -60,4 +63,4 @@ flink-parity: setup .flink/venv/stamp ## runs the parity programs on PyFlink and
 	touch $@
 
 clean: ## everything that was made here, .venv and .flink apart
-	rm -rf .bench .demo .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .bench .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
