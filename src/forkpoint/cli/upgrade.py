@@ -179,9 +179,8 @@ class Change:
                     pass
                 except ForkpointError:  # it is there, and busy
                     return None
-        try:
-            record = RUN.load(storage, paths.run_file(run))
-        except NotFound:
+        record = RUN.load_if_whole(storage, paths.run_file(run))
+        if record is None:
             return "it ended before its first epoch"
         if record.outcome is None:
             return "its driver was killed" if endpoint is not None else None

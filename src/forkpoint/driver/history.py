@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forkpoint.errors import AlreadyExists, StaleGeneration
+from forkpoint.errors import AlreadyExists, SavepointCorrupt, StaleGeneration
 from forkpoint.snapshot.manifest import MANIFEST, Manifest
-from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.paths import JobPaths, recovery_hint
 from forkpoint.snapshot.storage import Storage
 
 
@@ -26,7 +26,12 @@ class History:
 
     def newest(self) -> Manifest | None:
         epochs = self.epochs()
-        return self.load(epochs[-1]) if epochs else None
+        if not epochs:
+            return None
+        try:
+            return self.load(epochs[-1])
+        except SavepointCorrupt as error:
+            raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
 
     def before(self, epoch: int) -> Manifest | None:
         """The last manifest before an epoch."""

@@ -24,7 +24,7 @@ from forkpoint.driver.savepoints import Savepoints
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import JobFailed, NotFound, OutputLost, StaleGeneration, StorageError
+from forkpoint.errors import JobFailed, NotFound, OutputLost, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
@@ -263,6 +263,8 @@ class JobDriver:
                     self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng
                 )
                 if delay_ms is None or self._inbox.cancelled:
+                    if isinstance(error, SavepointCorrupt):
+                        self._own_newest(error)  # where a newer run is at work, it has removed what is missing
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                         newest = self._own_newest(error)
                         self._repeat_publishing(newest)

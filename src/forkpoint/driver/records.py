@@ -6,7 +6,6 @@ import platform
 from importlib.metadata import version
 from typing import Any, Literal
 
-from forkpoint.errors import NotFound
 from forkpoint.graph.options import JobOptions
 from forkpoint.snapshot.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.snapshot.paths import JobPaths
@@ -28,10 +27,8 @@ class RunRecords:
         self._run: Run | None = None
 
     def start(self, manifest: Manifest, options: JobOptions, started_ms: int) -> None:
-        try:
-            created_ms = JOB.load(self._storage, self._paths.job_file).created_ms
-        except NotFound:
-            created_ms = started_ms
+        known = JOB.load_if_whole(self._storage, self._paths.job_file)
+        created_ms = started_ms if known is None else known.created_ms
         job = Job(job=self._job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
         self._storage.put(self._paths.job_file, JOB.dump(job))
         self._run = Run(
@@ -43,11 +40,8 @@ class RunRecords:
 
     def ended_well(self, run: str) -> bool:
         """Whether a run came to its own end, and so did all that follows a commit."""
-        try:
-            outcome = RUN.load(self._storage, self._paths.run_file(run)).outcome
-        except NotFound:
-            return False
-        return outcome in ("finished", "stopped", "cancelled")
+        record = RUN.load_if_whole(self._storage, self._paths.run_file(run))
+        return record is not None and record.outcome in ("finished", "stopped", "cancelled")
 
     def end(
         self,

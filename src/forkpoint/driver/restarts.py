@@ -5,11 +5,19 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from forkpoint.errors import ConfigError, EngineLost, GraphError, OutputLost, RestoreRefused, StaleGeneration
+from forkpoint.errors import (
+    ConfigError,
+    EngineLost,
+    GraphError,
+    OutputLost,
+    RestoreRefused,
+    SavepointCorrupt,
+    StaleGeneration,
+)
 from forkpoint.graph.options import RestartStrategy
 
 _OURS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # users' own come as UserFunctionError
-FATAL = (StaleGeneration, OutputLost, RestoreRefused, GraphError, ConfigError, EngineLost, *_OURS)
+FATAL = (StaleGeneration, OutputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_OURS)
 """Errors that a restart cannot cure."""
 
 
