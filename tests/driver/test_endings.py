@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.savepoints import Savepoints
 from forkpoint.errors import StorageError
+from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.storage import open_storage
 
 
 class Crash(BaseException):
@@ -63,6 +67,69 @@ def test_output_that_was_consumed_before_a_crash_does_not_stop_the_next_run(
     left = sum(len(path.read_text().splitlines()) for path in out.glob("part-*"))
     assert taken + left == 40
     assert "output of epoch 3 was not found" in caplog.text
+
+
+@dataclass(frozen=True, eq=False)
+class Elsewhere(fp.FileSink):
+    """The tasks' machine has a directory of the same name, which is another one."""
+
+    def create_writer(self, context: fp.SinkContext) -> fp.SinkWriter:
+        theirs = self.path.with_name("theirs")
+        writer = fp.FileSink.create_writer(replace(self, path=theirs), context)
+        prepare = writer.prepare_commit
+        writer.prepare_commit = lambda: [  # type: ignore[method-assign]
+            {key: place.replace(str(theirs), str(self.path)) for key, place in each.items()} for each in prepare()
+        ]
+        return writer
+
+
+def test_a_directory_that_executors_do_not_share_fails_the_job_before_its_first_commit(tmp_path: Path) -> None:
+    sink = Elsewhere.json(tmp_path / "out", tuple[int, int])
+    env = environment(tmp_path, fp.CollectionSource(list(range(40))), sink)
+    with launching(Launch(options={"engine": "local"})):
+        with pytest.raises(fp.ConfigError, match="the driver, which is to publish it, does not see it") as error:
+            env.execute("unshared")
+        assert "must be one directory for the driver and all executors" in str(error.value)
+        past = History(open_storage(str(tmp_path / "state")), JobPaths("unshared"))
+        assert past.epochs() == [1]  # nothing was read, so all of it comes once the directory is shared
+        env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(tmp_path / "out"))
+        env.execute("unshared")
+    assert sum(len(path.read_text().splitlines()) for path in (tmp_path / "out").glob("part-*")) == 40
+
+
+class Removes:
+    """Somebody removes staged files when an epoch is committed."""
+
+    def __init__(self, out: Path, epoch: int, number: int) -> None:
+        self.out, self.epoch, self.number = out, epoch, number
+
+    def on_step(self, step: str, epoch: int) -> None:
+        if (step, epoch) == ("committed", self.epoch):
+            for path in sorted(self.out.glob(".part-*"))[-self.number :]:
+                path.unlink()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_was_removed_between_commit_and_publishing_fails_the_job(tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out"
+
+    def run(steps: Any = None) -> None:
+        env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(out, tuple[int, int]))
+        with launching(Launch(options={"engine": "local"}, steps=steps)):
+            env.execute("removed")
+
+    with pytest.raises(fp.OutputLost, match=r"epoch 3 is committed"):
+        run(Removes(out, 3, number))
+    if number == 1:  # the other one is still staged, so it can be told for good
+        with pytest.raises(
+            fp.OutputLost, match="1 of its 2 files were removed before they could be published"
+        ) as error:
+            run()
+        missing = next(word for word in str(error.value).replace(". ", " ").split() if word.endswith(".jsonl"))
+        Path(missing).touch()  # the remedy: without that output
+    run()
+    assert 30 <= sum(len(path.read_text().splitlines()) for path in out.glob("part-*")) < 40
+    assert not list(out.glob(".part-*"))
 
 
 def test_a_job_that_was_drained_ends_also_if_its_savepoint_fails(

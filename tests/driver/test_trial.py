@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.driver.trial import REST_MS, Trial, TrialCourse
 from forkpoint.errors import UserFunctionError
@@ -163,6 +165,27 @@ def test_killed_on_trial(tmp_path: Path, on: bool, again: bool) -> None:
             run(tmp_path, savepoint=None if on else savepoint, steps=AtOnce())
     run(tmp_path, savepoint=None if on or again else savepoint)
     assert written(tmp_path) == expected(100)
+    assert not hidden(tmp_path)
+
+
+def test_what_was_withheld_is_accepted_by_the_first_run_that_goes_on_from_it(tmp_path: Path) -> None:
+    """It may be killed while it publishes; the next one completes that, whatever it starts from itself."""
+    savepoint = stopped(tmp_path, 4)
+    with pytest.raises(Crash):
+        run(tmp_path, savepoint=savepoint, trial=1000, steps=StopAfter(3))
+    assert written(tmp_path) == expected(20)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with pytest.raises(Killed), patch.object(JobDriver, "_repeat_publishing", killed):
+        run(tmp_path)  # its first manifest accepts it
+    with pytest.raises(Crash):
+        run(tmp_path, savepoint=savepoint, steps=StopAfter(1))
+    assert written(tmp_path) == expected(35) + expected(25) - expected(20)
     assert not hidden(tmp_path)
 
 

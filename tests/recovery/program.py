@@ -14,12 +14,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.snapshot.manifest import MANIFEST
@@ -81,7 +82,8 @@ class Plan:
     The step "started" is between a run's first manifest and what the run before left to publish, "element" in the
     middle of an epoch. ``halt``: the same, but it only stops until it is told to go on (SIGSTOP). ``stop_after``:
     elements after which the job is stopped with a savepoint, for input that doesn't end. ``restart``: restarts after
-    a failure. ``pause_file``: where the function pauses in the middle of an epoch.
+    a failure. ``pause_file``: where the function pauses in the middle of an epoch. ``forgetful``: old checkpoints go as
+    early as they can.
     """
 
     directory: str
@@ -95,6 +97,7 @@ class Plan:
     pause_file: str | None = None
     parallelism: int = 2
     savepoint: str | None = None
+    forgetful: bool = False
 
 
 class Signaller:
@@ -117,6 +120,8 @@ def build(plan: Plan) -> fp.StreamExecutionEnvironment:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(base / "state")).set_parallelism(plan.parallelism).set_max_epoch_rows(plan.rows)
     env.options = _with_restarts(env, plan.restarts)
+    if plan.forgetful:
+        env.options = replace(env.options, checkpoint=replace(env.options.checkpoint, num_retained=1))
     strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_assigner(lambda e, _: e.ts)
     if plan.source == "stream":
         from forkpoint.spark.session import get_session
@@ -132,8 +137,6 @@ def build(plan: Plan) -> fp.StreamExecutionEnvironment:
 
 
 def _with_restarts(env: fp.StreamExecutionEnvironment, restarts: int) -> Any:
-    from dataclasses import replace
-
     from forkpoint.graph.options import RestartStrategy
 
     strategy = RestartStrategy.fixed_delay(restarts, 10) if restarts else RestartStrategy.none()
@@ -158,6 +161,8 @@ def run(plan: Plan) -> None:
     steps = Signaller(sent, *(plan.halt or plan.kill or ("never", 1)))
     if plan.engine == "local":
         _watch_more_steps(steps)
+    if plan.forgetful:
+        job_driver.GC_EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN = 1, 3
     launch = Launch(options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint))
     env = build(plan)
     with launching(launch):

@@ -36,7 +36,9 @@ def modelled(**options: Any) -> Iterator[Model]:
 
 
 @pytest.mark.parametrize(
-    ("schedules", "every"), [(sleeps, 2), (kills, 3), (deaths_beside, 5), (three, 7)], ids=lambda each: str(each)
+    ("schedules", "every"),
+    [(sleeps, 2), (kills, 3), (deaths_beside, 5), (three, 7)],
+    ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving(schedules: Any, every: int) -> None:
     """Two drivers with two switches, or a kill, before any of their steps; three of them, two asleep."""

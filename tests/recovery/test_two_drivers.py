@@ -54,6 +54,51 @@ def test_a_driver_that_was_away_finds_itself_replaced(place: Path, undisturbed: 
     assert outcome(place) == undisturbed
 
 
+@pytest.mark.parametrize(
+    ("step", "times"), [("started", 1), ("element", 7), ("element", 47), *((step, 2) for step in STEPS)]
+)
+def test_a_driver_that_was_away_until_its_fence_was_collected(
+    place: Path, undisturbed: Outcome, step: str, times: int
+) -> None:
+    """The names of its next epochs would be free again, but for that of the run that came next."""
+    plan = Plan(str(place), forgetful=True, rows=5)
+    old = start(replace(plan, halt=(step, times)))
+    wait_until_halted(old)
+    left = history(place).epochs()[-1]
+    assert run_forked(plan) == 0, logs(place)
+    assert outcome(place) == undisturbed
+    epochs = history(place).epochs()
+    assert min(epochs) > left + 2
+    os.kill(old.pid, signal.SIGCONT)
+    assert finish(old) == 3
+    (error,) = errors(place)
+    assert error.startswith("forkpoint.errors.StaleGeneration: job 'totals': "), error
+    assert history(place).epochs() == epochs
+    assert outcome(place) == undisturbed
+
+
+@pytest.mark.parametrize("step", ["started", "computed"])
+def test_an_old_driver_that_wakes_up_leaves_what_the_new_one_staged(
+    place: Path, undisturbed: Outcome, step: str
+) -> None:
+    """The old one sleeps before it has cleaned up; the new one has staged an epoch and not yet published it."""
+    plan = Plan(str(place))
+    old = start(replace(plan, halt=(step, 1)))
+    wait_until_halted(old)
+    new = start(replace(plan, halt=("written", 2)))
+    wait_until_halted(new)
+    staged = set((place / "output").glob(".*.g2.*.inprogress"))
+    assert staged
+    os.kill(old.pid, signal.SIGCONT)
+    assert finish(old) == 3
+    assert "StaleGeneration" in errors(place)[0]
+    assert staged <= set((place / "output").glob(".*.inprogress"))
+    os.kill(new.pid, signal.SIGCONT)
+    assert finish(new) == 0, logs(place)
+    assert outcome(place) == undisturbed
+    assert not list((place / "output").rglob(".*.g2.*"))
+
+
 @pytest.mark.parametrize("step", ["computed", "committed"])
 def test_an_old_driver_goes_on_while_the_new_one_is_at_work(place: Path, undisturbed: Outcome, step: str) -> None:
     plan = Plan(str(place))

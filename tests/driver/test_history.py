@@ -1,0 +1,146 @@
+"""A job's epochs as names on storage: taken once, and those that fence for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forkpoint.driver.garbage import collect_garbage
+from forkpoint.driver.history import History
+from forkpoint.errors import StaleGeneration
+from forkpoint.snapshot.manifest import Manifest, Parent
+from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.storage import Storage, open_storage
+
+PATHS = JobPaths("job")
+
+
+def fresh() -> History:
+    storage: Storage = open_storage("memory://history")
+    for path in storage.list():
+        storage.delete(path)
+    return History(storage, PATHS)
+
+
+def manifest(epoch: int, run: str, generation: int, kind: str = "epoch") -> Manifest:
+    return Manifest(
+        job="job", run=run, generation=generation, epoch=epoch, kind=kind, created_ms=0, processing_time_ms=0,
+        parallelism=1, max_parallelism=128, parent=Parent(),
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+@dataclass
+class Driver:
+    """What a driver knows: its run, and the last manifest that it committed."""
+
+    history: History
+    run: str
+    last: Manifest
+
+    @classmethod
+    def start(cls, history: History, run: str, seen: Manifest | None, ahead: int = 0) -> Driver:
+        """``ahead``: how far the savepoint that it starts from is ahead of the job."""
+        epoch = (seen.epoch if seen else 0) + 1 + ahead
+        first = manifest(epoch, run, (seen.generation if seen else 0) + 1, "start")
+        history.commit(first, after=seen.epoch if seen else 0)
+        return cls(history, run, first)
+
+    def commit(self) -> None:
+        following = manifest(self.last.epoch + 1, self.run, self.last.generation)
+        self.history.commit(following)
+        self.last = following
+
+
+@given(data=st.data())
+def test_whoever_commits_is_the_newest(data: st.DataObject) -> None:
+    """Drivers that start from what they saw at some time, commit, and collect garbage, in any order."""
+    history = fresh()
+    drivers: list[Driver] = []
+    seen: list[Manifest | None] = [None]
+    newest: str | None = None
+    for n in range(data.draw(st.integers(1, 25))):
+        match data.draw(st.sampled_from(["look", "start", "commit", "commit", "collect"])):
+            case "look":
+                seen.append(history.newest())
+            case "start":
+                try:
+                    driver = Driver.start(
+                        history, f"r{n}", data.draw(st.sampled_from(seen)), data.draw(st.integers(0, 9))
+                    )
+                except StaleGeneration:
+                    continue
+                drivers.append(driver)
+                newest = driver.run
+            case "commit" if drivers:
+                driver = data.draw(st.sampled_from(drivers))
+                try:
+                    driver.commit()
+                except StaleGeneration:
+                    drivers.remove(driver)
+                else:
+                    assert driver.run == newest
+            case "collect" if drivers:
+                driver = data.draw(st.sampled_from(drivers))
+                try:
+                    collect_garbage(history, driver.run, 1, ())
+                except StaleGeneration:
+                    drivers.remove(driver)
+
+
+def test_the_first_epoch_of_a_run_keeps_its_name() -> None:
+    history = fresh()
+    old = Driver.start(history, "old", None)
+    new = Driver.start(history, "new", history.newest())
+    for _ in range(3):
+        new.commit()
+    for each in (old.last, *(history.load(epoch) for epoch in (2, 3, 4))):
+        history.remove(each)
+    assert history.epochs() == [5]
+    with pytest.raises(StaleGeneration, match=r"epoch 2 was committed by run 'new' \(generation 2\); this run 'old'"):
+        old.commit()
+    history.remove(history.load(2))  # again, as a collection that was cut short would
+    assert history.epochs() == [5]
+    assert history.newest() == new.last
+
+
+def test_a_fence_that_was_removed_by_hand() -> None:
+    history = fresh()
+    old = Driver.start(history, "old", None)
+    new = Driver.start(history, "new", history.newest())
+    new.commit()
+    history.storage.delete(PATHS.manifest(2))
+    with pytest.raises(StaleGeneration, match=r"run 'new' \(generation 2\) has committed epoch 3; this run 'old'"):
+        old.commit()
+    new.commit()
+
+
+def test_a_run_from_a_savepoint_far_ahead_replaces_one_that_is_alive() -> None:
+    history = fresh()
+    old = Driver.start(history, "old", None)
+    new = Driver.start(history, "new", history.newest(), ahead=50)
+    with pytest.raises(StaleGeneration, match="run 'new'"):
+        old.commit()
+    new.commit()
+
+
+def test_of_two_runs_that_start_from_savepoints_far_apart_one_lives() -> None:
+    history = fresh()
+    first = Driver.start(history, "first", None, ahead=50)
+    with pytest.raises(StaleGeneration, match="run 'first'"):
+        Driver.start(history, "second", None, ahead=90)
+    with pytest.raises(StaleGeneration, match="run 'second'"):
+        first.commit()
+    Driver.start(history, "third", history.newest()).commit()
+
+
+def test_garbage_is_for_the_newest_run() -> None:
+    history = fresh()
+    Driver.start(history, "old", None).commit()
+    Driver.start(history, "new", history.newest()).commit()
+    with pytest.raises(StaleGeneration, match="run 'new'"):
+        collect_garbage(history, "old", 1, ())
+    assert history.epochs() == [1, 2, 3, 4]
+    collect_garbage(history, "new", 1, ())
