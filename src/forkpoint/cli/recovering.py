@@ -57,7 +57,12 @@ def _data(job: str, plan: RecoveryPlan, start: Manifest | None, dry_run: bool) -
         "outcome": _outcome(plan, dry_run),
         "from": None if plan.chosen is None else asdict(plan.chosen),
         "epoch": None if start is None else start.epoch,
-        "lost": {"epochs": list(plan.lost.epochs), "elements": plan.lost.elements, "output": plan.lost.output},
+        "lost": {
+            "epochs": list(plan.lost.epochs),
+            "elements": plan.lost.elements,
+            "output": plan.lost.output,
+            "unknown": list(plan.lost.unknown),
+        },
         "looked": [asdict(each) for each in plan.looked],
         "set_aside": list(plan.fenced),
     }
@@ -92,6 +97,8 @@ def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:
     out.line(f"job {job} {word} {chosen.kind} {chosen.name}{made}")
     if lost.epochs:
         out.line(f"given up: {_epochs(lost.epochs)}; at least {text.number(lost.elements)} elements are read again")
+        if lost.unknown:
+            out.line(f"what was read and published in {_epochs(lost.unknown)} can't be told, and comes once more")
     for uid, count in lost.output.items():
         out.line(
             f"sink {uid}: {text.number(count)} files or batches of these epochs were published, and come once more"

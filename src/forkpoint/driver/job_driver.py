@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ log = logging.getLogger("forkpoint")
 Outcome = Literal["finished", "stopped", "cancelled", "failed"]
 GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
+START_TRIES = 10
+START_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class JobDriver:
         self._runner: EpochRunner | None = None
         self._failures = Failures()
         self._restarts = 0
+        self._generation = 0
         self._collected = 0  # the epoch at which garbage was collected last
         self._state: Literal["starting", "running", "restarting", "ended"] = "starting"
         self._failure: str | None = None
@@ -180,8 +184,25 @@ class JobDriver:
         return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
 
     def _start(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
+        """Begin the run: its first manifest, or None if the job has finished before.
+
+        An older run that still commits may be faster than the restore; the newer one tries a few times.
+        """
+        for left in reversed(range(START_TRIES)):
+            try:
+                return self._begin(restored)
+            except StaleGeneration as error:
+                newest = self.history.newest()
+                if not left or newest is None or newest.run == self.run_id or newest.generation >= self._generation:
+                    raise
+                log.warning("%s. It tries again", error)
+                time.sleep(self._rng.uniform(0, START_PAUSE_SECONDS))
+        raise AssertionError
+
+    def _begin(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
         """Restore and commit the run's first manifest; None if the job has finished before."""
         newest = self.history.newest()
+        self._generation = newest.generation + 1 if newest is not None else 1
         base = restored(newest)
         if base is None:
             return None
@@ -191,7 +212,7 @@ class JobDriver:
             self.run_id,
             self.graph,
             base,
-            generation=newest.generation + 1 if newest is not None else 1,
+            generation=self._generation,
             parallelism=self.parallelism,
             now_ms=self.now_ms(),
         )
@@ -250,7 +271,7 @@ class JobDriver:
         while True:
             try:
                 if failed is not None:
-                    manifest = self._own_newest(failed)
+                    manifest = self._own_newest(failed, manifest)
                     self._repeat_publishing(manifest)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
@@ -264,9 +285,9 @@ class JobDriver:
                 )
                 if delay_ms is None or self._inbox.cancelled:
                     if isinstance(error, SavepointCorrupt):
-                        self._own_newest(error)  # where a newer run is at work, it has removed what is missing
+                        self._own_newest(error, manifest)  # where a newer run is at work, it has removed what is missing
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                        newest = self._own_newest(error)
+                        newest = self._own_newest(error, manifest)
                         self._repeat_publishing(newest)
                         return self._cancelled(newest.epoch)
                     raise
@@ -275,11 +296,11 @@ class JobDriver:
                 log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
                 self._inbox.pause(delay_ms / 1000)
 
-    def _own_newest(self, error: BaseException) -> Manifest:
+    def _own_newest(self, error: BaseException, mine: Manifest) -> Manifest:
         newest = self.history.newest()
         assert newest is not None
         if newest.run != self.run_id:
-            raise StaleGeneration(f"job {self.job!r}: run {newest.run!r} has taken over") from error
+            raise self.history.stale(mine, newest) from error
         return newest
 
     def _attempt(self, manifest: Manifest) -> Result:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -35,6 +37,7 @@ class RunRecords:
             job=self._job, run=self._run_id, generation=manifest.generation, parent=manifest.parent, started_ms=started_ms,
             code_version=options.parameters.get("code_version"), versions=versions(),
             options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
+            machine=socket.gethostname(), pid=os.getpid(),
         )  # fmt: skip
         self._put()
 

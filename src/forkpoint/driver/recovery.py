@@ -38,12 +38,14 @@ class Lost:
     """What going back means. ``epochs``: committed ones that the job goes back behind, whether or not they can be read.
 
     ``elements``: that sources read in them and will read again, as far as their manifests tell. ``output``: for each sink
-    how often those epochs published something (a file, or what else its committables are); it comes once more.
+    how often those epochs published something (a file, or what else its committables are); it comes once more. ``unknown``:
+    those of the epochs of which nobody can tell, as their manifests can't be read.
     """
 
     epochs: tuple[int, ...]
     elements: int
     output: dict[str, int]
+    unknown: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,8 @@ def _lost(origin: Manifest | Savepoint | None, gone: Sequence[int], readable: Ma
             output[uid] = output.get(uid, 0) + len(committables)
     known = [readable[epoch] for epoch in gone if epoch in readable]
     elements = 0 if origin is None or not known else max(0, _read(known[-1]) - _read(origin))
-    return Lost(tuple(gone), elements, {uid: count for uid, count in output.items() if count})
+    unknown = tuple(epoch for epoch in gone if epoch not in readable)
+    return Lost(tuple(gone), elements, {uid: count for uid, count in output.items() if count}, unknown)
 
 
 def _read(saved: Manifest | Savepoint) -> int:
