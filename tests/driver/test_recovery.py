@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import JOB, Crash, StopAfter, clicks, history, run, state_of, sums
+from jobs import JOB, Crash, StopAfter, clicks, finish, history, job, run, state_of, sums
 
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
@@ -107,8 +107,6 @@ def test_from_a_savepoint_where_no_checkpoint_is_whole(tmp_path: Path) -> None:
         driver = None
 
     steps = Saving(10)
-    from jobs import finish, job
-
     prepared = job(tmp_path, ELEMENTS, steps=steps)
     request = prepared.driver.savepoint()
     with pytest.raises(Crash):
@@ -160,3 +158,11 @@ def test_records_for_people_stop_nobody(crashed: Path, content: bytes) -> None:
     assert JOB_FILE.load_if_whole(history(crashed).storage, paths.job_file) is None
     finishes(crashed)
     assert RUN.load(history(crashed).storage, paths.run_file(history(crashed).newest().run)).outcome == "finished"  # type: ignore[union-attr]
+
+
+def test_a_drained_job_is_whole(tmp_path: Path) -> None:
+    prepared = job(tmp_path, ELEMENTS)
+    request = prepared.driver.savepoint(stop=True, drain=True)
+    assert finish(prepared).outcome == "stopped"
+    assert request.done.result(10)
+    assert planned(tmp_path).whole

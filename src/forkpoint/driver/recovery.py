@@ -87,6 +87,8 @@ def plan_recovery(
         if saved is None:
             manifest = readable.get(epoch)
             problem = unreadable[epoch] if manifest is None else _problem(storage, history, manifest, verified)
+            if problem is None and manifest is not None and epoch != epochs[-1] and _is_special(manifest):
+                problem = "it is of a drain or a trial, from which a job goes on only when it is told to"
             created = None if manifest is None else manifest.created_ms
             looked.append(Looked("checkpoint", epoch, f"epoch {epoch}", created, problem))
             found: Manifest | OpenedSavepoint | None = manifest
@@ -145,8 +147,6 @@ def _load_all(history: History, epochs: Sequence[int]) -> tuple[dict[int, Manife
 
 
 def _problem(storage: Storage, history: History, manifest: Manifest, verified: dict[FileRef, str | None]) -> str | None:
-    if manifest.withheld or manifest.drained_early:
-        return "it is of a drain or a trial, which nothing goes on from unasked"
     try:
         files = state_files(manifest, history.load)
     except (SavepointCorrupt, StorageError) as error:
@@ -159,6 +159,10 @@ def _problem(storage: Storage, history: History, manifest: Manifest, verified: d
         if (problem := verified[ref]) is not None:
             return problem
     return None
+
+
+def _is_special(manifest: Manifest) -> bool:
+    return manifest.withheld or manifest.drained_early
 
 
 def _damage(storage: Storage, ref: FileRef) -> str | None:
