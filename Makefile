@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark explore fuzz chaos lint format bench flink-parity pyflink-tests clean
+.PHONY: help setup demo test test-fast test-spark explore fuzz chaos lmdb-versions lint format bench flink-parity pyflink-tests clean
 
 WORKERS ?= 3
 SECONDS_EACH ?= 60
@@ -42,6 +42,9 @@ fuzz: setup ## damaged savepoints: more examples than the tests, then atheris fo
 chaos: setup ## kills, sleepers, full disks, damaged files for MINUTES=5; SEED= and ONLY= repeat what failed
 	$(RUN) PYTHONPATH=tests python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
+lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
+	$(RUN) scripts/lmdb_versions.sh
+
 lint: setup ## style, types, and who may import whom
 	$(RUN) ruff check .
 	$(RUN) mypy
@@ -71,4 +74,4 @@ pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on fo
 	touch $@
 
 clean: ## everything that was made here, .venv and .flink apart
-	rm -rf .bench .chaos .demo .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

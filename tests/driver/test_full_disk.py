@@ -16,6 +16,7 @@ import forkpoint as fp
 from forkpoint.errors import StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.savepoint import open_savepoint
+from forkpoint.state import Changes, open_store
 from patience import PATIENCE_S
 
 ELEMENTS = clicks(30)
@@ -197,3 +198,15 @@ def test_no_space_for_the_local_stores(disk: Disk, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(tempfile, "tempdir", None)
     run(root, ELEMENTS, fn=Bulky(), change=change)
     assert state_of(root) == sums(ELEMENTS)
+
+
+@pytest.mark.parametrize("kind", ["lmdb", "rocksdb"])
+def test_a_local_store_on_a_full_disk_says_so(disk: Disk, kind: Any) -> None:
+    """And not that it may be damaged."""
+    store = open_store(kind, disk.root / "store")
+    disk.fill()
+    changes = Changes([b"%06d" % i for i in range(200_000)], [b"v" * 400] * 200_000)
+    with pytest.raises(StorageError, match=r"is full \(\d+ of 2 MiB are free\).*TMPDIR") as raised:
+        store.apply(changes, 1, 0)
+    assert "damaged" not in str(raised.value)
+    store.close()

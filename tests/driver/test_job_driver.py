@@ -161,3 +161,16 @@ def test_how_a_run_ended_is_on_record(tmp_path: Path) -> None:
     assert (first.outcome, second.outcome) == ("failed", "finished")
     assert "the function raised ValueError: no" in str(first.reason)
     assert second.parent.run == first.run
+
+
+def test_two_savepoints_do_not_get_one_label(tmp_path: Path) -> None:
+    """Neither side by side nor one after the other; nor a label that means something else."""
+    prepared = job(tmp_path, clicks(300))
+    asked = [prepared.driver.savepoint(label=label) for label in ("spring", "spring", "latest", "none", "", "autumn")]
+    finish(prepared)
+    errors = [str(each.done.exception(10)) for each in asked]
+    assert sorted(errors[:2], key=len)[0] == "None"
+    refused = sorted(errors[:2], key=len)[1]
+    assert "right now" in refused or "has the label 'spring' already" in refused
+    assert all("cannot be a label" in error for error in errors[2:5])
+    assert errors[5] == "None"

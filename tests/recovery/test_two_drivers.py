@@ -260,4 +260,4 @@ def test_both_of_two_drivers_that_start_at_the_same_moment_need_not_fail(place: 
         turns.give(order.pop(0) if order else 0)
     assert racers[0].ended is None
     assert isinstance(racers[1].ended, StaleGeneration)
-    assert "Another run of job 'totals' started at the same moment" in str(racers[1].ended)
+    assert "started at the same moment and has committed epoch" in str(racers[1].ended)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.errors import SavepointCorrupt, SavepointNotFound, StorageError
+from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.savepoint import (
     dependents,
     dispose_savepoint,
@@ -15,7 +15,7 @@ from forkpoint.savepoint import (
     list_savepoints,
     run_here,
 )
-from forkpoint.savepoint.catalog import jobs_with_savepoints
+from forkpoint.savepoint.catalog import free_label, jobs_with_savepoints
 from forkpoint.snapshot.manifest import Manifest, Parent, Run, StateInfo
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.savepoint_manifest import Savepoint
@@ -41,7 +41,7 @@ def export(storage: LocalStorage, name: str, created_ms: int, label: str | None 
 @pytest.fixture
 def storage(tmp_path: Path) -> LocalStorage:
     storage = LocalStorage(str(tmp_path))
-    export(storage, "b", 100, "good")
+    export(storage, "b", 100, "early")
     export(storage, "a", 200, "good")
     export(storage, "c", 150)
     return storage
@@ -108,3 +108,23 @@ def test_disposing_leaves_other_files_alone(storage: LocalStorage) -> None:
     gone = dispose_savepoint(opened, runs=[], savepoints=[])
     assert gone == ["savepoint.json", "operators/u/n/part-0.parquet", "savepoint.json.sha256"]
     assert storage.list(PATHS.savepoint("a")) == [f"{PATHS.savepoint('a')}/README"]
+
+
+def test_a_label_of_several_names_none_of_them(storage: LocalStorage) -> None:
+    export(storage, "d", 300, "good")
+    with pytest.raises(ConfigError, match=r"'good' is that of 2 savepoints: a, d"):
+        find_savepoint(storage, "my job", "good")
+    assert find_savepoint(storage, "my job", "d").savepoint.id == "d"
+
+
+@pytest.mark.parametrize("label", ["latest", "none", "", "a/b", "a\\b", "a\n"])
+def test_what_cannot_be_a_label(storage: LocalStorage, label: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be a label"):
+        free_label(storage, "my job", label)
+
+
+def test_a_label_is_one_savepoints(storage: LocalStorage) -> None:
+    assert free_label(storage, "my job", "new") == "new"
+    assert free_label(storage, "another job", "good") == "good"
+    with pytest.raises(ConfigError, match=r"savepoint 'a' of job 'my job' has the label 'good' already"):
+        free_label(storage, "my job", "good")

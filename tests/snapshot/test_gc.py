@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from forkpoint.errors import ConfigError, StorageError
 from forkpoint.snapshot.format import checksum
 from forkpoint.snapshot.gc import GcPlan, needed_files, plan_gc
-from forkpoint.snapshot.manifest import ChangesRef, Manifest, SnapshotRef
+from forkpoint.snapshot.manifest import ChangesRef, Manifest, SnapshotRef, StateInfo
 from forkpoint.snapshot.paths import JobPaths
 
 PATHS = JobPaths("j")
 GROUPS = 6
+STATE = StateInfo(sid=1, uid="o", name="s", kind="value")
 UNTOUCHABLE = ["jobs/j/job.json", "jobs/j/runs/r1/run.json", "jobs/j/runs/r1/spark/commits/0", "jobs/j/notes.txt"]
 State = dict[int, int]
 
@@ -39,6 +40,7 @@ def make_manifest(epoch: int, parallelism: int, changes: list[ChangesRef], snaps
         processing_time_ms=0,
         parallelism=parallelism,
         max_parallelism=GROUPS,
+        states=[STATE],
         changes=changes,
         snapshots=snapshots,
     )
@@ -280,3 +282,17 @@ def test_a_manifest_that_was_not_read_stops_everything() -> None:
 def test_at_least_one_checkpoint_is_retained() -> None:
     with pytest.raises(ConfigError, match="retained checkpoints: 0"):
         plan_gc("j", [], [], num_retained=0)
+
+
+def test_manifests_of_a_job_without_state_go() -> None:
+    history = {epoch: make_manifest(epoch, 2, [], []).model_copy(update={"states": []}) for epoch in range(10)}
+    manifests = [PATHS.manifest(epoch) for epoch in range(10)]
+    assert plan_gc("j", history.values(), manifests, num_retained=2).manifests == tuple(manifests[7::-1])
+
+
+def test_what_was_there_before_a_state_came_goes_but_for_the_last() -> None:
+    history = {epoch: make_manifest(epoch, 2, [], []) for epoch in range(10)}
+    for epoch in range(6):
+        history[epoch] = history[epoch].model_copy(update={"states": []})
+    manifests = [PATHS.manifest(epoch) for epoch in range(10)]
+    assert plan_gc("j", history.values(), manifests, num_retained=1).manifests == tuple(manifests[4::-1])

@@ -314,3 +314,20 @@ def test_the_last_user_closes_the_environment(tmp_path: Path) -> None:
     assert handle._open is not None
     two.close()
     assert handle._open is None
+
+
+def test_what_is_written_after_clear_is_whole() -> None:
+    """In a process of its own: where the unnamed database was dropped, LMDB refused the commit or ended the process."""
+    program = Path(__file__).with_name("store_lives.py")
+    done = subprocess.run([sys.executable, str(program), "20", "15"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_clear_leaves_an_empty_store_of_version_0(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store")
+    store.clear()
+    for _ in range(3):
+        store.apply(full(b"v"), 4, 0)
+        store.clear()
+        assert (store.version, list(store.scan(b"\0", b"\xff"))) == (0, [])
+    store.close()

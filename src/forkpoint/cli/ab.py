@@ -144,9 +144,10 @@ class Trials:
         return f"{root}/{taken[-1].directory}" if taken else None
 
     def states(self, samples: int) -> SavepointDiff | None:
-        """What the versions' states differ in; None where there is no savepoint of both."""
+        """What the versions' states differ in; None where there is no savepoint of both. They ran one after the other, so that
+        times to live began at other times."""
         a, b = (self._savepoint(version) for version in VERSIONS)
-        return None if a is None or b is None else diff(a, b, samples=samples)
+        return None if a is None or b is None else diff(a, b, samples=samples, stamps=False)
 
     def compared(self, keys: dict[str | None, list[str]], samples: int) -> list[Comparison]:
         found = {v: {unescape(sink.name): sink for sink in (self.place / v).glob("*")} for v in VERSIONS}

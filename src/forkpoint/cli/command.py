@@ -18,6 +18,7 @@ from forkpoint.cli.import_spark import import_spark
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
 from forkpoint.cli.labelling import label
 from forkpoint.cli.output import JsonOutput
+from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, savepoints, show
 from forkpoint.cli.state import diff_, state
@@ -68,7 +69,7 @@ main = Group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing with savepoints you can stop, fork and rewind.",
     commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit,
-              import_spark, dispose, label, gc, tree],
+              import_spark, dispose, label, gc, recover, tree],
     no_args_is_help=True,
 )  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

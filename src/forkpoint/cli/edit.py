@@ -14,6 +14,7 @@ from forkpoint.cli.settings import Command, current
 from forkpoint.cli.state import reader
 from forkpoint.driver.savepoints import new_savepoint_id
 from forkpoint.processor import SavepointReader, SavepointWriter
+from forkpoint.savepoint.catalog import free_label
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
@@ -100,6 +101,8 @@ def edit(
         writer.rename_state(uid, state, new)
     for uid, new in rename_uid:
         writer.change_operator_identifier(uid, new)
+    if label is not None:
+        free_label(settings.storage, found.metadata.job, label)
     savepoint_id = new_savepoint_id()
     place = new_place(settings, to, found.metadata.job, savepoint_id)
     with settings.output.progress("writing") as progress:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from forkpoint.cli.settings import Settings, absolute
 from forkpoint.cli.text import place
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
-from forkpoint.savepoint.catalog import LATEST, Listed, jobs_with_savepoints, list_savepoints
+from forkpoint.savepoint.catalog import LATEST, Listed, jobs_with_savepoints, list_savepoints, the_one_with
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
 from forkpoint.snapshot.manifest import Run
 from forkpoint.snapshot.paths import JobPaths
@@ -44,9 +44,10 @@ def savepoint_place(storage: Storage, name: str) -> str:
     if "://" in name or "/" in name or os.sep in name or os.path.exists(name):
         return absolute(name)
     known = [(each.listed.savepoint, each) for each in all_savepoints(storage) if each.listed.savepoint is not None]
-    matching = [each for each in known if each[0].id == name] or [each for each in known if each[0].label == name]
-    if not matching and name == LATEST:
+    if name == LATEST:
         matching = known
+    else:
+        matching = [each for each in known if each[0].id == name] or [each for each in known if each[0].label == name]
     if not matching:
         raise SavepointNotFound(
             f"there is no savepoint {name!r}: it is neither a path nor the id or label of one below {storage.url}; "
@@ -57,6 +58,8 @@ def savepoint_place(storage: Storage, name: str) -> str:
         raise ConfigError(
             f"there are savepoints of the jobs {', '.join(map(repr, jobs))} for {name!r}; name the one by its id or path"
         )
+    if name not in (LATEST, matching[0][0].id):
+        the_one_with(matching, name)
     return max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id))[1].path
 
 

@@ -30,6 +30,7 @@ from forkpoint.processor.spark_import import (
     inspect_spark_checkpoint,
 )
 from forkpoint.processor.spark_shapes import ImportedOperator, ImportedState
+from forkpoint.savepoint.catalog import free_label
 
 Pairs = Sequence[tuple[str, str]]
 _ONLY = "state"
@@ -114,6 +115,8 @@ def import_spark(
         settings.output.result(_found_json(found), lambda out: _show(out, found))
         return
     chosen = _operators(operators, names, keys, values, windows, ttls)
+    if label is not None:
+        free_label(settings.storage, job, label)
     savepoint_id = new_savepoint_id()
     target = new_place(settings, to, job, savepoint_id)
     with settings.output.progress("importing") as progress:

@@ -31,6 +31,9 @@ from forkpoint.control.registry import find_live
 from forkpoint.driver.check import check_program
 from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, NotFound
+from forkpoint.graph.job import JobGraph
+from forkpoint.savepoint.dispose import dispose_savepoint
+from forkpoint.savepoint.mapping import RestorePlan
 from forkpoint.savepoint.opened import open_savepoint
 from forkpoint.snapshot.manifest import RUN, Manifest
 from forkpoint.snapshot.paths import JobPaths
@@ -72,7 +75,7 @@ def upgrade(
     with find_live(settings.storage, job) as client:
         run = client.endpoint.run
         old: dict[str, Any] = dict(_way_back(settings, job, run, app).options)
-        name = _check(settings, job, run, app, args, options["allow_non_restored_state"], options["renames"])
+        name = _check(settings, client, app, args, options["allow_non_restored_state"], options["renames"])
         how = [*start_arguments(options), *schedule_arguments(schedule or old.get("savepoint_schedule"))]
         how += ["--name", job] if name != job else []
         _say_how_by_hand(settings, job, run, [*how, app, *(["--", *args] if args else [])])
@@ -104,9 +107,10 @@ def _way_back(settings: Settings, job: str, run: str, app: str) -> Program:
 
 
 def _check(
-    settings: Settings, job: str, run: str, app: str, args: Sequence[str], allow: bool, renames: dict[str, str]
+    settings: Settings, client: ControlClient, app: str, args: Sequence[str], allow: bool, renames: dict[str, str]
 ) -> str:
     """The name that APP gives its job. Ends the command if APP doesn't fit."""
+    job, run = client.endpoint.job, client.endpoint.run
     found = inspected(app, args, settings, None)
     if isinstance(found, Failure):
         settings.output.failure(found.with_traceback() if settings.verbose else found)
@@ -117,11 +121,24 @@ def _check(
             f"run {run!r} of job {job!r} has only just begun, so there is nothing to go on from; try again in a moment"
         )
     plan = check_program(found.graph, newest, allow_non_restored=allow, renames=renames)
+    if plan.refused and not check_program(found.graph, newest, allow_non_restored=True, renames=renames).refused:
+        plan = _counted(settings, client, found.graph, renames)
     if plan.refused:
         settings.output.result(*plan_shown(job, plan, {"outcome": "refused", "run": run}, ""))
         settings.output.remark(f"{app} does not fit the state of job {job}, which runs on; nothing was stopped")
         click.get_current_context().exit(failures.REFUSED)
     return found.name
+
+
+def _counted(settings: Settings, client: ControlClient, graph: JobGraph, renames: dict[str, str]) -> RestorePlan:
+    """The plan by a savepoint of this moment: APP has no place for some states, which may be, if they have no entries. A
+    checkpoint doesn't know that."""
+    settings.output.remark(f"looking whether states of {client.endpoint.job} that the program has no place for are in use")
+    opened = open_savepoint(wait_for_savepoint(client, client.savepoint(note="looked at before an upgrade"), "counting"))
+    try:
+        return check_program(graph, opened.savepoint, renames=renames)
+    finally:
+        dispose_savepoint(opened, runs=[], savepoints=[], force=True)
 
 
 def _say_how_by_hand(settings: Settings, job: str, run: str, new: list[str]) -> None:
@@ -180,9 +197,8 @@ class Change:
                     pass
                 except ForkpointError:  # it is there, and busy
                     return None
-        try:
-            record = RUN.load(storage, paths.run_file(run))
-        except NotFound:
+        record = RUN.load_if_whole(storage, paths.run_file(run))
+        if record is None:
             return "it ended before its first epoch"
         if record.outcome is None:
             return "its driver was killed" if endpoint is not None else None

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from forkpoint.errors import NotFound
 from forkpoint.snapshot.format import Format, Record
 from forkpoint.snapshot.manifest import Count, Name
 from forkpoint.snapshot.paths import JOBS, JobPaths, parse_run_file
@@ -70,11 +69,8 @@ def is_endpoint(path: str) -> bool:
 
 
 def load_endpoint(storage: Storage, path: str) -> Endpoint | None:
-    """The record, None if the run has ended meanwhile."""
-    try:
-        return ENDPOINT.load(storage, path)
-    except NotFound:
-        return None
+    """The record, None if the run has ended meanwhile, or if it can't be read."""
+    return ENDPOINT.load_if_whole(storage, path)
 
 
 def _put_private(place: str, data: bytes) -> None:

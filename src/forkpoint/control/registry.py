@@ -10,7 +10,7 @@ from typing import Literal
 from forkpoint.control.client import ControlClient, Unreachable
 from forkpoint.control.endpoint import Endpoint, endpoints, load_endpoint
 from forkpoint.control.messages import StatusMessage
-from forkpoint.errors import ForkpointError, JobNotFound, NotFound
+from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.snapshot.manifest import RUN, Parent, Run
 from forkpoint.snapshot.paths import JOBS, JobPaths, job_of, parse_run_file
 from forkpoint.snapshot.storage import Storage
@@ -70,7 +70,8 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
         if file is None:
             continue
         if file.kind == "run":
-            runs[file.job, file.run] = RUN.load(storage, path)
+            if (record := RUN.load_if_whole(storage, path)) is not None:
+                runs[file.job, file.run] = record
         elif (endpoint := load_endpoint(storage, path)) is not None:
             ports[file.job, file.run] = endpoint
     starts = {key: record.started_ms for key, record in runs.items()} | {k: e.started_ms for k, e in ports.items()}
@@ -88,7 +89,8 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
 def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
     """The records of all runs, of one job or of all, as they were written."""
     files = [(parse_run_file(path), path) for path in storage.list(JOBS if job is None else JobPaths(job).runs)]
-    return [RUN.load(storage, path) for file, path in files if file is not None and file.kind == "run"]
+    found = [RUN.load_if_whole(storage, path) for file, path in files if file is not None and file.kind == "run"]
+    return [record for record in found if record is not None]
 
 
 def live_endpoint(storage: Storage, job: str) -> Endpoint | None:
@@ -191,10 +193,7 @@ def _lost(
 ) -> RunView:
     """Nobody answers: the driver was killed, or it ended while we looked; then its record tells now."""
     job, run = key
-    try:
-        record = RUN.load(storage, JobPaths(job).run_file(run))
-    except NotFound:
-        record = None
+    record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
     if record is not None and record.outcome is not None:
         return _view(storage, key, record, None, newest, epoch)
     return RunView(

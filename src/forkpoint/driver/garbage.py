@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from forkpoint.driver.history import History
-from forkpoint.errors import StaleGeneration
 from forkpoint.snapshot.gc import GcPlan, plan_gc
 from forkpoint.snapshot.manifest import Manifest
 
@@ -20,10 +19,8 @@ def collect_garbage(history: History, run: str, num_retained: int, pinned: Colle
     plan, manifests = _looked(history, num_retained, pinned)
     newest = manifests[max(manifests)]
     if newest.run != run:
-        raise StaleGeneration(
-            f"job {newest.job!r}: run {newest.run!r} (generation {newest.generation}) has committed epoch {newest.epoch}; this "
-            f"run {run!r} has been replaced and ends"
-        )
+        mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)
+        raise history.stale(mine, newest)
     by_path = {history.paths.manifest(epoch): manifest for epoch, manifest in manifests.items()}
     for path in plan.manifests:
         history.remove(by_path[path])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from forkpoint.errors import AlreadyExists, StaleGeneration
-from forkpoint.snapshot.manifest import MANIFEST, Manifest
-from forkpoint.snapshot.paths import JobPaths
+from forkpoint.errors import AlreadyExists, SavepointCorrupt, StaleGeneration
+from forkpoint.snapshot.manifest import MANIFEST, RUN, Manifest
+from forkpoint.snapshot.paths import JobPaths, recovery_hint
 from forkpoint.snapshot.storage import Storage
 
 
@@ -26,7 +27,12 @@ class History:
 
     def newest(self) -> Manifest | None:
         epochs = self.epochs()
-        return self.load(epochs[-1]) if epochs else None
+        if not epochs:
+            return None
+        try:
+            return self.load(epochs[-1])
+        except SavepointCorrupt as error:
+            raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
 
     def before(self, epoch: int) -> Manifest | None:
         """The last manifest before an epoch."""
@@ -49,11 +55,7 @@ class History:
         except AlreadyExists:
             other = self.load(manifest.epoch)
             if other != manifest:  # else the answer to our own request was lost, and the request repeated
-                raise StaleGeneration(
-                    f"job {manifest.job!r}: epoch {manifest.epoch} was committed by run {other.run!r} (generation "
-                    f"{other.generation}); this run {manifest.run!r} (generation {manifest.generation}) has been replaced and "
-                    "ends"
-                ) from None
+                raise self.stale(manifest, other) from None
         self.must_be_newest(manifest, after)
 
     def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
@@ -64,12 +66,31 @@ class History:
         since = manifest.epoch - 1 if after is None else after
         others = [epoch for epoch in self.epochs() if epoch > since and epoch != manifest.epoch]
         if others:
-            other = self.load(others[-1])
-            raise StaleGeneration(
-                f"job {manifest.job!r}: run {other.run!r} (generation {other.generation}) has committed epoch {other.epoch}; "
-                f"this run {manifest.run!r} (generation {manifest.generation}), at epoch {manifest.epoch}, has been replaced "
-                "and ends"
+            raise self.stale(manifest, self.load(others[-1]))
+
+    def stale(self, mine: Manifest, other: Manifest) -> StaleGeneration:
+        """Why the run of ``mine`` ends, since ``other`` was committed: which of the two runs is the newer, and where they run."""
+        committed = f"has committed epoch {other.epoch}"
+        if other.generation > mine.generation:
+            said = f"{self._who(other)} is newer and {committed}; this run, {self._who(mine)}, has been replaced and ends"
+        elif other.generation == mine.generation:
+            said = f"{self._who(other)} started at the same moment and {committed} first; this run, {self._who(mine)}, ends"
+        else:
+            said = (
+                f"{self._who(other)} is older, still runs, and {committed} while this newer run, {self._who(mine)}, was "
+                "starting; cancel the older one where it runs, then start this one again"
             )
+        return StaleGeneration(f"job {mine.job!r}: {said}")
+
+    def _who(self, manifest: Manifest) -> str:
+        """A run as its record tells."""
+        record = RUN.load_if_whole(self.storage, self.paths.run_file(manifest.run))
+        said = [f"generation {manifest.generation}"]
+        if record is not None and record.pid is not None:
+            said.append(f"process {record.pid} on machine {record.machine!r}")
+        if record is not None:
+            said.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
+        return f"run {manifest.run!r} ({', '.join(said)})"
 
     def remove(self, manifest: Manifest) -> None:
         """Remove a manifest that no checkpoint needs.

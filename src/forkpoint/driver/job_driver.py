@@ -25,7 +25,7 @@ from forkpoint.driver.savepoints import Savepoints
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import JobFailed, NotFound, OutputLost, StaleGeneration, StorageError
+from forkpoint.errors import JobFailed, NotFound, OutputLost, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
@@ -41,6 +41,8 @@ GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
 STUCK_SECONDS = 30.0
 ABANDON_SECONDS = 10.0  # what a cancelled job's savepoints in the making have to come to their end
+START_TRIES = 10
+START_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class JobDriver:
         self._runner: EpochRunner | None = None
         self._failures = Failures()
         self._restarts = 0
+        self._generation = 0
         self._collected = 0  # the epoch at which garbage was collected last
         self._state: Literal["starting", "running", "restarting", "ended"] = "starting"
         self._failure: str | None = None
@@ -243,8 +246,25 @@ class JobDriver:
         return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
 
     def _start(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
+        """Begin the run: its first manifest, or None if the job has finished before.
+
+        An older run that still commits may be faster than the restore; the newer one tries a few times.
+        """
+        for left in reversed(range(START_TRIES)):
+            try:
+                return self._begin(restored)
+            except StaleGeneration as error:
+                newest = self.history.newest()
+                if not left or newest is None or newest.run == self.run_id or newest.generation >= self._generation:
+                    raise
+                log.warning("%s. It tries again", error)
+                time.sleep(self._rng.uniform(0, START_PAUSE_SECONDS))
+        raise AssertionError
+
+    def _begin(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
         """Restore and commit the run's first manifest; None if the job has finished before."""
         newest = self.history.newest()
+        self._generation = newest.generation + 1 if newest is not None else 1
         base = restored(newest)
         if base is None:
             return None
@@ -254,7 +274,7 @@ class JobDriver:
             self.run_id,
             self.graph,
             base,
-            generation=newest.generation + 1 if newest is not None else 1,
+            generation=self._generation,
             parallelism=self.parallelism,
             now_ms=self.now_ms(),
         )
@@ -313,7 +333,7 @@ class JobDriver:
         while True:
             try:
                 if failed is not None:
-                    manifest = self._own_newest(failed)
+                    manifest = self._own_newest(failed, manifest)
                     self._repeat_publishing(manifest)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
@@ -327,8 +347,10 @@ class JobDriver:
                     proven=self._runner is not None and self._runner.manifest.kind != "start",
                 )  # fmt: skip
                 if delay_ms is None or self._inbox.cancelled:
+                    if isinstance(error, SavepointCorrupt):
+                        self._own_newest(error, manifest)  # where a newer run is at work, it has removed what is missing
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                        newest = self._own_newest(error)
+                        newest = self._own_newest(error, manifest)
                         self._repeat_publishing(newest)
                         return self._cancelled(newest.epoch)
                     raise
@@ -337,11 +359,11 @@ class JobDriver:
                 log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
                 self._inbox.pause(delay_ms / 1000)
 
-    def _own_newest(self, error: BaseException) -> Manifest:
+    def _own_newest(self, error: BaseException, mine: Manifest) -> Manifest:
         newest = self.history.newest()
         assert newest is not None
         if newest.run != self.run_id:
-            raise StaleGeneration(f"job {self.job!r}: run {newest.run!r} has taken over") from error
+            raise self.history.stale(mine, newest) from error
         return newest
 
     def _attempt(self, manifest: Manifest) -> Result:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 from importlib.metadata import version
 from typing import Any, Literal
 
-from forkpoint.errors import NotFound
 from forkpoint.graph.options import JobOptions
 from forkpoint.snapshot.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.snapshot.paths import JobPaths
@@ -28,26 +29,22 @@ class RunRecords:
         self._run: Run | None = None
 
     def start(self, manifest: Manifest, options: JobOptions, started_ms: int) -> None:
-        try:
-            created_ms = JOB.load(self._storage, self._paths.job_file).created_ms
-        except NotFound:
-            created_ms = started_ms
+        known = JOB.load_if_whole(self._storage, self._paths.job_file)
+        created_ms = started_ms if known is None else known.created_ms
         job = Job(job=self._job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
         self._storage.put(self._paths.job_file, JOB.dump(job))
         self._run = Run(
             job=self._job, run=self._run_id, generation=manifest.generation, parent=manifest.parent, started_ms=started_ms,
             code_version=options.parameters.get("code_version"), versions=versions(),
             options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
+            machine=socket.gethostname(), pid=os.getpid(),
         )  # fmt: skip
         self._put()
 
     def ended_well(self, run: str) -> bool:
         """Whether a run came to its own end, and so did all that follows a commit."""
-        try:
-            outcome = RUN.load(self._storage, self._paths.run_file(run)).outcome
-        except NotFound:
-            return False
-        return outcome in ("finished", "stopped", "cancelled")
+        record = RUN.load_if_whole(self._storage, self._paths.run_file(run))
+        return record is not None and record.outcome in ("finished", "stopped", "cancelled")
 
     def end(
         self,

@@ -12,12 +12,13 @@ from forkpoint.errors import (
     GraphError,
     OutputLost,
     RestoreRefused,
+    SavepointCorrupt,
     StaleGeneration,
 )
 from forkpoint.graph.options import RestartStrategy
 
 _OURS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # users' own come as UserFunctionError
-FATAL = (StaleGeneration, OutputLost, RestoreRefused, GraphError, ConfigError, EngineLost, *_OURS)
+FATAL = (StaleGeneration, OutputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_OURS)
 """Errors that a restart cannot cure."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from forkpoint.driver.check import check_program
 from forkpoint.driver.declared import program_operators, program_states
 from forkpoint.driver.savepoints import new_savepoint_id
 from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
@@ -81,6 +82,8 @@ class Restorer:
             return None
         if newest.drained_early:
             newest = self._past_drain(newest)
+        if self._depends_on_entries(newest):
+            return self._from_checkpoint_by_savepoint(newest, epoch)
         plan = self._plan(newest)
         if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):
             states = tuple(mapping.target for mapping in plan.states)  # the same entries, their types as declared now
@@ -167,6 +170,13 @@ class Restorer:
             epoch=epoch,
             on_started=(lambda: _dispose(opened)) if self.options.claim else None,
         )
+
+    def _depends_on_entries(self, newest: Manifest) -> bool:
+        """Whether states stand in the way if they have entries, which a checkpoint doesn't know; a savepoint of it does."""
+        graph, renames = self.driver.graph, self.options.renames
+        if self.options.allow_non_restored or not check_program(graph, newest, renames=renames).refused:
+            return False
+        return not check_program(graph, newest, allow_non_restored=True, renames=renames).refused
 
     def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
         return plan_restore(

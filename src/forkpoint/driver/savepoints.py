@@ -6,11 +6,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.requests import Inbox, SavepointRequest
+from forkpoint.errors import ConfigError
+from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.tasks import RunTasks, Task
 from forkpoint.snapshot.manifest import Manifest
@@ -30,6 +33,8 @@ class Savepoints:
         self._directory = directory
         self._now_ms = now_ms
         self._pinned: dict[str, int] = {}
+        self._labels: set[str] = set()  # of the savepoints in the making
+        self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.progress: tuple[int, int] | None = None
 
@@ -91,22 +96,37 @@ class Savepoints:
 
     def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str, run_tasks: RunTasks) -> str:
         target = self._target(request.directory, savepoint_id)
-        self.progress = (0, 1)
-        try:
+        with self._labelled(request.label):
+            self.progress = (0, 1)
             savepoint = export_savepoint(
                 storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
                 run_tasks=run_tasks, label=request.label, note=request.note, progress=self._report,
                 created_ms=self._now_ms(), schedule_ms=request.schedule_ms,
                 skip_unreadable=request.skip_unreadable,
             )  # fmt: skip
-        finally:
-            self.progress = None
         for state in savepoint.left_out:
             log.warning(
                 "job %r: savepoint %s is without %d entries of operator %r, state %r, which do not fit its type",
                 savepoint.job, savepoint_id, state.entries, state.uid, state.state,
             )  # fmt: skip
         return target.url
+
+    @contextmanager
+    def _labelled(self, label: str | None) -> Iterator[None]:
+        """The label is this savepoint's from its first file on. Raises ConfigError if it is another's."""
+        with self._lock:
+            if label is not None and label in self._labels:
+                raise ConfigError(f"a savepoint with the label {label!r} is being made right now; choose another one")
+            if label is not None:
+                self._labels.add(label)
+        try:
+            if label is not None:
+                free_label(self._history.storage, self._history.paths.job, label)
+            yield
+        finally:
+            self.progress = None
+            with self._lock:
+                self._labels.discard(label or "")
 
     def _report(self, done: int, total: int) -> None:
         self.progress = (done, total)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from forkpoint.driver.commit import operator_infos
 from forkpoint.driver.history import History
-from forkpoint.errors import StaleGeneration
 from forkpoint.graph.job import JobGraph
 from forkpoint.snapshot.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
 
@@ -84,9 +83,6 @@ def checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bo
 
 
 def commit_start(history: History, manifest: Manifest, newest: Manifest | None) -> Manifest:
-    """Commit a run's first manifest, of a run that has seen ``newest``."""
-    try:
-        history.commit(manifest, after=newest.epoch if newest is not None else 0)
-    except StaleGeneration as error:
-        raise StaleGeneration(f"{error}. Another run of job {manifest.job!r} started at the same moment") from None
+    """Commit a run's first manifest, of a run that has seen ``newest``. Raises StaleGeneration."""
+    history.commit(manifest, after=newest.epoch if newest is not None else 0)
     return manifest

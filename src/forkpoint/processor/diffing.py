@@ -87,9 +87,11 @@ class SavepointDiff:
 
 
 def diff(
-    before: SavepointReader | str, after: SavepointReader | str, *, samples: int = 5, progress: Progress = no_progress
-) -> SavepointDiff:
+    before: SavepointReader | str, after: SavepointReader | str, *, samples: int = 5, stamps: bool = True,
+    progress: Progress = no_progress,
+) -> SavepointDiff:  # fmt: skip
     """Compare two savepoints by uid and state name; ``samples``: how many differing entries of each state are kept.
+    ``stamps``: whether entries differ that differ in nothing but the time from which their time to live counts.
 
     States stay on storage: of each savepoint one file at a time is in memory. If the max parallelisms differ, the second
     one's keys are first grouped as the first one's, in a temporary directory. Raises SavepointNotFound and
@@ -102,7 +104,7 @@ def diff(
         other = b
         if groups[0] != groups[1]:
             other = SavepointWriter.from_existing_savepoint(b).with_max_parallelism(groups[0]).write(scratch)
-        states = tuple(_states(a, other, samples, progress))
+        states = tuple(_states(a, other, samples, stamps, progress))
     return SavepointDiff(
         a.path, b.path, states, _differing(_positions(a), _positions(b)), _differing(a.watermarks, b.watermarks), groups
     )
@@ -121,7 +123,9 @@ def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[ValueDiff
     return tuple(ValueDiff(uid, before.get(uid), after.get(uid)) for uid in uids if before.get(uid) != after.get(uid))
 
 
-def _states(a: SavepointReader, b: SavepointReader, samples: int, progress: Progress) -> Iterator[StateDiff]:
+def _states(
+    a: SavepointReader, b: SavepointReader, samples: int, stamps: bool, progress: Progress
+) -> Iterator[StateDiff]:
     ours, theirs = ({(s.uid, s.kind == "timers", s.name): s for s in each.states} for each in (a, b))
     names = dict.fromkeys([*ours, *theirs])
     for number, name in enumerate(names):
@@ -132,11 +136,11 @@ def _states(a: SavepointReader, b: SavepointReader, samples: int, progress: Prog
         elif other is None and one is not None:
             yield StateDiff(one.uid, one.name, "removed", one.count, 0, removed=one.count)
         elif one is not None and other is not None:
-            yield _compare(one, other, samples)
+            yield _compare(one, other, samples, stamps)
     progress(len(names), len(names))
 
 
-def _compare(a: StateReader, b: StateReader, samples: int) -> StateDiff:
+def _compare(a: StateReader, b: StateReader, samples: int, stamps: bool) -> StateDiff:
     if why := _incomparable(a, b):
         return StateDiff(a.uid, a.name, "other", a.count, b.count, why=why)
     added = removed = changed = 0
@@ -146,7 +150,9 @@ def _compare(a: StateReader, b: StateReader, samples: int) -> StateDiff:
         if why == "" and one.equals(other):
             continue
         with collector_paused():
-            ours, theirs = _Entries(a.layout, one, raw=not why), _Entries(b.layout, other, raw=not why)
+            ours, theirs = (
+                _Entries(side.layout, table, raw=not why, stamps=stamps) for side, table in ((a, one), (b, other))
+            )
             before, after = ours.content, theirs.content
             gone = [name for name in before if name not in after]
             new = [name for name in after if name not in before]
@@ -195,8 +201,8 @@ class _Entries:
     ``names``: of each row its place, of lists the place of the whole list, whose content is a list.
     """
 
-    def __init__(self, layout: Layout, table: pa.Table, *, raw: bool) -> None:
-        self._layout, self._table = layout, table
+    def __init__(self, layout: Layout, table: pa.Table, *, raw: bool, stamps: bool) -> None:
+        self._layout, self._table, self._stamps = layout, table, stamps
         names = store_order(layout, table)
         if layout.spec.is_timers:  # both domains
             domains = table.column("domain").to_pylist()
@@ -217,7 +223,7 @@ class _Entries:
         if not self._layout.has("value"):
             return [None] * rows.count
         values: Sequence[Any] = rows.encoded("value") if raw else rows.objects("value")
-        if not self._layout.has("ttl_stamp"):
+        if not self._stamps or not self._layout.has("ttl_stamp"):
             return values
         return list(zip(values, rows.parts["ttl_stamp"][0].to_pylist(), strict=True))
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.errors import NotFound, StorageError
+from forkpoint.errors import NotFound, SavepointCorrupt, StorageError
 from forkpoint.runtime.epoch import EpochContext
 from forkpoint.snapshot.manifest import MANIFEST, ChangesRef, Manifest, SnapshotRef
-from forkpoint.snapshot.paths import JobPaths
+from forkpoint.snapshot.paths import JobPaths, recovery_hint
 from forkpoint.snapshot.storage import Storage
 from forkpoint.state import OPERATOR_KG, Changes, Store, decode_operator_key, kg_of, read_changes, read_snapshot
 
@@ -81,9 +81,15 @@ class SubtaskState:
                 merged = merge(self._pending[stage][1] for stage in sorted(accepted))
                 self.store.apply(merged, context.committed, version)
                 return
-        manifest = read_manifest(self._storage, self._paths, context.committed)
-        if not (0 < version < context.committed and self._follow(version, context.committed)):
-            self._rebuild(manifest)
+        try:
+            manifest = read_manifest(self._storage, self._paths, context.committed)
+            if not (0 < version < context.committed and self._follow(version, context.committed)):
+                self._rebuild(manifest)
+        except (SavepointCorrupt, NotFound) as error:
+            job = self._paths.job
+            raise SavepointCorrupt(
+                f"job {job!r}: the state of epoch {context.committed} can't be read: {error}\n{recovery_hint(job)}"
+            ) from error
 
     def _accepted(self, context: EpochContext) -> dict[int, str]:
         """The attempts of this subtask, by stage, that the committed manifest names."""
@@ -124,7 +130,7 @@ class SubtaskState:
         while step.epoch > oldest:
             steps.append(step)
             before = step.epoch_before
-            if before is None or before <= oldest:
+            if before is None or before <= oldest or not step.states:
                 break
             step = read_manifest(self._storage, self._paths, before)
         return steps[::-1]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from forkpoint.errors import SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint.label import labelled
+from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
+from forkpoint.savepoint.label import check_label, labelled
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
 from forkpoint.snapshot.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape
 from forkpoint.snapshot.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.snapshot.storage import Storage
 
 LATEST = "latest"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def jobs_with_savepoints(storage: Storage) -> list[str]:
 def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSavepoint:
     """Open the savepoint of this id or label, or the latest one that can be read.
 
-    Raises SavepointNotFound, which lists what there is, and SavepointCorrupt.
+    Raises SavepointNotFound, which lists what there is, ConfigError for a label of several, and SavepointCorrupt.
     """
     listed = list_savepoints(storage, job)
     found = choose(listed, name)
@@ -76,12 +79,43 @@ def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSave
 
 
 def choose(listed: Sequence[Listed], name: str) -> str | None:
-    """The directory of the savepoint of this id, else of the newest with this label; or of the newest. Pure."""
+    """The directory of the savepoint of this id, else of the one with this label; or of the newest. Pure.
+
+    Raises ConfigError for a label of several.
+    """
     readable = [(each.savepoint, each.directory) for each in listed if each.savepoint is not None]
     if name == LATEST:
         matching = readable
     else:
         matching = [each for each in readable if each[0].id == name]
-        matching = matching or [each for each in readable if each[0].label == name]
+        matching = matching or the_one_with([each for each in readable if each[0].label == name], name)
     newest = max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id), default=None)
     return None if newest is None else newest[1]
+
+
+def the_one_with(bearers: list[tuple[Savepoint, T]], label: str) -> list[tuple[Savepoint, T]]:
+    """What has the label, if it is no more than one. Older releases gave a label twice: nobody knows then which is meant."""
+    if len(bearers) > 1:
+        ids = ", ".join(sorted(savepoint.id for savepoint, _ in bearers))
+        raise ConfigError(
+            f"the label {label!r} is that of {len(bearers)} savepoints: {ids}; name the one by its id, or give the others other "
+            "labels: forkpoint label ID LABEL"
+        )
+    return bearers
+
+
+def free_label(storage: Storage, job: str, label: str) -> str:
+    """The label, for another of the job's savepoints. Raises ConfigError if it can't be one, or is that of one already."""
+    check_label(label)
+    for bearer in bearers(storage, job, label):
+        raise ConfigError(
+            f"savepoint {bearer.id!r} of job {job!r} has the label {label!r} already; choose another one, or move it afterwards: "
+            f"forkpoint label --force ID {label}"
+        )
+    return label
+
+
+def bearers(storage: Storage, job: str, label: str) -> list[Savepoint]:
+    """The job's savepoints with this label."""
+    found = [each.savepoint for each in list_savepoints(storage, job)]
+    return [savepoint for savepoint in found if savepoint is not None and savepoint.label == label]

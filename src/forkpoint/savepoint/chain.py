@@ -100,8 +100,8 @@ def _steps(manifest: Manifest, oldest: int, load: Callable[[int], Manifest]) -> 
     while step.epoch > oldest:
         found.append(step)
         before = step.epoch_before
-        if before is None or before <= oldest:
-            break  # what a job brings in from elsewhere is all in its first snapshots
+        if before is None or before <= oldest or not step.states:
+            break  # what a job brings in from elsewhere is all in its first snapshots; before there was state is nothing
         try:
             step = load(before)
         except NotFound as error:

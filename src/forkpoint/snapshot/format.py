@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from forkpoint.errors import SavepointCorrupt
+from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.snapshot.storage import Storage
+
+log = logging.getLogger("forkpoint")
 
 _SHOWN = 120  # characters of an offending value in a message
 _SHOWN_ERRORS = 3
@@ -64,6 +67,16 @@ class Format(Generic[R]):
             return self.model.model_validate_json(data)  # the usual case costs one parse in C
         except ValidationError as error:
             return self._upgrade_or_explain(data, file, error)
+
+    def load_if_whole(self, storage: Storage, path: str) -> R | None:
+        """Of a record that is a convenience, which must stop nobody: None if it is missing, or damaged (which is logged)."""
+        try:
+            return self.load(storage, path)
+        except NotFound:
+            return None
+        except SavepointCorrupt as error:
+            log.warning("%s; it is only a record for people and tools, so the job does without it", error)
+            return None
 
     def load(self, storage: Storage, path: str) -> R:
         """Read and parse `path`. Raises NotFound and SavepointCorrupt."""

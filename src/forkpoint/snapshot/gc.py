@@ -1,8 +1,9 @@
 """Which files of a job are garbage: a pure plan, complete before anything is deleted.
 
 A retained manifest keeps its own file, its snapshots, and the manifests and changes of every epoch after the oldest of
-its snapshots up to its own: that is what its state is made of. Retained are the newest `num_retained` manifests and the
-pinned ones. Of the epochs that are committed, everything else goes; of later ones, nothing.
+its snapshots up to its own: that is what its state is made of. Of a job without state that is its own file alone. Retained
+are the newest `num_retained` manifests and the pinned ones. Of the epochs that are committed, everything else goes; of
+later ones, nothing.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def plan_gc(
 def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozenset[str]:
     """Every file that the state at `manifest` is made of, its own included. `history` is the job's, by epoch."""
     paths = JobPaths(manifest.job)
-    base = _base_epoch(manifest)
+    base = _base_epoch(manifest, history)
     needed = {paths.manifest(manifest.epoch)}
     needed.update(snapshot.path for snapshot in manifest.snapshots)
     for epoch, other in history.items():
@@ -105,11 +106,11 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
     return frozenset(needed)
 
 
-def _base_epoch(manifest: Manifest) -> int:
-    """The epoch after which all changes are needed: the oldest snapshot's, or -1 if some key group has no snapshot yet
-    (subtasks need not take their first ones together), as its state is all changes from the first on."""
+def _base_epoch(manifest: Manifest, history: Mapping[int, Manifest]) -> int:
+    """The epoch after which all changes are needed: the oldest snapshot's, or, if some key group has no snapshot yet
+    (subtasks need not take their first ones together), the one before the last that had no state at all; -1 if none had."""
     if not _cover(manifest.snapshots, manifest.max_parallelism):
-        return -1
+        return max((e for e, m in history.items() if e <= manifest.epoch and not m.states), default=0) - 1
     return min(snapshot.epoch for snapshot in manifest.snapshots)
 
 

@@ -244,7 +244,8 @@ class Job(Record):
 
 
 class Run(Record):
-    """run.json: one start of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed."""
+    """run.json: one start of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
+    `machine` and `pid`: where its driver ran."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -259,6 +260,8 @@ class Run(Record):
     code_version: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     options: dict[str, JsonValue] = Field(default_factory=dict)
+    machine: str | None = None
+    pid: Count | None = None
 
 
 MANIFEST = Format("manifest", Manifest, FORMAT_VERSION)

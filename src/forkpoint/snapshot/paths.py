@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -201,6 +202,11 @@ class JobPaths:
         if match := _DATA_FILE.fullmatch(inside):
             return EpochFile(_DATA_AREAS[match[1]], int(match[2]))
         return None
+
+
+def recovery_hint(job: str) -> str:
+    """What to do where a job's newest checkpoint is damaged."""
+    return f"`forkpoint recover {shlex.quote(job)}` brings the job back from its newest whole checkpoint or savepoint"
 
 
 def job_of(path: str) -> str | None:

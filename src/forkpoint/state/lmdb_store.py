@@ -201,8 +201,12 @@ def _put_state(txn: Any, phase: int, version: int, token: bytes = b"") -> None:
     txn.put(_STATE_KEY, _STATE.pack(_LAYOUT, phase, version, token, _boot_id()))
 
 
-def _drop_all(txn: Any, env: Any) -> None:
-    txn.drop(env.open_db(txn=txn), delete=False)
+def _delete_all(txn: Any) -> None:
+    """One by one: with all of py-lmdb 1.7 to 3.0, what is written after a drop of the unnamed database can be damaged."""
+    cursor = txn.cursor()
+    if cursor.first():
+        while cursor.delete():
+            pass
 
 
 def _put_all(txn: Any, changes: Changes) -> None:
@@ -328,7 +332,7 @@ class LmdbStore:
                 return
             check_base(self.path, state.version, base)
             if state.phase == _LOADING:  # of a process that was killed, or will find its token gone
-                _drop_all(txn, handle.env())
+                _delete_all(txn)
             _put_all(txn, ordered)
             _put_state(txn, _READY, version)
 
@@ -339,7 +343,7 @@ class LmdbStore:
 
         def begin(txn: Any) -> None:
             check_load(self.path, _state(txn).version, version)
-            _drop_all(txn, handle.env())
+            _delete_all(txn)
             _put_state(txn, _LOADING, 0, token)
 
         def check_token(txn: Any) -> None:
@@ -364,8 +368,7 @@ class LmdbStore:
         handle.write(end)
 
     def clear(self) -> None:
-        handle = self._handle
-        handle.write(lambda txn: _drop_all(txn, handle.env()))
+        self._handle.write(_delete_all)
 
     def close(self) -> None:
         shared, self._shared = self._shared, None

@@ -7,6 +7,7 @@ ever open during a fork: it is closed just before and opened again, in the paren
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
@@ -43,9 +44,31 @@ class Handle(ABC):
             raise StorageError(f"local store {self.path} is closed: it was removed")
 
     def damaged(self, cause: object) -> StorageError:
+        if _is_full(cause):
+            where = os.path.dirname(self.path)
+            free, total = (size // 2**20 for size in _free_and_total(where))
+            return StorageError(
+                f"local store {self.path} cannot be written: {cause}. The file system of {where} is full ({free} of {total} MiB "
+                "are free): free space there, or set TMPDIR to a directory that has more, then start the job again: it goes on "
+                "from its last checkpoint"
+            )
         return StorageError(
             f"local store {self.path} cannot be used: {cause}; if it is damaged, remove it: it is only a cache"
         )
+
+
+def _is_full(cause: object) -> bool:
+    """LMDB and RocksDB give the system's words without its number."""
+    number = cause.errno if isinstance(cause, OSError) else None
+    texts = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+    return number in (errno.ENOSPC, errno.EDQUOT) or any(text.lower() in str(cause).lower() for text in texts)
+
+
+def _free_and_total(path: str) -> tuple[int, int]:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
 
 
 _lock = threading.RLock()

@@ -1,0 +1,250 @@
+"""Bringing a job back whose newest checkpoint is damaged: from its newest checkpoint or savepoint that is whole."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from forkpoint.driver.history import History
+from forkpoint.driver.start import from_checkpoint
+from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
+from forkpoint.runtime.keyed_state import state_id
+from forkpoint.savepoint.chain import state_files
+from forkpoint.savepoint.mapping import StateMapping
+from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.restore import import_savepoint
+from forkpoint.savepoint.tasks import FileRef, Progress, no_progress, run_here
+from forkpoint.snapshot.manifest import RUN, Manifest, OperatorInfo, Run, SnapshotRef, StateInfo
+from forkpoint.snapshot.savepoint_manifest import Savepoint
+from forkpoint.snapshot.storage import Storage
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A checkpoint or savepoint that was looked at. ``problem``: why the job can't go on from it; None if it is whole."""
+
+    kind: Literal["checkpoint", "savepoint"]
+    epoch: int
+    name: str
+    created_ms: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What going back means. ``epochs``: committed ones that the job goes back behind, whether or not they can be read.
+
+    ``elements``: that sources read in them and will read again, as far as their manifests tell. ``output``: for each sink
+    how often those epochs published something (a file, or what else its committables are); it comes once more. ``unknown``:
+    those of the epochs of which nobody can tell, as their manifests can't be read.
+    """
+
+    epochs: tuple[int, ...]
+    elements: int
+    output: dict[str, int]
+    unknown: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RecoveryPlan:
+    """``origin``: what the job goes back to, a manifest or an opened savepoint; None if there is nothing whole. ``whole``:
+    the newest checkpoint is whole, so that nothing has to be gone back to. ``fenced``: epochs that are no checkpoints any
+    more; their names stay taken. ``epoch``: of the manifest that brings the job back."""
+
+    looked: tuple[Looked, ...]
+    origin: Manifest | OpenedSavepoint | None
+    whole: bool
+    lost: Lost
+    fenced: tuple[int, ...]
+    epoch: int
+    generation: int
+
+    @property
+    def chosen(self) -> Looked | None:
+        return self.looked[-1] if self.looked and self.looked[-1].problem is None else None
+
+
+def plan_recovery(
+    history: History, savepoints: Sequence[tuple[Storage, str, Savepoint]], progress: Progress = no_progress
+) -> RecoveryPlan:
+    """Look at checkpoints and savepoints, newest epoch first, until one is whole: every file that it needs is read.
+
+    ``savepoints``: storage, directory and record of those of the job. Changes nothing.
+    """
+    storage, epochs = history.storage, history.epochs()
+    names = [file.epoch for path in storage.list(history.paths.directory) if (file := history.paths.parse(path))]
+    readable, unreadable = _load_all(history, epochs)
+    verified: dict[FileRef, str | None] = {}
+    looked: list[Looked] = []
+    origin: Manifest | OpenedSavepoint | None = None
+    # At one epoch the checkpoint comes first: going on from it needs no import.
+    candidates = sorted([*((e, 1, None) for e in epochs), *((s[2].epoch, 0, s) for s in savepoints)], key=_newest_first)
+    for done, (epoch, _, saved) in enumerate(candidates):
+        progress(done, len(candidates))
+        if saved is None:
+            manifest = readable.get(epoch)
+            problem = unreadable[epoch] if manifest is None else _problem(storage, history, manifest, verified)
+            if problem is None and manifest is not None and epoch != epochs[-1] and _is_special(manifest):
+                problem = "it is of a drain or a trial, from which a job goes on only when it is told to"
+            created = None if manifest is None else manifest.created_ms
+            looked.append(Looked("checkpoint", epoch, f"epoch {epoch}", created, problem))
+            found: Manifest | OpenedSavepoint | None = manifest
+        else:
+            found, problem = _opened(*saved[:2])
+            looked.append(Looked("savepoint", epoch, saved[2].id, saved[2].created_ms, problem))
+        if problem is None:
+            origin = found
+            break
+    whole = isinstance(origin, Manifest) and origin.epoch == epochs[-1]
+    behind = origin.epoch if isinstance(origin, Manifest) else origin.savepoint.epoch if origin is not None else 0
+    gone = () if whole or origin is None else tuple(epoch for epoch in epochs if epoch > behind)
+    start = origin if isinstance(origin, Manifest) else origin.savepoint if origin is not None else None
+    generations = [m.generation for m in readable.values()]
+    return RecoveryPlan(
+        tuple(looked), origin, whole, _lost(start, gone, readable), tuple(sorted({*unreadable, *gone})),
+        max((*names, behind), default=0) + 1, max(generations, default=0) + 1 + len(unreadable),
+    )  # fmt: skip
+
+
+def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progress) -> Manifest | None:
+    """Do what was planned; the answer is the manifest from which the next run goes on. None: the newest was whole.
+
+    Cut short at any point, it can be given again.
+    """
+    origin, manifest = plan.origin, None
+    if origin is None:
+        raise StorageError(f"job {history.paths.job!r}: there is neither a checkpoint nor a savepoint that is whole")
+    if not plan.whole:
+        run = uuid.uuid4().hex[:12]
+        manifest = _start(history, origin, plan, run, progress)
+        history.commit(manifest, after=plan.epoch - 1)
+        record = Run(
+            job=manifest.job, run=run, generation=manifest.generation, parent=manifest.parent, started_ms=manifest.created_ms,
+            ended_ms=_now_ms(), outcome="stopped", reason="brought back by forkpoint recover",
+        )  # fmt: skip
+        history.storage.put(history.paths.run_file(run), RUN.dump(record))
+    for epoch in plan.fenced:
+        history.storage.put(history.paths.fence(epoch), b"")
+    return manifest
+
+
+def _newest_first(candidate: tuple[int, int, object]) -> tuple[int, int]:
+    return -candidate[0], -candidate[1]
+
+
+def _load_all(history: History, epochs: Sequence[int]) -> tuple[dict[int, Manifest], dict[int, str]]:
+    readable: dict[int, Manifest] = {}
+    unreadable: dict[int, str] = {}
+    for epoch in epochs:
+        try:
+            readable[epoch] = history.load(epoch)
+        except (SavepointCorrupt, NotFound) as error:
+            unreadable[epoch] = str(error)
+    return readable, unreadable
+
+
+def _problem(storage: Storage, history: History, manifest: Manifest, verified: dict[FileRef, str | None]) -> str | None:
+    try:
+        files = state_files(manifest, history.load)
+    except (SavepointCorrupt, StorageError) as error:
+        return str(error)
+    refs = [base.snapshot for base in files.bases if base.snapshot is not None]
+    refs += [snapshot for base in files.operators for snapshot in base.snapshots]
+    for ref in [*refs, *(changes.file for changes in files.changes)]:
+        if ref not in verified:
+            verified[ref] = _damage(storage, ref)
+        if (problem := verified[ref]) is not None:
+            return problem
+    return None
+
+
+def _is_special(manifest: Manifest) -> bool:
+    return manifest.withheld or manifest.drained_early
+
+
+def _damage(storage: Storage, ref: FileRef) -> str | None:
+    try:
+        ref.read(storage)
+    except (SavepointCorrupt, NotFound) as error:
+        return str(error)
+    return None
+
+
+def _opened(storage: Storage, directory: str) -> tuple[OpenedSavepoint | None, str | None]:
+    try:
+        opened = open_savepoint(storage, directory)
+        verify_files(opened)
+    except ForkpointError as error:
+        return None, str(error)
+    if opened.savepoint.drained:
+        return None, "it was drained: going on from it gives other results; restore it with -s if that is what you want"
+    return opened, None
+
+
+def _lost(origin: Manifest | Savepoint | None, gone: Sequence[int], readable: Mapping[int, Manifest]) -> Lost:
+    output: dict[str, int] = {}
+    for epoch in gone:
+        manifest = readable.get(epoch)
+        for uid, committables in manifest.sinks.items() if manifest is not None and not manifest.withheld else ():
+            output[uid] = output.get(uid, 0) + len(committables)
+    known = [readable[epoch] for epoch in gone if epoch in readable]
+    elements = 0 if origin is None or not known else max(0, _read(known[-1]) - _read(origin))
+    unknown = tuple(epoch for epoch in gone if epoch not in readable)
+    return Lost(tuple(gone), elements, {uid: count for uid, count in output.items() if count}, unknown)
+
+
+def _read(saved: Manifest | Savepoint) -> int:
+    positions = [position for position in saved.sources.values() if position.kind != "watermarks"]
+    return sum(split.count for position in positions for split in position.splits.values())
+
+
+def _start(
+    history: History, origin: Manifest | OpenedSavepoint, plan: RecoveryPlan, run: str, progress: Progress
+) -> Manifest:
+    """The manifest that brings the job back, as the first of a run that ended at once."""
+    if isinstance(origin, Manifest):
+        base = from_checkpoint(origin)
+        return origin.model_copy(
+            update={
+                "run": run, "generation": plan.generation, "epoch": plan.epoch, "kind": "start", "created_ms": _now_ms(),
+                "changes": [], "sinks": {}, "parent": base.parent, "metadata": {},
+            }
+        )  # fmt: skip
+    saved = origin.savepoint
+    states = _states(saved)
+    return Manifest(
+        job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=_now_ms(),
+        processing_time_ms=saved.created_ms, parallelism=saved.parallelism, max_parallelism=saved.max_parallelism,
+        sources=saved.sources, watermarks=saved.watermarks, states=states, parent=origin.as_parent(),
+        operators=[OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=0) for o in saved.operators],
+        snapshots=_imported(history, origin, states, plan.epoch, progress),
+    )  # fmt: skip
+
+
+def _states(saved: Savepoint) -> list[StateInfo]:
+    return [
+        StateInfo(
+            sid=state_id(operator.uid, s.name), uid=operator.uid, name=s.name, kind=s.kind, key_type=s.key_type,
+            value_type=s.value_type, namespace_type=s.namespace_type, ttl_ms=s.ttl_ms, fingerprint=s.fingerprint,
+            version=s.version, key_version=s.key_version,
+        )
+        for operator in saved.operators
+        for s in operator.states
+    ]  # fmt: skip
+
+
+def _imported(
+    history: History, opened: OpenedSavepoint, states: Sequence[StateInfo], epoch: int, progress: Progress
+) -> list[SnapshotRef]:
+    return import_savepoint(
+        opened=opened, storage=history.storage, paths=history.paths, epoch=epoch, parallelism=opened.savepoint.parallelism,
+        max_parallelism=opened.savepoint.max_parallelism, states=[StateMapping(s.uid, s.name, s) for s in states],
+        run_tasks=run_here, progress=progress, now_ms=_now_ms(),
+    )  # fmt: skip
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
