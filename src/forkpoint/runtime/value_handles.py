@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from types import new_class
 from typing import Any
 
 from forkpoint.functions import (
@@ -22,12 +24,11 @@ from forkpoint.types.containers import optional
 class _Cell:
     """What is kept of the current key's value; ``None`` is empty. The attributes are plain because this is the hot path."""
 
-    __slots__ = ("_accept", "_backend", "_changed", "_current", "_dirty", "_prefixes", "_values", "guard", "sid")
+    __slots__ = ("_backend", "_changed", "_current", "_dirty", "_prefixes", "_values", "guard", "sid")
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
         self._backend = backend
         self.guard = backend.guard(name, type)
-        self._accept: Callable[[Any], Any] = optional(type).accept
         self.sid = backend.sid(name)
         self._prefixes: list[bytes] = []
         self._values: list[Any] = []
@@ -89,19 +90,35 @@ class _Cell:
 
 
 class ValueHandle(_Cell, ValueState[Any]):
-    """Values that cannot change: what is kept of them is what is given."""
+    """Values that cannot change: what is kept of them is what is given. Each type has a class of its own, made by ``of``."""
 
     __slots__ = ()
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(type: TypeInformation) -> type[ValueHandle]:
+        update = optional(type).specialized(_UPDATE)
+        return new_class("ValueHandle", (ValueHandle,), exec_body=lambda body: body.update(update=update, __slots__=()))
+
+    def leave(self, index: int) -> None:
+        if self._current is not self._values[index]:
+            self._values[index] = self._current
+            self._dirty[index] = None
 
     def value(self) -> Any:
         return self._current
 
     def update(self, value: Any) -> None:
-        try:
-            self._current = self._accept(value)
-        except Exception as error:
-            raise self.guard.refusal(value, error) from error
-        self._changed = True
+        raise AssertionError("each type has its own")
+
+    def _kept(self, value: Any) -> Any:
+        return None if value is None else self.guard.keep(value)
+
+
+_UPDATE = """
+def update(self, value):
+    self._current = value if EXACT(value) else self._kept(value)
+"""
 
 
 class AnyValueHandle(_Cell, ValueState[Any]):
@@ -254,7 +271,7 @@ def value_handle(
         case _ if descriptor.default_value is not None or not type.immutable:
             handle = AnyValueHandle(backend, name, type, descriptor.default_value)
         case _:
-            handle = ValueHandle(backend, name, type)
+            handle = ValueHandle.of(type)(backend, name, type)
     if ttl is not None:
         handle._expiry = expiry = Expiry(ttl, backend)
         sweep_in_background(backend, handle.sid, ttl, lambda value: expiry.expired(unpack_stamp(value)))

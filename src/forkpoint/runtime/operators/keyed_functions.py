@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.types import TypeInformation
+from forkpoint.types.containers import optional
 
 STATE_NAME = "state"
 
@@ -73,6 +75,8 @@ class MapWithState(_OneValue):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
         super().__init__(info, backend, spec.state_type)
         self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
+        if spec.state_type.immutable:
+            self._run_key = MethodType(optional(spec.state_type).specialized(_RUN_KEY), self)  # type: ignore[method-assign]
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         fn, append = self._fn, out.append
@@ -81,6 +85,18 @@ class MapWithState(_OneValue):
             state = self._keep(state)
             append(result)
         return state
+
+
+_RUN_KEY = """
+def run_key(self, values, start, stop, state, out):
+    fn, append = self._fn, out.append
+    for value in values[start:stop]:
+        result, state = fn(value, state)
+        if not EXACT(state):
+            state = self._keep(state)
+        append(result)
+    return state
+"""
 
 
 class FlatMapWithState(_OneValue):
