@@ -22,7 +22,7 @@ class Pairing(fp.KeyedCoProcessFunction):
     """Waits ten for the other input's element."""
 
     left = fp.ValueStateDescriptor("left", str)
-    waited = fp.OutputTag("waited", str)
+    waited = fp.OutputTag("waited", tuple[str, int, str])
 
     def process_element1(self, value, ctx):
         self.left.update(value)

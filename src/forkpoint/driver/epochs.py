@@ -82,6 +82,7 @@ class EpochRunner:
         self._alignment = Alignment(graph)
         self.trial = TrialCourse(trial, now_ms())
         self._failure: Exception | None = None
+        self._one_by_one: set[str] = set()
         self.progress = Progress(
             next_timer_ms=0 if _has_processing_timers(manifest) else None,
             in_flight=int(graph.loops),
@@ -166,12 +167,16 @@ class EpochRunner:
         """Compute an epoch and commit it; False if it has to be planned in another way, and was not committed.
 
         It may go too far, or functions where sources are read may have asked for watermarks that only a task which reads
-        a whole split knows. From then on, one does.
+        a whole split knows. From then on, one does. Or an operator turned out to emit values that can change: from then on,
+        it takes them one by one.
         """
         context = self._context(now_ms, drain, positions.finished)
         epoch = context.epoch
         self._steps.on_step("planned", epoch)
         rows = self._compute(context, tasks, frame)
+        if changing := {uid for row in rows for uid in row.one_by_one}:
+            self._one_by_one |= changing
+            return False
         raise_failure(rows)
         if unsure := {source for row in rows for source in row.unsure}:
             self.planner.whole |= unsure
@@ -213,6 +218,7 @@ class EpochRunner:
             released=[*ended, *silent_origins(self.graph, before, self._began_ms, now_ms)],
             finished=splits_by_origin(self.graph, self._finished_splits(finished)),
             ended=[] if self.graph.loops else ended,  # the last watermark comes when nothing goes round any more
+            one_by_one=sorted(self._one_by_one),
             snapshot_subtasks=due_snapshots(
                 before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO
             ),

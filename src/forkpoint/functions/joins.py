@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,49 +81,45 @@ class IntervalJoin(_Joining):
         self._context = _PairContext()
         self.stamps: list[int] = []
 
-    def process_element1(self, value: Any, ctx: KeyedProcessFunction.Context) -> list[Any] | None:
+    def process_element1(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         timestamp, interval = timestamp_of(ctx), self._interval
         if timestamp < ctx.timer_service().current_watermark():
-            return self._late(self._left_late, value, timestamp)
+            yield from self._late(self._left_late, value, timestamp)
+            return
         _append(self.left, timestamp, value)
         ctx.timer_service().register_event_time_timer(timestamp + interval.left_kept_ms)
-        out: list[Any] = []
         for time, others in _between(self.right, timestamp + interval.lower_ms, timestamp + interval.upper_ms):
             for other in others:
-                self._emit(value, other, timestamp, time, out)
-        return out or None
+                yield from self._emit(value, other, timestamp, time)
 
-    def process_element2(self, value: Any, ctx: KeyedProcessFunction.Context) -> list[Any] | None:
+    def process_element2(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         timestamp, interval = timestamp_of(ctx), self._interval
         if timestamp < ctx.timer_service().current_watermark():
-            return self._late(self._right_late, value, timestamp)
+            yield from self._late(self._right_late, value, timestamp)
+            return
         _append(self.right, timestamp, value)
         ctx.timer_service().register_event_time_timer(timestamp + interval.right_kept_ms)
-        out: list[Any] = []
         for time, others in _between(self.left, timestamp - interval.upper_ms, timestamp - interval.lower_ms):
             for other in others:
-                self._emit(other, value, time, timestamp, out)
-        return out or None
+                yield from self._emit(other, value, time, timestamp)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
         """What has one cleanup time on one side has one timestamp, so there is no need to know whose timer it is."""
         self.left.remove(timestamp - self._interval.left_kept_ms)
         self.right.remove(timestamp - self._interval.right_kept_ms)
 
-    def _late(self, tag: OutputTag | None, value: Any, timestamp: int) -> list[Any] | None:
-        if tag is None:
-            return None
-        self.stamps.append(timestamp)
-        return [(tag, value)]
+    def _late(self, tag: OutputTag | None, value: Any, timestamp: int) -> Iterator[Any]:
+        if tag is not None:
+            self.stamps.append(timestamp)
+            yield tag, value
 
-    def _emit(self, left: Any, right: Any, left_ms: int, right_ms: int, out: list[Any]) -> None:
+    def _emit(self, left: Any, right: Any, left_ms: int, right_ms: int) -> Iterator[Any]:
         context = self._context
         context.left_ms, context.right_ms = left_ms, right_ms
         results = self.call(left, right, context)
-        if results is not None:
-            before = len(out)
-            out.extend(results)
-            self.stamps.extend([max(left_ms, right_ms)] * (len(out) - before))
+        for result in () if results is None else results:
+            self.stamps.append(max(left_ms, right_ms))
+            yield result
 
 
 class _PairContext(ProcessJoinFunction.Context):
@@ -169,25 +165,23 @@ class TemporalJoin(_Joining):
         self.versions.put(timestamp, value)
         ctx.timer_service().register_event_time_timer(timestamp)
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
         known = [time for time in self.versions.keys() if time <= timestamp]  # noqa: SIM118
         latest = max(known, default=None)
         version = None if latest is None else self.versions.get(latest)
         elements = self.waiting.get(timestamp)
-        out: list[Any] = []
         if elements is not None:
             self.waiting.remove(timestamp)
             if latest is not None or self._outer:
                 for element in elements:
                     result = self.call(element, version)
                     if not self._flat:
-                        out.append(result)
+                        yield result
                     elif result is not None:
-                        out.extend(result)
+                        yield from result
         for time in known:
             if time != latest:
                 self.versions.remove(time)
-        return out or None
 
 
 def _by_time(name: str, value_type: TypeInformation, fingerprint: str | None = None) -> MapStateDescriptor[int, Any]:

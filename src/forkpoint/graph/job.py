@@ -83,6 +83,10 @@ class JobGraph:
     def by_uid(self) -> dict[str, Operator]:
         return {o.uid: o for o in self.operators}
 
+    def consumers_of(self, operator: Operator, tag: str | None) -> list[tuple[Operator, InEdge]]:
+        """Who reads an operator's main output, or the side output of this tag, and over which edge."""
+        return [(self.by_id[i], edge) for i, edge in self.consumers.get(operator.id, ()) if edge.tag == tag]
+
     @cached_property
     def edges(self) -> dict[int, tuple[Operator, InEdge]]:
         """Edge id → the consuming operator and the edge."""

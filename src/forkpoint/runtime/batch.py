@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.types import TypeInformation
+from forkpoint.types.copying import element_type
 
 Longs = npt.NDArray[np.int64]
 Indices = npt.NDArray[Any]
@@ -25,11 +26,13 @@ class Batch:
 
     The order of elements is (``positions``, ``splits``, ``sequence``): place in event time, split, place within the split;
     the first two are one number where all elements share it. Objects are made from columns only when asked for, and so
-    are timestamps (int64 ms, None where the stream has none) that are one of the columns (``time_column``).
+    are timestamps (int64 ms, None where the stream has none) that are one of the columns (``time_column``). ``pending`` is what
+    objects have to pass before anybody sees them; None where they have.
     """
 
     __slots__ = (
-        "_timestamps", "_values", "keys", "ordered", "positions", "sequence", "size", "splits", "table", "time_column", "type",
+        "_timestamps", "_values", "keys", "ordered", "pending", "positions", "sequence", "size", "splits", "table",
+        "time_column", "type",
     )  # fmt: skip
 
     def __init__(
@@ -58,9 +61,12 @@ class Batch:
         self.time_column = time_column
         self.keys = keys
         self.ordered = ordered
+        self.pending: Callable[[list[Any]], list[Any]] | None = None
 
     @property
     def values(self) -> list[Any]:
+        if self.pending is not None and self._values is not None:
+            self._values, self.pending = self.pending(self._values), None
         if self._values is None:
             assert self.table is not None
             assert self.type is not None
@@ -68,8 +74,33 @@ class Batch:
         return self._values
 
     @property
+    def unseen_values(self) -> list[Any]:
+        """The objects, for who checks them as strictly as ``pending`` does, and shows them to nobody."""
+        return self.values if self._values is None else self._values
+
+    @property
     def has_values(self) -> bool:
         return self._values is not None
+
+    def apart(self) -> Batch:
+        """The same elements for another who sees them: what one changes in an element, the other doesn't see."""
+        if self.type is not None and self.type.immutable:
+            return self
+        if self.table is not None:
+            return self.slice(0, self.size).without_seen_values()
+        values = element_type(self.type).accept_all(self.values)
+        return self if values is self._values else self._with_own(values)
+
+    def without_seen_values(self) -> Batch:
+        """A batch with columns, whose objects are made anew where those that somebody has seen may have changed."""
+        if self.type is None or not self.type.immutable:
+            self._values = None
+        return self
+
+    def _with_own(self, values: list[Any]) -> Batch:
+        twin = self.slice(0, self.size)
+        twin._values = values
+        return twin
 
     @property
     def timestamps(self) -> Longs | None:
@@ -120,7 +151,7 @@ class Batch:
         values, keys = self._values, self.keys
         picked = indices.tolist() if values is not None or keys is not None else []
         derived = self.time_column is not None and self.table is not None
-        return Batch(
+        taken = Batch(
             len(indices), pick(self.positions, indices), pick(self.splits, indices), self.sequence[indices],
             values=None if values is None else list(map(values.__getitem__, picked)),
             table=None if self.table is None else self.table.take(pa.array(indices)),
@@ -130,17 +161,19 @@ class Batch:
             keys=None if keys is None else list(map(keys.__getitem__, picked)),
             ordered=self.ordered,
         )  # fmt: skip
+        taken.pending = self.pending
+        return taken
 
     def objects(self, indices: Indices) -> list[Any]:
         """The elements at these places as Python objects; nothing is kept."""
         if self._values is not None:
-            return list(map(self._values.__getitem__, indices.tolist()))
+            return list(map(self.values.__getitem__, indices.tolist()))
         assert self.table is not None
         assert self.type is not None
         return self.type.from_columns(self.table.take(pa.array(indices)).columns)
 
     def slice(self, start: int, stop: int) -> Batch:
-        return Batch(
+        part = Batch(
             stop - start,
             self.positions if isinstance(self.positions, int) else self.positions[start:stop],
             self.splits if isinstance(self.splits, int) else self.splits[start:stop],
@@ -153,6 +186,8 @@ class Batch:
             keys=None if self.keys is None else self.keys[start:stop],
             ordered=self.ordered,
         )
+        part.pending = self.pending
+        return part
 
     def in_order(self) -> Batch:
         """The same elements sorted by their place; costs nothing where they are sorted already."""
@@ -190,6 +225,7 @@ class DerivedBatch(Batch):
         self.time_column = None
         self.keys = None
         self.ordered = False
+        self.pending = None
 
     def __getattr__(self, name: str) -> Any:
         # Called for slots that have no value yet.
@@ -201,6 +237,11 @@ class DerivedBatch(Batch):
         except AttributeError:  # nobody has set others
             self._timestamps = timestamps
         return getattr(self, name)
+
+
+def for_each(batch: Batch, consumers: int) -> list[Batch]:
+    """The batch for each of several who read it and don't see what the others change in it."""
+    return [batch.apart() for _ in range(consumers - 1)] + [batch] * (consumers > 0)
 
 
 def stable_order(numbers: Longs) -> tuple[Longs, Longs]:

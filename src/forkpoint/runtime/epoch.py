@@ -65,7 +65,8 @@ class EpochContext(msgspec.Struct, frozen=True):
     ``splits`` is keyed by watermark origin (operator id as text), then split. ``watermarks`` holds each operator's
     watermark by uid. ``released`` are watermark origins that hold nothing back: ended with this epoch or before, or silent
     for too long. ``finished`` has by origin the splits that end with this epoch or before; operators behind nothing but
-    ``ended`` origins end the epoch with the final watermark, and all do with ``drain``.
+    ``ended`` origins end the epoch with the final watermark, and all do with ``drain``. ``one_by_one``: the uids of operators
+    that have emitted what can change.
     """
 
     generation: int
@@ -80,6 +81,7 @@ class EpochContext(msgspec.Struct, frozen=True):
     released: list[int] = []
     finished: dict[str, list[str]] = {}
     ended: list[int] = []
+    one_by_one: list[str] = []
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
@@ -129,7 +131,8 @@ class Failure(msgspec.Struct, frozen=True):
 class CommitRow(msgspec.Struct, frozen=True):
     """What one task tells the driver at its end; all of them together become the manifest.
 
-    ``unsure``: sources of which a function asked for a watermark that needs pieces which other tasks read.
+    ``unsure``: sources of which a function asked for a watermark that needs pieces which other tasks read. ``one_by_one``: an
+    operator whose outputs can change, which was not known; the task ended there.
     """
 
     stage: int
@@ -145,6 +148,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     next_processing_timer_ms: int | None = None
     in_flight: int = 0  # elements that iterations feed back
     unsure: list[int] = []
+    one_by_one: list[str] = []
     failure: Failure | None = None
 
 

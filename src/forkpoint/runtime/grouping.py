@@ -14,7 +14,7 @@ from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalan
 from forkpoint.runtime.batch import Batch, stable_order
 from forkpoint.runtime.operators.base import shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, independent_all
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,8 +32,10 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
     """The key as a column, where elements are columns and the key is one of them, or the same for all."""
     if batch.table is None or key.columns is None or not key.single:
         return None
+    assert key.key_type is not None
+    if pa.types.is_nested(key.key_type.arrow_type):
+        return None
     if not key.columns:
-        assert key.key_type is not None
         return pa.repeat(pa.scalar(key.selector(None), key.key_type.arrow_type), batch.size)
     column = batch.table.column(batch.table.schema.get_field_index(key.columns[0]))
     if column.null_count:
@@ -42,7 +44,7 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
 
 
 def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
-    """The keys as Python objects, one an element."""
+    """The keys as Python objects, one an element; none is what an element keeps and could change."""
     if batch.keys is not None:
         return batch.keys
     if batch.table is not None and key.columns is not None and not batch.has_values:
@@ -54,7 +56,8 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
         ]  # fmt: skip
         if len(columns) == len(key.columns):
             return columns[0] if key.single else list(zip(*columns, strict=True))
-    return list(map(key.selector, batch.values))
+    assert key.key_type is not None
+    return key.key_type.accept_all(list(map(key.selector, batch.values)))
 
 
 def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.NDArray[Any]:
@@ -79,7 +82,7 @@ def _key_error(batch: Batch, key: KeyBy, uid: str, error: Exception) -> Forkpoin
         except Exception as raised:
             return user_error(uid, raised, value)
         try:
-            hash_keys([found], key.key_type)
+            key.key_type.accept(found)
         except Exception as unfit:
             return TypeNotSupported(
                 f"operator {uid!r}: key_by() gives {shorten(found)} for element {shorten(value)}, which is no key of type "
@@ -159,22 +162,32 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
 
 
 def _by_python_key(keys: list[Any], type: TypeInformation) -> Groups:
+    # Where there are floats an int may stand for one, and NaN equals nothing; lists, dicts and sets have no hash.
+    if type.encode_key is not type.encode or not (type.immutable or "any" in type.kinds()):
+        return _by_bytes(keys, type)
     codes = np.empty(len(keys), dtype=np.int64)
     index: dict[Any, int] = {}
-    if type.encode_key is not type.encode:
-        # There are floats: an int may stand for one, and NaN equals nothing. What is stored decides, as for columns.
-        for i, raw in enumerate(map(type.encode_key, keys)):
-            codes[i] = index.setdefault(raw, len(index))
-        return _by_code(codes, list(map(type.decode, index)))
     first: list[Any] = []
-    for i, k in enumerate(keys):
-        identity = (k.__class__, k)
-        code = index.get(identity)
-        if code is None:
-            code = index[identity] = len(first)
-            first.append(k)
-        codes[i] = code
+    try:
+        for i, k in enumerate(keys):
+            identity = (k.__class__, k)
+            code = index.get(identity)
+            if code is None:
+                code = index[identity] = len(first)
+                first.append(k)
+            codes[i] = code
+    except TypeError:
+        return _by_bytes(keys, type)
+    if not type.immutable and independent_all(first) is not first:
+        return _by_bytes(keys, type)
     return _by_code(*_stored_alike(codes, first, type))
+
+
+def _by_bytes(keys: list[Any], type: TypeInformation) -> Groups:
+    """What is stored of a key decides, as for columns."""
+    index: dict[bytes, int] = {}
+    codes = np.fromiter((index.setdefault(raw, len(index)) for raw in map(type.encode_key, keys)), np.int64, len(keys))
+    return _by_code(codes, list(map(type.decode, index)))
 
 
 def _stored_alike(codes: Ints, keys: list[Any], type: TypeInformation) -> tuple[Ints, list[Any]]:

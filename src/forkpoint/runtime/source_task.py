@@ -23,11 +23,12 @@ from forkpoint.graph.transformations import (
     SourceSpec,
     TimestampsSpec,
 )
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.batch import Batch, for_each
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.runtime.grouping import route, targets_of
 from forkpoint.runtime.operators.base import Epoch, TaskInfo, user_error
+from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
 from forkpoint.runtime.timestamps import PieceClock, open_clock
@@ -53,6 +54,7 @@ class SourceTask:
     latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
     begun: set[tuple[int, str, int]] = field(default_factory=set)
     unsure: set[int] = field(default_factory=set)
+    outlets: dict[int, Outlet] = field(default_factory=dict)
     _asked: Callable[[], None] | None = None
 
     def begin(self, operator: Operator, split: str, piece: int) -> None:
@@ -75,11 +77,19 @@ class SourceTask:
         self.sequence[place] = start + size
         self.records[operator.uid] = self.records.get(operator.uid, 0) + size
         columns = isinstance(elements, pa.RecordBatch)
+        if not isinstance(elements, pa.RecordBatch):
+            elements = self._outlet(operator).take_all(elements)
         batch = Batch(
             size, 0, 0, np.arange(start, start + size),
             table=elements if columns else None, values=None if columns else elements, type=operator.output_type,
         )  # fmt: skip
         self._stamp(operator, batch, split, piece)
+
+    def _outlet(self, operator: Operator) -> Outlet:
+        outlet = self.outlets.get(operator.id)
+        if outlet is None:
+            outlet = self.outlets[operator.id] = Outlet(operator)
+        return outlet
 
     def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> None:
         """Give elements their times and pass them on."""
@@ -108,12 +118,12 @@ class SourceTask:
         return place
 
     def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
-        for consumer_id, edge in self.spec.graph.consumers.get(operator.id, ()):
-            if edge.tag == tag and batch.size:
-                if edge.crosses:
-                    self._send(edge, batch, piece, self.spec.graph.by_id[consumer_id].uid)
-                else:
-                    self._run(self.spec.graph.by_id[consumer_id], batch, piece)
+        consumers = self.spec.graph.consumers_of(operator, tag) if batch.size else ()
+        for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
+            if edge.crosses:
+                self._send(edge, elements, piece, consumer.uid)
+            else:
+                self._run(consumer, elements, piece)
 
     def _run(self, operator: Operator, batch: Batch, piece: Piece) -> None:
         info = TaskInfo(operator, self.task, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
@@ -132,7 +142,8 @@ class SourceTask:
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
-            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, self._asked
+            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, self._asked,
+            operator.uid in self.context.one_by_one,
         )  # fmt: skip
         outputs = instance.run([batch], epoch)
         self._emit(operator, outputs.main, piece)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.transformations import Broadcast, FeedbackSpec, Forward, SinkSpec
-from forkpoint.runtime.batch import Batch, concat, empty_batch, spread
+from forkpoint.runtime.batch import Batch, concat, empty_batch, for_each, spread
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import Changes as ChangesPart
 from forkpoint.runtime.epoch import EpochContext, JobSpec, Snapshot
@@ -71,7 +71,9 @@ class StageTask:
                 continue
             window = window_of(self.context, operator.uid, operator.origins, origins)
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
-            outputs = instance.run(inputs, Epoch(self.context.epoch, window, self.context.processing_time_ms))
+            one_by_one = operator.uid in self.context.one_by_one
+            epoch = Epoch(self.context.epoch, window, self.context.processing_time_ms, one_by_one=one_by_one)
+            outputs = instance.run(inputs, epoch)
             self._parts["records_out"][operator.uid] = outputs.main.size
             if operator.stateful:
                 stateful = cast(StatefulInstance, instance)
@@ -137,13 +139,12 @@ class StageTask:
         if not batch.size:
             return
         batch.keys = None  # an operator that hands its input on, as a filter does, hands on the keys it came by
-        for consumer, edge in self.spec.graph.consumers.get(operator.id, ()):
-            if edge.tag != tag:
-                continue
+        consumers = self.spec.graph.consumers_of(operator, tag)
+        for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
             if edge.crosses:
-                self._send(edge, batch, self.spec.graph.by_id[consumer].uid)
+                self._send(edge, elements, consumer.uid)
             else:
-                waiting[consumer].setdefault(edge.ordinal, []).append(batch)
+                waiting[consumer.id].setdefault(edge.ordinal, []).append(elements)
 
     def _send(self, edge: InEdge, batch: Batch, consumer: str) -> None:
         parallelism = self.spec.parallelism

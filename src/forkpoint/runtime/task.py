@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
 from forkpoint.runtime.collector import collector_paused
-from forkpoint.runtime.commit import failure_blob
+from forkpoint.runtime.commit import failure_blob, to_commit_blob
 from forkpoint.runtime.epoch import EpochContext, JobSpec
+from forkpoint.runtime.operators.outlet import ChangingOutput
 from forkpoint.runtime.source_task import SourceTask, read_frame, read_ranges
 from forkpoint.runtime.stage_task import StageTask
 from forkpoint.runtime.wire import COMMIT, ChunkRow
@@ -50,7 +51,11 @@ def _guarded(
             rows = work.finish()
         except ForkpointError as error:
             work.abort()
-            rows = [(subtask % spec.parallelism, COMMIT, 0, failure_blob(stage, subtask, work.attempt, error))]
+            if isinstance(error, ChangingOutput):
+                blob = to_commit_blob(stage, subtask, work.attempt, one_by_one=[error.uid])
+            else:
+                blob = failure_blob(stage, subtask, work.attempt, error)
+            rows = [(subtask % spec.parallelism, COMMIT, 0, blob)]
             if isinstance(work, StageTask):
                 rows.extend(work.passing)
         except BaseException:

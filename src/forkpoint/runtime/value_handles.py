@@ -16,9 +16,10 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.keyed_state import ChangeLog, Handle, KeyedBackend
+from forkpoint.runtime.operators.outlet import ChangingOutput
 from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, sweep_in_background, unpack_stamp
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import optional
+from forkpoint.types.containers import optional, present
 
 
 class _Cell:
@@ -90,15 +91,33 @@ class _Cell:
 
 
 class ValueHandle(_Cell, ValueState[Any]):
-    """Values that cannot change: what is kept of them is what is given. Each type has a class of its own, made by ``of``."""
+    """Values that cannot change: what is kept of them is what is given. Each type has a class of its own, made by ``of``.
+
+    Each value is looked at when it is handed over. Where all values of an operator's first run were just what the type says, only
+    their class is from then on, and all of it in a key's last value of an epoch. Should that be another than the type
+    says, the epoch is done again, looking at each value.
+    """
 
     __slots__ = ()
+
+    modes: tuple[type[ValueHandle], type[ValueHandle]]
 
     @staticmethod
     @lru_cache(maxsize=256)
     def of(type: TypeInformation) -> type[ValueHandle]:
-        update = optional(type).specialized(_UPDATE)
-        return new_class("ValueHandle", (ValueHandle,), exec_body=lambda body: body.update(update=update, __slots__=()))
+        every, cls = optional(type), present(type).python_class
+        methods = {"__slots__": (), "update": every.specialized(_UPDATE)}
+        careful: Any = new_class("ValueHandle", (ValueHandle,), exec_body=lambda body: body.update(methods))
+        trusting = careful
+        if cls is not None:
+            less = {"__slots__": (), "update": _update_of(cls), "leave": every.specialized(_LEAVE)}
+            trusting = new_class("TrustingValueHandle", (careful,), exec_body=lambda body: body.update(less))
+        careful.modes = (careful, trusting)
+        return careful  # type: ignore[no-any-return]
+
+    def begin(self) -> None:
+        super().begin()
+        self.__class__ = self.modes[self._backend.trusting]
 
     def leave(self, index: int) -> None:
         if self._current is not self._values[index]:
@@ -112,13 +131,40 @@ class ValueHandle(_Cell, ValueState[Any]):
         raise AssertionError("each type has its own")
 
     def _kept(self, value: Any) -> Any:
-        return None if value is None else self.guard.keep(value)
+        if value is None:
+            return None
+        kept = self.guard.keep(value)
+        if kept is not value:
+            self._backend.never_trusting = True
+        return kept
+
+    def _found_other(self, value: Any) -> None:
+        """What was handed over is none of the type, or another value than the type makes of it."""
+        self._kept(value)
+        raise ChangingOutput(self._backend.uid)
 
 
 _UPDATE = """
 def update(self, value):
     self._current = value if EXACT(value) else self._kept(value)
 """
+
+_LEAVE = """
+def leave(self, index):
+    current = self._current
+    if current is not self._values[index]:
+        if not EXACT(current):
+            self._found_other(current)
+        self._values[index] = current
+        self._dirty[index] = None
+"""
+
+
+def _update_of(cls: type) -> Callable[[ValueHandle, Any], None]:
+    def update(self: ValueHandle, value: Any) -> None:
+        self._current = value if type(value) is cls else self._kept(value)
+
+    return update
 
 
 class AnyValueHandle(_Cell, ValueState[Any]):

@@ -187,7 +187,7 @@ class Harness:
 
     def _run(self, ordinal: int, batches: dict[int, Batch], window: Window) -> None:
         self._epoch += 1
-        epoch = Epoch(self._epoch, window, self._clock())
+        epoch = Epoch(self._epoch, window, self._clock(), one_by_one=True)
         for index, subtask in enumerate(self._subtasks):
             inputs = [empty_batch(self._input(i).type) for i in range(len(self._watermarks_ms))]
             inputs[ordinal] = batches.get(index, inputs[ordinal])

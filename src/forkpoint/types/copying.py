@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from operator import attrgetter, is_
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -19,7 +20,11 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert
+from forkpoint.types.containers import MapType, OptionalType, SequenceType
+from forkpoint.types.information import TypeInformation
+from forkpoint.types.records import RecordType
 from forkpoint.types.row import Row
+from forkpoint.types.scalars import AnyType
 from forkpoint.types.wire import shown, type_name
 
 _UNCHANGING: set[type] = {
@@ -145,3 +150,41 @@ _HOWS: dict[type, Convert] = {
     bytearray: lambda value: value[:],
     np.ndarray: lambda value: value.copy() if value.dtype != object else _copied(value),
 }
+
+
+# -- elements of streams -----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ObjectType(AnyType):
+    """What nobody declared, in a stream: any object. Elements are not kept, so they need no encoding."""
+
+    @cached_property
+    def accept(self) -> Convert:
+        return independent
+
+    @cached_property
+    def accept_all(self) -> Callable[[list[Any]], list[Any]]:
+        return independent_all
+
+
+_OBJECT = ObjectType("any")
+
+
+def element_type(of: TypeInformation | None) -> TypeInformation:
+    """The type by which a stream accepts its elements: where ANY stands in the declared one, or none is, any object."""
+    if of is None or of.kind == "any":
+        return _OBJECT
+    if "any" not in of.kinds():
+        return of
+    match of:
+        case OptionalType():
+            return OptionalType(element_type(of.of))
+        case SequenceType():
+            return SequenceType(of.form, element_type(of.element))
+        case MapType():
+            return MapType(element_type(of.key), element_type(of.value))
+        case RecordType():
+            members = tuple(dataclasses.replace(field, type=element_type(field.type)) for field in of.members)
+            return dataclasses.replace(of, members=members)
+    return of

@@ -172,7 +172,7 @@ def decode_any(data: Any) -> Any:
 # -- handing over ------------------------------------------------------------------------------------------------------
 
 _FIXED = frozenset({type(None), bool, int, float, bytes, Decimal, UUID, date, timedelta})
-_TEXT = frozenset({str})
+_FIXED_AND_TEXT = _FIXED | {str}
 
 
 def accept_any(value: Any) -> Any:
@@ -191,7 +191,9 @@ def accept_any(value: Any) -> Any:
 def accept_all_any(values: list[Any]) -> list[Any]:
     """`accept_any` for many values; the list itself where all of them stay as they are."""
     classes = set(map(type, values))
-    if classes <= _FIXED or (classes == _TEXT and all_encodable(values)):
+    if classes <= _FIXED:
+        return values
+    if classes <= _FIXED_AND_TEXT and all_encodable([value for value in values if type(value) is str]):
         return values
     accepted = list(map(accept_any, values))
     return values if all(map(is_, values, accepted)) else accepted
@@ -215,6 +217,8 @@ def _accept_time(value: time) -> time:
 
 def _accept_unchanging(build: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
     def accept(value: Any) -> Any:
+        if _FIXED.issuperset(map(type, value)):
+            return value
         parts = list(value)
         accepted = accept_all_any(parts)
         return value if accepted is parts else build(accepted)

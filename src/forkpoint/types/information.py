@@ -158,7 +158,7 @@ class TypeInformation(ABC):
 
         It is `encode` itself for a type without floats in it.
         """
-        if not any(kind in ("double", "float") for kind in self._kinds()):
+        if not any(kind in ("double", "float") for kind in self.kinds()):
             return self.encode
         encode, decode = self.encode, self.decode
         return lambda value: encode(decode(encode(value)))
@@ -169,8 +169,9 @@ class TypeInformation(ABC):
             return cause
         return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {cause}{_hint(cause)}")
 
-    def _kinds(self) -> set[str]:
-        return {self.kind}.union(*(child._kinds() for child in self.children))
+    def kinds(self) -> set[str]:
+        """The kinds of this type and of all inside it."""
+        return {self.kind}.union(*(child.kinds() for child in self.children))
 
     # -- handing over ------------------------------------------------------------------------------------------------
 

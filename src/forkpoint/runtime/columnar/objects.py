@@ -33,7 +33,7 @@ def as_columns(batch: Batch) -> Batch:
     """
     if batch.table is not None or batch.type is None or not batch.size:
         return batch
-    values = batch.values
+    values = batch.unseen_values
     try:
         columns = batch.type.to_columns(values) if _fits(values, batch.type) else None
     except TypeNotSupported:

@@ -21,7 +21,7 @@ from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME, _OneValue
-from forkpoint.runtime.operators.rolling import reduce_key, rolling_function
+from forkpoint.runtime.operators.rolling import rolling_function
 from forkpoint.types import TypeInformation
 
 
@@ -101,12 +101,12 @@ class RunningAggregates(ColumnRunning):
             self.plan = aggregates_plan(spec.aggregates, spec.shape, spec.accumulator_type, elements)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        aggregates, row, append = self._aggregates, self._shape.row, out.append
+        aggregates, row, extend = self._aggregates, self._shape.row, self._outlet.into(out)
         accumulator = aggregates.create_accumulator() if state is None else state
         key = self._key.selector(values[start])
         for value in values[start:stop]:
             accumulator = aggregates.add(value, accumulator)
-            append(row(key, None, aggregates.get_result(accumulator)))
+            extend((row(key, None, aggregates.get_result(accumulator)),))
         return accumulator
 
 
@@ -119,4 +119,4 @@ class ColumnRolling(ColumnRunning):
         self.plan = element_plan(spec)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        return reduce_key(self._reduce, values[start:stop], state, out)
+        return self._reduced(self._reduce, values[start:stop], state, out)

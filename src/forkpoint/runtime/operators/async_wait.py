@@ -15,7 +15,8 @@ from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
 from forkpoint.functions.async_io import no_answer
 from forkpoint.graph.transformations import AsyncSpec
 from forkpoint.runtime.batch import Batch
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, shorten, split_sides, user_error
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, shorten, user_error
+from forkpoint.runtime.operators.outlet import Outlet
 
 T = TypeVar("T")
 Invoke = Callable[[Any], Awaitable[list[Any]]]
@@ -50,6 +51,7 @@ class AsyncWait:
     def __init__(self, info: TaskInfo, spec: AsyncSpec) -> None:
         self._uid = info.operator.uid
         self._type = info.operator.output_type
+        self._outlet = Outlet(info.operator)
         self._timeout_seconds = spec.timeout_ms / 1000
         self._capacity = spec.capacity
         fn = spec.fn
@@ -74,11 +76,12 @@ class AsyncWait:
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        self._outlet.begin(epoch)
         if not batch.size:
             return Outputs(batch.with_values([], self._type))
         results = self._loop.run(self._ask_all(batch.values))
         counts = np.fromiter(map(len, results), np.int64, batch.size)
-        return split_sides(batch.expand([r for each in results for r in each], counts, self._type))
+        return self._outlet.outputs(batch.expand([r for each in results for r in each], counts, self._type))
 
     async def _ask_all(self, values: list[Any]) -> list[list[Any]]:
         results: list[list[Any]] = [[]] * len(values)
@@ -94,7 +97,7 @@ class AsyncWait:
     async def _work(self, waiting: Iterator[tuple[int, Any]], results: list[list[Any]]) -> None:
         for index, value in waiting:
             try:
-                results[index] = await self._answer(value)
+                results[index] = list(self._outlet.taking(await self._answer(value)))
             except Exception as error:
                 raise user_error(self._uid, error, value) from error
 

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 import forkpoint.errors
 from forkpoint.errors import ForkpointError, UserFunctionError
-from forkpoint.functions import OutputTag, RuntimeContext
+from forkpoint.functions import RuntimeContext
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.epoch import KnownState
@@ -25,12 +23,15 @@ _ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 
 @dataclass(frozen=True)
 class Epoch:
-    """The epoch as an operator sees it. ``asked`` is called when the watermark is asked for and may be behind."""
+    """The epoch as an operator sees it. ``asked`` is called when the watermark is asked for and may be behind;
+    ``one_by_one``: outputs are taken one by one, because some that can change were found among them.
+    """
 
     id: int
     window: Window
     processing_time_ms: int
     asked: Callable[[], None] | None = None
+    one_by_one: bool = False
 
 
 @dataclass
@@ -135,25 +136,6 @@ class Context(RuntimeContext):
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._info.parameters.get(key, default_value)
-
-
-def split_sides(batch: Batch) -> Outputs:
-    """Part ``(tag, value)`` pairs from the elements of the main output."""
-    if not OutputTag.used:
-        return Outputs(batch)
-    values = batch.values
-    if tuple not in set(map(type, values)):
-        return Outputs(batch)
-    tagged = [v[0].tag_id if type(v) is tuple and len(v) == 2 and isinstance(v[0], OutputTag) else None for v in values]
-    names = dict.fromkeys(t for t in tagged if t is not None)
-    if not names:
-        return Outputs(batch)
-    codes = np.array([-1 if t is None else list(names).index(t) for t in tagged])
-    sides = {}
-    for code, name in enumerate(names):
-        side = batch.take(np.flatnonzero(codes == code))
-        sides[name] = side.with_values([v[1] for v in side.values], None)
-    return Outputs(batch.take(np.flatnonzero(codes == -1)), sides)
 
 
 def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:

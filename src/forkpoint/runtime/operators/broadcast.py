@@ -282,7 +282,7 @@ class KeyedBroadcast(KeyedProcess):
             self._fire_waiting(before, end, emission)
             results = next(calls)(None)
             if results is not None:
-                emission.values.extend(results)
+                emission.values.extend(results)  # which have been taken
             emission.ends.append(len(emission.values))
             before, end = end, next(ends)
         self._fire_waiting(before, end, emission)
@@ -301,6 +301,7 @@ class KeyedBroadcast(KeyedProcess):
     def _run_key(self, key: int, calls: Iterator[Any], before: int, end: int, emission: Emission) -> None:
         """One key's elements in one segment, up to the watermark at its end."""
         context, out, mark = self._element_context, emission.values, emission.ends.append
+        extend = emission.extend
         self._enter(key)
         heap = self._timers.event.heap
         for call in calls:
@@ -310,7 +311,7 @@ class KeyedBroadcast(KeyedProcess):
                 before = now
             results = call(context)
             if results is not None:
-                out.extend(results)
+                extend(results)
             if heap and not armed:  # nothing could fire until now
                 before = max(before, self._moment.watermark())
             mark(len(out))
@@ -350,7 +351,7 @@ class KeyedBroadcast(KeyedProcess):
         attributes.update(self._no_key)
         try:
             results = self._fn.process_broadcast_element(value, self._writing_context)
-            return None if results is None else list(results)
+            return None if results is None else list(self._outlet.taking(results))
         finally:
             attributes.update(self._handles)
 

@@ -11,9 +11,10 @@ from forkpoint.functions import CoProcessFunction, Function, KeyedCoProcessFunct
 from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import KeyedBackend
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.operators.merged import Merged, Methods
+from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.stateless import ElementContext
 
 
@@ -47,6 +48,7 @@ class CoProcess:
     def __init__(self, info: TaskInfo, fn: Function, methods: Methods, context: ElementContext) -> None:
         self._uid = info.operator.uid
         self._type = info.operator.output_type
+        self._outlet = Outlet(info.operator)
         self._fn = fn
         self._methods = methods
         self._context = context
@@ -58,17 +60,19 @@ class CoProcess:
         context.epoch, context.timestamps, context.positions = epoch, batch.timestamps, batch.positions
         out: list[Any] = []
         counts: list[int] = []
+        self._outlet.begin(epoch)
+        extend = self._outlet.into(out)
         try:
             for i, call in enumerate(batch.objects(np.arange(batch.size))):
                 context.index = i
                 before = len(out)
                 results = call(context)
                 if results is not None:
-                    out.extend(results)
+                    extend(results)
                 counts.append(len(out) - before)
         except Exception as error:
             raise user_error(self._uid, error, batch.element(len(counts))) from error
-        return split_sides(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+        return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
 
     def close(self) -> None:
         self._fn.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MethodType
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,31 +12,59 @@ from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
 from forkpoint.runtime.batch import Batch, DerivedBatch
 from forkpoint.runtime.grouping import group_by_key
+from forkpoint.runtime.guard import Guard
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
+from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import optional
+from forkpoint.types.containers import present
 
 STATE_NAME = "state"
 
 
 class _OneValue(KeyedOperator):
-    """Runs ``_run_key`` over the elements of each key, with what is kept of the key's value before and after."""
+    """Runs ``_run_key`` over the elements of each key, with what is kept of the key's value before and after.
+
+    The values of a key go from one call to the next within an epoch. So where outputs are taken one by one, or where the
+    state can change, each state becomes what its type says before the next call sees it, as it would by a cut between them.
+    Elsewhere only its class is looked at, and a key's last state; should it be another value than the type says, the epoch is
+    done again, one by one.
+    """
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
         assert info.operator.key is not None
         self._uid = info.operator.uid
         self._type = info.operator.output_type
+        self._outlet = Outlet(info.operator, fed_back=True)
         self._key = info.operator.key
         self._backend = backend
         self._state = backend.get(ValueStateDescriptor(STATE_NAME, type))
-        guard = self._state.guard
-        self._give: Callable[[Any], Any] = guard.give
-        self._keep: Callable[[Any], Any] = lambda value: None if value is None else guard.keep(value)
+        self._guard: Guard = self._state.guard
+        self._class = present(type).python_class
+        self._never_at_once = not type.immutable or self._class is None
+        self._one_by_one = True
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         raise AssertionError("each operator has its own")
+
+    def _kept(self, state: Any) -> Any:
+        """What is kept of a state that a function returned."""
+        if state is None:
+            return None
+        kept = self._guard.keep(state)
+        if kept is not state:
+            self._never_at_once = True
+        return kept
+
+    def _given(self, kept: Any) -> Any:
+        return None if kept is None else self._guard.give(kept)
+
+    def _last(self, state: Any) -> Any:
+        """The same of a key's last state, where those before it were not looked at."""
+        if self._kept(state) is not state:
+            raise ChangingOutput(self._uid)
+        return state
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         """One output an element."""
@@ -44,6 +72,8 @@ class _OneValue(KeyedOperator):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        self._outlet.begin(epoch)
+        self._one_by_one = self._outlet.one_by_one or self._never_at_once
         groups = group_by_key(batch, self._key)
         backend, state, run_key = self._backend, self._state, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
@@ -61,7 +91,21 @@ class _OneValue(KeyedOperator):
             value = batch.objects(groups.order[done : done + 1])[0]
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
         state.set_all(states)
-        return Outputs(self._finish(batch, groups.order, out))
+        return self._outlet.outputs(self._finish(batch, groups.order, out))
+
+    def _reduced(self, reduce: Callable[[Any, Any], Any], values: list[Any], state: Any, out: list[Any]) -> Any:
+        """Append the running reductions of one key's elements to ``out``; returns the last."""
+        if self._one_by_one:
+            keep, give, take, append = self._kept, self._given, self._outlet.take, out.append
+            for value in values:
+                state = keep(value if state is None else reduce(give(state), value))
+                append(take(give(state)))
+            return state
+        running = accumulate(values, reduce) if state is None else accumulate(values, reduce, initial=state)
+        if state is not None:
+            next(running)
+        out.extend(running)
+        return self._last(out[-1])
 
     def _done(self, out: list[Any]) -> int:
         """How many elements have been processed in full."""
@@ -75,28 +119,23 @@ class MapWithState(_OneValue):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
         super().__init__(info, backend, spec.state_type)
         self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
-        if spec.state_type.immutable:
-            self._run_key = MethodType(optional(spec.state_type).specialized(_RUN_KEY), self)  # type: ignore[method-assign]
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         fn, append = self._fn, out.append
+        if self._one_by_one:
+            take, keep, give = self._outlet.take, self._kept, self._given
+            for value in values[start:stop]:
+                result, state = fn(value, give(state))
+                append(take(result))
+                state = keep(state)
+            return state
+        cls = self._class
         for value in values[start:stop]:
-            result, state = fn(value, None if state is None else self._give(state))
-            state = self._keep(state)
+            result, state = fn(value, state)
+            if type(state) is not cls and state is not None:
+                raise ChangingOutput(self._uid)
             append(result)
-        return state
-
-
-_RUN_KEY = """
-def run_key(self, values, start, stop, state, out):
-    fn, append = self._fn, out.append
-    for value in values[start:stop]:
-        result, state = fn(value, state)
-        if not EXACT(state):
-            state = self._keep(state)
-        append(result)
-    return state
-"""
+        return self._last(state)
 
 
 class FlatMapWithState(_OneValue):
@@ -110,13 +149,14 @@ class FlatMapWithState(_OneValue):
         return super().run(inputs, epoch)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        fn, extend, count = self._fn, out.extend, self._counts.append
+        fn, extend, count = self._fn, self._outlet.into(out), self._counts.append
+        keep, give = self._kept, self._given
         for value in values[start:stop]:
-            results, state = fn(value, None if state is None else self._give(state))
-            state = self._keep(state)
+            results, state = fn(value, give(state))
             before = len(out)
             if results is not None:
                 extend(results)
+            state = keep(state)
             count(len(out) - before)
         return state
 
@@ -140,9 +180,4 @@ class Reduce(_OneValue):
             self._reduce = fn
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        keep, give, reduce = self._state.guard.keep, self._state.guard.give, self._reduce
-        for value in values[start:stop]:
-            kept = keep(value)
-            state = kept if state is None else keep(reduce(give(state), give(kept)))
-            out.append(give(state))
-        return state
+        return self._reduced(self._reduce, values[start:stop], state, out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -14,10 +14,11 @@ from forkpoint.runtime.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, Derived
 from forkpoint.runtime.batch import repeat as repeat_each
 from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, split_sides, user_error
+from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.time import MAX_MS, Window, timer_position
 from forkpoint.runtime.timers import Timer, Timers, timer_ms
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, independent
 
 BLOCK_ROWS = 65_536
 _EVENT_RANK = 2**40
@@ -41,10 +42,11 @@ class Emission:
     which element is being processed, which saves writing that down for each.
     """
 
-    __slots__ = ("ends", "firings", "values")
+    __slots__ = ("ends", "extend", "firings", "values")
 
     def __init__(self) -> None:
         self.values: list[Any] = []
+        self.extend: Callable[[Iterable[Any]], None] = self.values.extend
         self.ends: list[int] = []
         self.firings: list[Firing] = []
 
@@ -113,6 +115,12 @@ class Moment:
         return default if stamp is None else stamp
 
 
+def own_key(backend: KeyedBackend) -> Any:
+    """The current key for a function, which may change what it gets."""
+    key = backend.current_key
+    return key if backend.key_type.immutable else independent(key)
+
+
 class ElementContext(KeyedProcessFunction.Context):
     """What ``process_element`` sees. One object for the whole epoch."""
 
@@ -122,7 +130,7 @@ class ElementContext(KeyedProcessFunction.Context):
         self.moment: Moment | None = None
 
     def get_current_key(self) -> Any:
-        return self._backend.current_key
+        return own_key(self._backend)
 
     def timer_service(self) -> Timers:
         return self._timers
@@ -143,7 +151,7 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
         self.domain = TimeDomain.EVENT_TIME
 
     def get_current_key(self) -> Any:
-        return self._backend.current_key
+        return own_key(self._backend)
 
     def timer_service(self) -> Timers:
         return self._timers
@@ -165,6 +173,7 @@ class KeyedProcess(KeyedOperator):
         self._uid = info.operator.uid
         self._stage = info.operator.stage
         self._type = info.operator.output_type
+        self._outlet = Outlet(info.operator)
         self._key = info.operator.key
         self._backend = backend
         self._timers = Timers(backend, info.subtask, info.parallelism, namespace)
@@ -179,22 +188,29 @@ class KeyedProcess(KeyedOperator):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         window, backend, timers = epoch.window, self._backend, self._timers
+        self._outlet.begin(epoch)
         batch, groups = self._elements(inputs)
         due = timers.begin(window.end if window.end > window.before else -MAX_MS, epoch.processing_time_ms)
         keys = groups.keys
         if due:
             known = set(map(backend.key_type.encode, keys))
             keys = keys + [backend.key_type.decode(k) for k in due if k not in known]
-        emission = Emission()
+        emission = self._emission()
         moment = Moment(batch, groups.order, window, emission)
         self._element_context.moment = self._moment = moment
         timers.watermark = moment.watermark
-        backend.begin(keys, epoch.processing_time_ms, moment.watermark)
+        backend.begin(keys, epoch.processing_time_ms, moment.watermark, one_by_one=epoch.one_by_one)
         backend.element_time = moment.element_time
         self._run_epoch(batch, groups, window, emission)
         self._next_timer = timers.processing.earliest_after(epoch.processing_time_ms)
         moment.close()
-        return split_sides(self._stamped(emission.batch(batch, groups.order, self._type)))
+        return self._outlet.outputs(self._stamped(emission.batch(batch, groups.order, self._type)))
+
+    def _emission(self) -> Emission:
+        """Takes the outputs of a run."""
+        emission = Emission()
+        emission.extend = self._outlet.into(emission.values)
+        return emission
 
     def _elements(self, inputs: list[Batch]) -> tuple[Batch, Groups]:
         """All elements in order, and grouped by key."""
@@ -221,7 +237,7 @@ class KeyedProcess(KeyedOperator):
         keys, handles, event, processing = backend.keys, backend.handles, timers.event, timers.processing
         process, extend, mark, out = (
             self._process,
-            emission.values.extend,
+            emission.extend,
             emission.ends.append,
             emission.values,
         )
@@ -305,7 +321,7 @@ class KeyedProcess(KeyedOperator):
         try:
             out = self._fn.on_timer(context.timestamp(), context)
             if out is not None:
-                emission.values.extend(out)
+                emission.extend(out)
         except Exception as error:
             raise user_error(
                 self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True

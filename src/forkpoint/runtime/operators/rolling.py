@@ -7,21 +7,11 @@ As in Flink, an element comes out with the aggregated field replaced and all oth
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.fields import field_access
 from forkpoint.graph.transformations import RollingSpec
-
-
-def reduce_key(reduce: Callable[[Any, Any], Any], values: list[Any], state: Any, out: list[Any]) -> Any:
-    """Append the running reductions of one key's elements to ``out``; returns the last."""
-    running = accumulate(values, reduce) if state is None else accumulate(values, reduce, initial=state)
-    if state is not None:
-        next(running)
-    out.extend(running)
-    return out[-1]
 
 
 def rolling_function(spec: RollingSpec, uid: str) -> Callable[[Any, Any], Any]:

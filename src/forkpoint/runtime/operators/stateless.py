@@ -10,7 +10,8 @@ import numpy as np
 from forkpoint.errors import GraphError
 from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, split_sides, user_error
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.timers import to_flink_ms
 
 
@@ -18,6 +19,7 @@ class _Stateless:
     def __init__(self, info: TaskInfo, fn: Any, rich: type[Function], method: str) -> None:
         self._uid = info.operator.uid
         self._type = info.operator.output_type
+        self._outlet = Outlet(info.operator)
         self._owner = fn if isinstance(fn, rich) else None
         self._fn: Callable[..., Any] = getattr(fn, method) if self._owner is not None else fn
         if self._owner is not None:
@@ -34,12 +36,13 @@ class Map(_Stateless):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        self._outlet.begin(epoch)
         out: list[Any] = []
         try:
-            out.extend(map(self._fn, batch.values))
+            out.extend(self._outlet.taking(map(self._fn, batch.values)))
         except Exception as error:
             raise user_error(self._uid, error, batch.values[len(out)]) from error
-        return Outputs(batch.with_values(out, self._type))
+        return self._outlet.outputs(batch.with_values(out, self._type))
 
 
 class FlatMap(_Stateless):
@@ -48,18 +51,20 @@ class FlatMap(_Stateless):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        self._outlet.begin(epoch)
         out: list[Any] = []
         counts: list[int] = []
+        extend = self._outlet.into(out)
         try:
             for value in batch.values:
                 before = len(out)
                 results = self._fn(value)
                 if results is not None:
-                    out.extend(results)
+                    extend(results)
                 counts.append(len(out) - before)
         except Exception as error:
             raise user_error(self._uid, error, batch.values[len(counts)]) from error
-        return Outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+        return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
 
 
 class Filter(_Stateless):
@@ -69,11 +74,26 @@ class Filter(_Stateless):
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
         kept: list[bool] = []
+        own: list[Any] = []
+        self._outlet.begin(epoch)
         try:
-            kept.extend(map(bool, map(self._fn, batch.values)))
+            if batch.table is None and self._outlet.one_by_one:
+                for value in batch.values:  # the predicate may keep what it lets pass
+                    kept.append(bool(self._fn(value)))
+                    if kept[-1]:
+                        own.append(self._outlet.take(value))
+            else:
+                kept.extend(map(bool, map(self._fn, batch.values)))
         except Exception as error:
             raise user_error(self._uid, error, batch.values[len(kept)]) from error
-        return Outputs(batch.take(np.flatnonzero(np.array(kept, dtype=bool))))
+        passed = batch.take(np.flatnonzero(np.array(kept, dtype=bool)))
+        if batch.table is not None:
+            return Outputs(passed.without_seen_values())
+        if self._outlet.one_by_one:
+            passed = passed.with_values(own, self._type)
+        elif self._type is not None:
+            return Outputs(passed)  # it has been looked through where it came from, and nothing can change it
+        return self._outlet.outputs(passed)
 
 
 class ElementContext(ProcessFunction.Context, TimerService):
@@ -132,14 +152,16 @@ class Process(_Stateless):
         context.epoch, context.timestamps, context.positions = epoch, batch.timestamps, batch.positions
         out: list[Any] = []
         counts: list[int] = []
+        self._outlet.begin(epoch)
+        extend = self._outlet.into(out)
         try:
             for i, value in enumerate(batch.values):
                 context.index = i
                 before = len(out)
                 results = self._fn(value, context)
                 if results is not None:
-                    out.extend(results)
+                    extend(results)
                 counts.append(len(out) - before)
         except Exception as error:
             raise user_error(self._uid, error, batch.values[len(counts)]) from error
-        return split_sides(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+        return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))

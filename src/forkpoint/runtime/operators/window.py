@@ -35,8 +35,9 @@ from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.keyed_state import KeyedBackend
 from forkpoint.runtime.operators.base import TaskInfo
-from forkpoint.runtime.operators.keyed_process import ElementContext, KeyedProcess, TimerContext
+from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyedProcess, TimerContext, own_key
 from forkpoint.runtime.operators.merging_windows import MergingWindows
+from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import rolling_function
 from forkpoint.runtime.operators.window_contexts import (
     CONTENTS,
@@ -126,6 +127,7 @@ class WindowRunner(KeyedProcessFunction):
             KeyStateContext(info, backend),
         )
         self._on_contents = self._output()
+        self.outlet: Outlet
         self.stamps: list[int] = []
 
     @property
@@ -166,9 +168,9 @@ class WindowRunner(KeyedProcessFunction):
             case None:
                 return lambda window, elements: elements
             case ProcessWindowFunction():
-                return lambda window, elements: fn.process(backend.current_key, context, elements)
+                return lambda window, elements: fn.process(own_key(backend), context, elements)
             case _:
-                return lambda window, elements: fn.apply(backend.current_key, window, elements)
+                return lambda window, elements: fn.apply(own_key(backend), window, elements)
 
     def _encode(self, window: Any) -> bytes:
         """The namespace of a window; the same few windows come again and again."""
@@ -208,7 +210,7 @@ class WindowRunner(KeyedProcessFunction):
             self._react(result, window, out)
             self._register_cleanup(window, space)
         if skipped and self._spec.late_tag is not None and self._element_is_late(timestamp):
-            out.append((self._spec.late_tag, value))
+            out.extend(self.outlet.taking([(self._spec.late_tag, value)]))
             self.stamps.append(stamp)
         return out or None
 
@@ -338,7 +340,7 @@ class WindowRunner(KeyedProcessFunction):
         results = self._on_contents(window, elements)
         if results is not None:
             before = len(out)
-            out.extend(results)
+            out.extend(self.outlet.taking(results))
             self.stamps.extend([min(window.max_timestamp(), MAX_WATERMARK)] * (len(out) - before))
 
 
@@ -349,6 +351,10 @@ class WindowOperator(KeyedProcess):
         self._runner = WindowRunner(info, backend, spec)
         super().__init__(info, backend, self._runner, spec.window_type)
         self._runner.timers = self._timers
+        self._runner.outlet = self._outlet
+
+    def _emission(self) -> Emission:
+        return Emission()  # the runner takes the results of a window as it gets them
 
     def _stamped(self, batch: Batch) -> Batch:
         stamps, self._runner.stamps = self._runner.stamps, []

@@ -1,0 +1,161 @@
+"""The one way by which what a function or a source hands over enters a stream.
+
+A value is what it was when it was handed over, and what the declared type says. Where values can change or have to be
+converted they are taken one by one, at the moment of the yield. Where none of an operator's outputs can change, nothing is
+done in its loop: they are looked through all at once, by the first who wants to see them, and misfits are refused there in
+the operator's name. Which of the two it is, the declared type says. Undeclared values, and lists given for tuples, tell it in the
+operator's first run, which takes one by one; should one come later, the epoch is thrown away, and from then on all
+are taken one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from forkpoint.errors import ForkpointError, TypeNotSupported
+from forkpoint.functions import OutputTag
+from forkpoint.graph.job import Operator
+from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.operators.base import Epoch, Outputs, shorten
+from forkpoint.types import TypeInformation, independent
+from forkpoint.types.copying import element_type
+
+
+class ChangingOutput(ForkpointError):
+    """An output that can change was found too late; the epoch has to be done again, taking one by one."""
+
+    def __init__(self, uid: str) -> None:
+        super().__init__(f"operator {uid!r} hands over values that can change: they have to be taken one by one")
+        self.uid = uid
+
+
+class Outlet:
+    """Of one operator on one subtask. ``one_by_one``: how outputs are taken in the run at hand; ``fed_back``: whether the
+    operator goes on with what it has handed over, so that it matters to it what the type makes of that.
+    """
+
+    def __init__(self, operator: Operator, *, fed_back: bool = False) -> None:
+        self._fed_back = fed_back
+        self._uid = operator.uid
+        self._type = operator.output_type
+        self._of = element_type(operator.output_type)
+        self._tags: dict[str, TypeInformation] = {}
+        self._always = operator.output_type is not None and not self._of.immutable
+        self.one_by_one = True
+
+    def begin(self, epoch: Epoch) -> None:
+        """A run begins."""
+        self._always = self._always or epoch.one_by_one
+        self.one_by_one = self.one_by_one or self._always
+
+    # -- in the loop
+
+    def taking(self, results: Iterable[Any]) -> Iterable[Any]:
+        """The results as they enter the stream, each taken when it is yielded."""
+        return map(self.take, results) if self.one_by_one else results
+
+    def into(self, values: list[Any]) -> Callable[[Iterable[Any]], None]:
+        """What extends ``values`` by results."""
+        extend, take = values.extend, self.take
+        return (lambda results: extend(map(take, results))) if self.one_by_one else extend
+
+    def take(self, value: Any) -> Any:
+        """One output as it enters the stream, or its side output where it is a pair with a tag."""
+        if OutputTag.used and (tag := tag_of(value)) is not None:
+            inner = value[1]
+            taken = self._fitted(inner, self._of_tag(tag), tag.type_info)
+            whole = value if taken is inner else (tag, taken)
+        else:
+            inner = value
+            taken = whole = self._fitted(inner, self._of, self._type)
+        if taken is not inner:
+            self._always = True
+        return whole
+
+    def _fitted(self, value: Any, of: TypeInformation, declared: TypeInformation | None) -> Any:
+        try:
+            return of.accept(value)
+        except TypeNotSupported as error:
+            raise self._misfit(value, declared, error) from error
+
+    def _all_fitted(self, values: list[Any], of: TypeInformation, declared: TypeInformation | None) -> list[Any]:
+        try:
+            return of.accept_all(values)
+        except TypeNotSupported:
+            for value in values:  # which one it is
+                self._fitted(value, of, declared)
+            raise
+
+    def _of_tag(self, tag: OutputTag) -> TypeInformation:
+        of = self._tags.get(tag.tag_id)
+        if of is None:
+            of = self._tags[tag.tag_id] = element_type(tag.type_info)
+        return of
+
+    def _misfit(self, value: Any, declared: TypeInformation | None, why: Exception) -> TypeNotSupported:
+        if declared is None:
+            return TypeNotSupported(f"operator {self._uid!r} hands over {shorten(value)}: {why}")
+        return TypeNotSupported(
+            f"operator {self._uid!r} hands over {shorten(value)}, and its output type is {declared!r}: {why}. Return what "
+            "the type says, or give the operator another output_type"
+        )
+
+    def take_all(self, values: list[Any]) -> list[Any]:
+        """What a source hands over at once."""
+        return self._all_fitted(values, self._of, self._type)
+
+    # -- behind it
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """What the run gave: the main output, and side outputs parted from it."""
+        main, sides = self._parted(batch)
+        if self.one_by_one:
+            self.one_by_one = self._always or not batch.size
+        else:
+            main.pending = partial(self._settled, self._of, self._type)
+            for tag, side in sides.items():
+                side.pending = partial(self._settled, self._of_tag(tag), tag.type_info)
+        return Outputs(main, {tag.tag_id: side for tag, side in sides.items()})
+
+    def _parted(self, batch: Batch) -> tuple[Batch, dict[OutputTag, Batch]]:
+        if not OutputTag.used:
+            return batch, {}
+        values = batch.values
+        if tuple not in set(map(type, values)):
+            return batch, {}
+        tags = list(map(tag_of, values))
+        names = list(dict.fromkeys(tag for tag in tags if tag is not None))
+        if not names:
+            return batch, {}
+        codes = np.array([-1 if tag is None else names.index(tag) for tag in tags])
+        sides = {}
+        for code, tag in enumerate(names):
+            side = batch.take(np.flatnonzero(codes == code))
+            sides[tag] = side.with_values([value[1] for value in side.values], tag.type_info)
+        return batch.take(np.flatnonzero(codes == -1)), sides
+
+    def _settled(self, of: TypeInformation, declared: TypeInformation | None, values: list[Any]) -> list[Any]:
+        """The values as they enter the stream, where none was taken in the loop.
+
+        Raises:
+            ChangingOutput: one of them might have changed since it was yielded.
+            TypeNotSupported: one of them is none of the declared type.
+        """
+        accepted = self._all_fitted(values, of, declared)
+        if accepted is not values and (self._fed_back or any(map(_can_change, values))):
+            raise ChangingOutput(self._uid)
+        return accepted
+
+
+def tag_of(value: Any) -> OutputTag | None:
+    """The tag of a pair ``(tag, value)``; None for any other output."""
+    tagged = type(value) is tuple and len(value) == 2 and isinstance(value[0], OutputTag)
+    return value[0] if tagged else None
+
+
+def _can_change(value: Any) -> bool:
+    return independent(value) is not value
