@@ -98,31 +98,19 @@ class ValueHandle(_Cell, ValueState[Any]):
     says, the epoch is done again, looking at each value.
     """
 
-    __slots__ = ()
-
-    modes: tuple[type[ValueHandle], type[ValueHandle]]
+    __slots__ = ("_trusting",)
 
     @staticmethod
     @lru_cache(maxsize=256)
     def of(type: TypeInformation) -> type[ValueHandle]:
         every, cls = optional(type), present(type).python_class
-        methods = {"__slots__": (), "update": every.specialized(_UPDATE)}
-        careful: Any = new_class("ValueHandle", (ValueHandle,), exec_body=lambda body: body.update(methods))
-        trusting = careful
-        if cls is not None:
-            less = {"__slots__": (), "update": _update_of(cls), "leave": every.specialized(_LEAVE)}
-            trusting = new_class("TrustingValueHandle", (careful,), exec_body=lambda body: body.update(less))
-        careful.modes = (careful, trusting)
-        return careful  # type: ignore[no-any-return]
+        update = every.specialized(_UPDATE if cls is None else _UPDATE_OF_CLASS, cls=cls)
+        methods = {"__slots__": (), "update": update, "leave": every.specialized(_LEAVE)}
+        return new_class("ValueHandle", (ValueHandle,), exec_body=lambda body: body.update(methods))
 
     def begin(self) -> None:
         super().begin()
-        self.__class__ = self.modes[self._backend.trusting]
-
-    def leave(self, index: int) -> None:
-        if self._current is not self._values[index]:
-            self._values[index] = self._current
-            self._dirty[index] = None
+        self._trusting = self._backend.trusting
 
     def value(self) -> Any:
         return self._current
@@ -149,6 +137,11 @@ def update(self, value):
     self._current = value if EXACT(value) else self._kept(value)
 """
 
+_UPDATE_OF_CLASS = """
+def update(self, value):
+    self._current = value if (type(value) is cls if self._trusting else EXACT(value)) else self._kept(value)
+"""
+
 _LEAVE = """
 def leave(self, index):
     current = self._current
@@ -158,13 +151,6 @@ def leave(self, index):
         self._values[index] = current
         self._dirty[index] = None
 """
-
-
-def _update_of(cls: type) -> Callable[[ValueHandle, Any], None]:
-    def update(self: ValueHandle, value: Any) -> None:
-        self._current = value if type(value) is cls else self._kept(value)
-
-    return update
 
 
 class AnyValueHandle(_Cell, ValueState[Any]):

@@ -214,12 +214,13 @@ class TypeInformation(ABC):
         test = source.compiled(self._test("value", source))
         return lambda values: all(map(test, values))
 
-    def specialized(self, text: str) -> Any:
+    def specialized(self, text: str, **names: object) -> Any:
         """Return the function that ``text`` defines, in which ``EXACT(name)`` is whether a variable is exactly a value.
 
         It saves a call where one is made for each element. Of a type that is not immutable nothing is exact.
         """
         source = Source()
+        source.names |= names
 
         def test(found: re.Match[str]) -> str:
             return f"({self._test(found[1], source)})" if self.immutable else "False"

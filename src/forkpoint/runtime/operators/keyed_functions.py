@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from forkpoint.errors import ForkpointError
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
 from forkpoint.runtime.batch import Batch, DerivedBatch
@@ -86,6 +87,8 @@ class _OneValue(KeyedOperator):
                 for k in range(first, last):
                     backend.current_key = keys[k]
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
+        except ForkpointError:
+            raise
         except Exception as error:
             done = self._done(out)
             value = batch.objects(groups.order[done : done + 1])[0]
