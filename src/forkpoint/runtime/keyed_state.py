@@ -122,6 +122,9 @@ class KeyedBackend:
         self.watermark: Callable[[], int] = lambda: 0
         self.element_time: Callable[[int], int] = lambda default: default
         self.groups = (0, max_parallelism)  # the key groups that the store has something of
+        self.trusting = False  # whether values may be looked at less closely in the epoch at hand
+        self.never_trusting = False
+        self._ran = False
         self.sweepers: list[Callable[[ChangeLog], None]] = []
 
     # -- declaring states
@@ -179,7 +182,14 @@ class KeyedBackend:
 
     # -- an epoch
 
-    def begin(self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int]) -> None:
+    def begin(
+        self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int], *, one_by_one: bool = True
+    ) -> None:
+        """``one_by_one``: each value that is handed over is to be looked at; it is, too, until a run has shown that all of them
+        are what their types say."""
+        self.never_trusting = self.never_trusting or one_by_one
+        self.trusting = self._ran and not self.never_trusting
+        self._ran = self._ran or bool(keys)
         self.keys = keys
         self.processing_time_ms = processing_time_ms
         self.watermark = watermark

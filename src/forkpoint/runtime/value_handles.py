@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from types import new_class
 from typing import Any
 
 from forkpoint.functions import (
@@ -14,20 +16,20 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.keyed_state import ChangeLog, Handle, KeyedBackend
+from forkpoint.runtime.operators.outlet import ChangingOutput
 from forkpoint.runtime.ttl import STAMP_BYTES, Expiry, pack_stamp, sweep_in_background, unpack_stamp
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import optional
+from forkpoint.types.containers import optional, present
 
 
 class _Cell:
     """What is kept of the current key's value; ``None`` is empty. The attributes are plain because this is the hot path."""
 
-    __slots__ = ("_accept", "_backend", "_changed", "_current", "_dirty", "_prefixes", "_values", "guard", "sid")
+    __slots__ = ("_backend", "_changed", "_current", "_dirty", "_prefixes", "_values", "guard", "sid")
 
     def __init__(self, backend: KeyedBackend, name: str, type: TypeInformation) -> None:
         self._backend = backend
         self.guard = backend.guard(name, type)
-        self._accept: Callable[[Any], Any] = optional(type).accept
         self.sid = backend.sid(name)
         self._prefixes: list[bytes] = []
         self._values: list[Any] = []
@@ -89,19 +91,66 @@ class _Cell:
 
 
 class ValueHandle(_Cell, ValueState[Any]):
-    """Values that cannot change: what is kept of them is what is given."""
+    """Values that cannot change: what is kept of them is what is given. Each type has a class of its own, made by ``of``.
 
-    __slots__ = ()
+    Each value is looked at when it is handed over. Where all values of an operator's first run were just what the type says, only
+    their class is from then on, and all of it in a key's last value of an epoch. Should that be another than the type
+    says, the epoch is done again, looking at each value.
+    """
+
+    __slots__ = ("_trusting",)
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(type: TypeInformation) -> type[ValueHandle]:
+        every, cls = optional(type), present(type).python_class
+        update = every.specialized(_UPDATE if cls is None else _UPDATE_OF_CLASS, cls=cls)
+        methods = {"__slots__": (), "update": update, "leave": every.specialized(_LEAVE)}
+        return new_class("ValueHandle", (ValueHandle,), exec_body=lambda body: body.update(methods))
+
+    def begin(self) -> None:
+        super().begin()
+        self._trusting = self._backend.trusting
 
     def value(self) -> Any:
         return self._current
 
     def update(self, value: Any) -> None:
-        try:
-            self._current = self._accept(value)
-        except Exception as error:
-            raise self.guard.refusal(value, error) from error
-        self._changed = True
+        raise AssertionError("each type has its own")
+
+    def _kept(self, value: Any) -> Any:
+        if value is None:
+            return None
+        kept = self.guard.keep(value)
+        if kept is not value:
+            self._backend.never_trusting = True
+        return kept
+
+    def _found_other(self, value: Any) -> None:
+        """What was handed over is none of the type, or another value than the type makes of it."""
+        self._kept(value)
+        raise ChangingOutput(self._backend.uid)
+
+
+_UPDATE = """
+def update(self, value):
+    self._current = value if EXACT(value) else self._kept(value)
+"""
+
+_UPDATE_OF_CLASS = """
+def update(self, value):
+    self._current = value if (type(value) is cls if self._trusting else EXACT(value)) else self._kept(value)
+"""
+
+_LEAVE = """
+def leave(self, index):
+    current = self._current
+    if current is not self._values[index]:
+        if not EXACT(current):
+            self._found_other(current)
+        self._values[index] = current
+        self._dirty[index] = None
+"""
 
 
 class AnyValueHandle(_Cell, ValueState[Any]):
@@ -254,7 +303,7 @@ def value_handle(
         case _ if descriptor.default_value is not None or not type.immutable:
             handle = AnyValueHandle(backend, name, type, descriptor.default_value)
         case _:
-            handle = ValueHandle(backend, name, type)
+            handle = ValueHandle.of(type)(backend, name, type)
     if ttl is not None:
         handle._expiry = expiry = Expiry(ttl, backend)
         sweep_in_background(backend, handle.sid, ttl, lambda value: expiry.expired(unpack_stamp(value)))

@@ -30,16 +30,23 @@ class Source:
         """Return a name for a value of the expression's own."""
         return f"v{next(self._numbers)}"
 
+    def once(self, value: str) -> tuple[str, str]:
+        """Return what to write for an expression the first time, and a name for it from then on."""
+        if value.isidentifier():
+            return value, value
+        name = self.variable()
+        return f"({name} := {value})", name
+
     def compiled(self, expression: str) -> Any:
         """Return the function of `value` that evaluates the expression."""
         return eval(f"lambda value: {expression}", self.names)
 
-    def function(self, text: str) -> Callable[..., Any]:
-        """Return the one function that the text defines."""
+    def defined(self, text: str) -> Any:
+        """Return the only function that the text defines."""
         found: dict[str, Any] = {}
         exec(text, self.names, found)
-        (made,) = found.values()
-        return made  # type: ignore[no-any-return]
+        (function,) = found.values()
+        return function
 
 
 def keeping(source: Source, test: str, remake: Convert) -> Convert:

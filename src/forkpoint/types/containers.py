@@ -75,8 +75,10 @@ class OptionalType(TypeInformation):
         return self.of.immutable
 
     def _test(self, value: str, source: Source) -> str:
-        v = source.variable()
-        return f"(({v} := {value}) is None or {self.of._test(v, source)})"
+        first, v = source.once(value)
+        if first == v:
+            return f"({self.of._test(v, source)} or {v} is None)"
+        return f"({first} is None or {self.of._test(v, source)})"
 
     @cached_property
     def all_exact(self) -> Callable[[Sequence[Any]], bool]:
@@ -291,9 +293,9 @@ class SequenceType(TypeInformation):
         return self.form in ("tuple_of", "frozenset") and self.element.immutable
 
     def _test(self, value: str, source: Source) -> str:
-        v = source.variable()
+        first, v = source.once(value)
         exact, cls = source.bind(self.element.all_exact), source.bind(self.python_class)
-        return f"type({v} := {value}) is {cls} and {exact}({v})"
+        return f"type({first}) is {cls} and {exact}({v})"
 
     @cached_property
     def _remake(self) -> Convert:

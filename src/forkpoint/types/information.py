@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -195,14 +196,6 @@ class TypeInformation(ABC):
         source = Source()
         return keeping(source, self._test("value", source), self._remake)
 
-    def compiled(self, text: str, value: str) -> Callable[..., Any]:
-        """Return the function of this text, in which ``{test}`` stands for whether ``value`` is exactly a value of the type.
-
-        Only of an immutable type. For loops in which a call of `accept` would be most of the work.
-        """
-        source = Source()
-        return source.function(text.format(test=self._test(value, source)))
-
     @cached_property
     def accept_all(self) -> Callable[[list[Any]], list[Any]]:
         """`accept` for many values; the list itself where all of them stay as they are."""
@@ -220,6 +213,19 @@ class TypeInformation(ABC):
         source = Source()
         test = source.compiled(self._test("value", source))
         return lambda values: all(map(test, values))
+
+    def specialized(self, text: str, **names: object) -> Any:
+        """Return the function that ``text`` defines, in which ``EXACT(name)`` is whether a variable is exactly a value.
+
+        It saves a call where one is made for each element. Of a type that is not immutable nothing is exact.
+        """
+        source = Source()
+        source.names |= names
+
+        def test(found: re.Match[str]) -> str:
+            return f"({self._test(found[1], source)})" if self.immutable else "False"
+
+        return source.defined(re.sub(r"EXACT\((\w+)\)", test, text))
 
     def _test(self, value: str, source: Source) -> str:
         """The expression for whether ``value``, to be evaluated once, is exactly a value of this immutable type."""

@@ -182,8 +182,8 @@ class RecordType(TypeInformation):
         return bool(cls.__struct_config__.frozen if self.flavor == "struct" else cls.__dataclass_params__.frozen)
 
     def _test(self, value: str, source: Source) -> str:
-        v, cls = source.variable(), source.bind(self.python_class)
-        conditions = [f"type({v} := {value}) is {cls}"]
+        (first, v), cls = source.once(value), source.bind(self.python_class)
+        conditions = [f"type({first}) is {cls}"]
         if self._is_array:
             conditions.append(f"len({v}) == {len(self.members)}")
         for index, field in enumerate(self.members):

@@ -90,12 +90,12 @@ class ScalarType(TypeInformation):
         return True
 
     def _test(self, value: str, source: Source) -> str:
-        v, cls = source.variable(), source.bind(self.python_class)
+        (first, v), cls = source.once(value), source.bind(self.python_class)
         condition = self._spec.exact.test
         if not condition:
             return f"type({value}) is {cls}"
         source.names |= TEST_NAMES
-        return f"type({v} := {value}) is {cls} and {condition.replace('@', v)}"
+        return f"type({first}) is {cls} and {condition.replace('@', v)}"
 
     @cached_property
     def all_exact(self) -> Callable[[Sequence[Any]], bool]:

@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from forkpoint.errors import ForkpointError
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
 from forkpoint.runtime.batch import Batch, DerivedBatch
 from forkpoint.runtime.grouping import group_by_key
+from forkpoint.runtime.guard import Guard
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
-from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
 from forkpoint.types import TypeInformation
+from forkpoint.types.containers import present
 
 STATE_NAME = "state"
 
@@ -24,8 +27,10 @@ STATE_NAME = "state"
 class _OneValue(KeyedOperator):
     """Runs ``_run_key`` over the elements of each key, with what is kept of the key's value before and after.
 
-    The values of a key go from one call to the next within an epoch. So each becomes what its type says before the next call
-    sees it, as it would by a cut between them.
+    The values of a key go from one call to the next within an epoch. So where outputs are taken one by one, or where the
+    state can change, each state becomes what its type says before the next call sees it, as it would by a cut between them.
+    Elsewhere only its class is looked at, and a key's last state; should it be another value than the type says, the epoch is
+    done again, one by one.
     """
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
@@ -35,15 +40,32 @@ class _OneValue(KeyedOperator):
         self._outlet = Outlet(info.operator, fed_back=True)
         self._key = info.operator.key
         self._backend = backend
-        self._unchanging: bool = type.immutable
         self._state = backend.get(ValueStateDescriptor(STATE_NAME, type))
-        guard = self._state.guard
-        self._give: Callable[[Any], Any] = guard.give
-        self._keep: Callable[[Any], Any] = lambda value: None if value is None else guard.keep(value)
+        self._guard: Guard = self._state.guard
+        self._class = present(type).python_class
+        self._never_at_once = not type.immutable or self._class is None
         self._one_by_one = True
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         raise AssertionError("each operator has its own")
+
+    def _kept(self, state: Any) -> Any:
+        """What is kept of a state that a function returned."""
+        if state is None:
+            return None
+        kept = self._guard.keep(state)
+        if kept is not state:
+            self._never_at_once = True
+        return kept
+
+    def _given(self, kept: Any) -> Any:
+        return None if kept is None else self._guard.give(kept)
+
+    def _last(self, state: Any) -> Any:
+        """The same of a key's last state, where those before it were not looked at."""
+        if self._kept(state) is not state:
+            raise ChangingOutput(self._uid)
+        return state
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         """One output an element."""
@@ -52,7 +74,7 @@ class _OneValue(KeyedOperator):
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
         self._outlet.begin(epoch)
-        self._one_by_one = self._outlet.one_by_one or not self._unchanging
+        self._one_by_one = self._outlet.one_by_one or self._never_at_once
         groups = group_by_key(batch, self._key)
         backend, state, run_key = self._backend, self._state, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
@@ -65,6 +87,8 @@ class _OneValue(KeyedOperator):
                 for k in range(first, last):
                     backend.current_key = keys[k]
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
+        except ForkpointError:
+            raise
         except Exception as error:
             done = self._done(out)
             value = batch.objects(groups.order[done : done + 1])[0]
@@ -75,17 +99,16 @@ class _OneValue(KeyedOperator):
     def _reduced(self, reduce: Callable[[Any, Any], Any], values: list[Any], state: Any, out: list[Any]) -> Any:
         """Append the running reductions of one key's elements to ``out``; returns the last."""
         if self._one_by_one:
-            keep, give, take, append = self._keep, self._give, self._outlet.take, out.append
+            keep, give, take, append = self._kept, self._given, self._outlet.take, out.append
             for value in values:
-                kept = keep(value)
-                state = kept if state is None else keep(reduce(give(state), give(kept)))
+                state = keep(value if state is None else reduce(give(state), value))
                 append(take(give(state)))
             return state
         running = accumulate(values, reduce) if state is None else accumulate(values, reduce, initial=state)
         if state is not None:
             next(running)
         out.extend(running)
-        return out[-1]
+        return self._last(out[-1])
 
     def _done(self, out: list[Any]) -> int:
         """How many elements have been processed in full."""
@@ -99,18 +122,23 @@ class MapWithState(_OneValue):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
         super().__init__(info, backend, spec.state_type)
         self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
-        if self._unchanging:
-            self._loop = _loop_of(spec.state_type)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        if not self._one_by_one:
-            return self._loop(self._fn, values[start:stop], state, out.append, self._keep)
-        fn, append, take, keep, give = self._fn, out.append, self._outlet.take, self._keep, self._give
+        fn, append = self._fn, out.append
+        if self._one_by_one:
+            take, keep, give = self._outlet.take, self._kept, self._given
+            for value in values[start:stop]:
+                result, state = fn(value, give(state))
+                append(take(result))
+                state = keep(state)
+            return state
+        cls = self._class
         for value in values[start:stop]:
-            result, state = fn(value, None if state is None else give(state))
-            append(take(result))
-            state = keep(state)
-        return state
+            result, state = fn(value, state)
+            if type(state) is not cls and state is not None:
+                raise ChangingOutput(self._uid)
+            append(result)
+        return self._last(state)
 
 
 class FlatMapWithState(_OneValue):
@@ -124,9 +152,10 @@ class FlatMapWithState(_OneValue):
         return super().run(inputs, epoch)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        fn, extend, count, keep, give = self._fn, self._outlet.into(out), self._counts.append, self._keep, self._give
+        fn, extend, count = self._fn, self._outlet.into(out), self._counts.append
+        keep, give = self._kept, self._given
         for value in values[start:stop]:
-            results, state = fn(value, None if state is None else give(state))
+            results, state = fn(value, give(state))
             before = len(out)
             if results is not None:
                 extend(results)
@@ -155,22 +184,3 @@ class Reduce(_OneValue):
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         return self._reduced(self._reduce, values[start:stop], state, out)
-
-
-def _loop_of(state_type: TypeInformation) -> Callable[..., Any]:
-    """The loop over one key's elements, with the test of a state that cannot change compiled into it.
-
-    A call for each element's state would cost more than all else that the loop does beside the user's function.
-    """
-    return state_type.compiled(
-        """
-def loop(fn, values, state, append, keep):
-    for value in values:
-        result, state = fn(value, state)
-        append(result)
-        if not ({test}) and state is not None:
-            state = keep(state)
-    return state
-""",
-        "state",
-    )
