@@ -493,3 +493,47 @@ def test_a_key_that_is_none_of_its_type_is_refused():
 
     with pytest.raises(TypeNotSupported, match=r"operator 'here': key_by\(\) gives 1 for element 1, .* type STRING"):
         run_local(build, [1, 2])
+
+
+# -- values that can change, late --------------------------------------------------------------------------------------
+
+
+class LateList(fp.KeyedProcessFunction):
+    """Counts, with a timer for each element; its outputs are numbers at first, and then a list that it goes on changing."""
+
+    count = fp.ValueStateDescriptor("count", int)
+
+    def __init__(self):
+        self.buffer = [0]
+
+    def process_element(self, value, ctx):
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() + 3)
+        yield from self.counted(value["n"], count)
+
+    def on_timer(self, timestamp, ctx):
+        yield from self.counted(timestamp, -self.count.value())
+
+    def counted(self, time, count):
+        if time < 8:
+            yield count
+            return
+        self.buffer[0] = count
+        yield self.buffer
+        self.buffer[0] = None
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("epochs", [None, 4, 1])
+def test_an_epoch_that_is_done_again_counts_once(epochs, parallelism):
+    def build(env, source):
+        counts = keyed(env.from_source(source, BY_TIME, "source").uid("source")).process(LateList()).uid("counts")
+        return counts.map(lambda v: (type(v).__name__, repr(v))).uid("shown")
+
+    elements = [{"n": n} for n in range(20)]
+    found = run_local(build, TestSource(elements), epochs=epochs, parallelism=parallelism).output
+    assert [kind for kind, _ in found].count("list") == len(range(8, 20)) + len(range(5, 20))
+    counts = sorted(eval(text)[0] if kind == "list" else eval(text) for kind, text in found)
+    assert [count for count in counts if count > 0] == sorted(n // 2 + 1 for n in range(20))
+    assert sum(count < 0 for count in counts) == 20
