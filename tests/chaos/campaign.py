@@ -48,12 +48,7 @@ def units(settings: Settings) -> Iterator[Unit]:
     """The short form is a sample; the long one begins with all operations, and never ends."""
     rng = random.Random(f"units {settings.seed}")
     if settings.seconds is None:
-        for scenario in SCENARIOS:
-            yield _each(scenario, "kill", Share(at_most=6 if scenario.taken else 3), "")
-            if scenario.goal != "drain" and not scenario.taken:
-                yield _each(scenario, "sleep", Share(at_most=2), "")
-                yield _each(scenario, "full", Share(at_most=1), "")
-        yield from _chains("", length=5, number=4)
+        yield from _sample()
         return
     number = 0
     while True:
@@ -64,6 +59,16 @@ def units(settings: Settings) -> Iterator[Unit]:
                 yield Unit(f"spark {n // 40} {number}", on_spark.spark)
             yield unit
         number += 1
+
+
+def _sample() -> Iterator[Unit]:
+    for scenario in SCENARIOS:
+        yield _each(scenario, "kill", Share(at_most=6 if scenario.taken else 2))
+        if scenario.goal != "drain" and not scenario.taken:
+            yield _each(scenario, "sleep", Share(at_most=2 if scenario.name in ("restart", "epoch") else 1))
+        if scenario.name in ("first start", "epoch", "savepoint", "stop with savepoint"):
+            yield _each(scenario, "full", Share(at_most=1))
+    yield from _chains("", length=5, number=3)
 
 
 def _all_operations(suffix: str) -> Iterator[Unit]:
@@ -87,7 +92,7 @@ def _chains(suffix: str, length: int, number: int) -> Iterator[Unit]:
         yield Unit(f"small disk {n}{suffix}", small_disk.small_disk)
 
 
-def _each(scenario: each_operation.Scenario, action: Any, share: Share, suffix: str) -> Unit:
+def _each(scenario: each_operation.Scenario, action: Any, share: Share, suffix: str = "") -> Unit:
     return Unit(
         f"{action}: {scenario.name} {share.number + 1}/{share.of_all}{suffix}",
         lambda place, rng, record: each_operation.each(scenario, action, place, rng, record, share),

@@ -222,7 +222,7 @@ class Case:
             for sink, lines in expected(self.events[:drained_after], drained_after=drained_after).lines.items():
                 wanted[sink] |= lines
         self._refuse(difference(wanted, self.published(), complete=False), told)
-        self._check_savepoints(told)
+        self._check_savepoints(told, drained_after)
 
     def check(self, told: str, *, drained_after: int | None = None, savepoint: str | None = None) -> None:
         """All is there, once."""
@@ -231,20 +231,21 @@ class Case:
         if savepoint is not None:
             found.state = state_difference(wanted, Path(savepoint.removeprefix("file://")))
         self._refuse(found, told)
-        self._check_savepoints(told)
+        self._check_savepoints(told, drained_after)
 
-    def _check_savepoints(self, told: str) -> None:
+    def _check_savepoints(self, told: str, drained_after: int | None) -> None:
         """Each that is complete has the state as it was after the elements that it says were read."""
         for file in sorted((self.directory / "state" / "savepoints").glob("*/*/savepoint.json")):
             if file in self._looked_at:
                 continue
             self._looked_at.add(file)
             saved = json.loads(file.read_text())
-            if not saved["drained"]:
-                wanted = expected(self.events[: read_in(saved["sources"])])
-                self._refuse(
-                    Difference(state=state_difference(wanted, file.parent)), f"{told}, savepoint {saved['id']}"
-                )
+            if saved["drained"]:
+                continue
+            read = read_in(saved["sources"])
+            since_drain = drained_after is not None and read > drained_after
+            wanted = expected(self.events[:read], drained_after=drained_after if since_drain else None)
+            self._refuse(Difference(state=state_difference(wanted, file.parent)), f"{told}, savepoint {saved['id']}")
 
     def _refuse(self, found: Difference, told: str) -> None:
         if found:

@@ -23,7 +23,7 @@ def test_nothing_is_lost_and_nothing_doubled(tmp_path: Path) -> None:
     failures = [f"{failure['unit']}: {failure['failure']}" for failure in told["failures"]]
     assert not failures, "\n".join(failures)
     assert done.returncode == 0
-    assert told["faults"] >= 80, told
+    assert told["faults"] >= 50, told
 
 
 # -- that the check itself would notice
