@@ -42,7 +42,9 @@ class SinkMixin(StreamBase):
 
     def add_sink(self, sink_func: Any) -> NoReturn:
         """Not there: GraphError."""
-        raise GraphError("add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()")
+        raise GraphError(
+            "add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()"
+        )
 
     def cache(self) -> NoReturn:
         """Not there: GraphError."""

@@ -262,7 +262,9 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self._operators.clear()
 
     def _name(self, job_name: str | None) -> str | None:
-        return job_name or (str(self.options.accepted["pipeline.name"]) if "pipeline.name" in self.options.accepted else None)
+        return job_name or (
+            str(self.options.accepted["pipeline.name"]) if "pipeline.name" in self.options.accepted else None
+        )
 
     def _check(self) -> None:
         if not self._operators:

@@ -80,7 +80,9 @@ class CheckpointConfig:
         """The number of tolerable failures."""
         return self._config.tolerable_failures
 
-    def set_externalized_checkpoint_retention(self, retention_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+    def set_externalized_checkpoint_retention(
+        self, retention_mode: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
         """Accepted for PyFlink programs without effect: checkpoints below a state root are kept."""
         return self._set(retention=ExternalizedCheckpointRetention(retention_mode))
 

@@ -76,7 +76,9 @@ def inspected(app: str, args: Sequence[str], settings: Settings, name: str | Non
     """The program's job, caught where it would have been run."""
     options: dict[str, Any] = {} if settings.given_root is None else {"state_root": settings.root}
     found: list[Inspected] = []
-    launch = Launch(options=options, state_root=settings.root, job_name=name, inspect=found.append, generated_uids=installed())
+    launch = Launch(
+        options=options, state_root=settings.root, job_name=name, inspect=found.append, generated_uids=installed()
+    )
     source = Source.read(app)
     with launching(launch), as_main(source, args):
         try:

@@ -101,11 +101,18 @@ class FileSink(Sink):
     def for_row_format(cls, base_path: str, encoder: Encoder) -> RowFormatBuilder:
         """PyFlink's way: a builder of a sink that writes each element as a line."""
         if not isinstance(encoder, Encoder):
-            raise ConfigError(f"FileSink.for_row_format takes an Encoder, not {encoder!r}; there is simple_string_encoder()")
+            raise ConfigError(
+                f"FileSink.for_row_format takes an Encoder, not {encoder!r}; there is simple_string_encoder()"
+            )
 
         def make(assigner: BucketAssigner, files: OutputFileConfig) -> FileSink:
             sink = cls._make(
-                local_path(str(base_path)), "text", None, assigner.bucket, files.part_prefix, charset=encoder.charset_name
+                local_path(str(base_path)),
+                "text",
+                None,
+                assigner.bucket,
+                files.part_prefix,
+                charset=encoder.charset_name,
             )
             return replace(sink, suffix=files.part_suffix)
 

@@ -110,7 +110,9 @@ _NAMES: dict[str, Reason] = {
         "CustomStateBackend EmbeddedRocksDBStateBackend HashMapStateBackend PredefinedOptions StateBackend": _STATE_BACKEND,
         "DeliveryGuarantee": _GUARANTEE,
         "FileCompactStrategy FileCompactor": _COMPACT,
-        "Instant": Reason("instants are aware datetimes", "use datetime.fromtimestamp(seconds, UTC); Types.INSTANT() holds it"),
+        "Instant": Reason(
+            "instants are aware datetimes", "use datetime.fromtimestamp(seconds, UTC); Types.INSTANT() holds it"
+        ),
         "FileEnumeratorProvider FileSplitAssignerProvider": _FILES,
         "RestartStrategies RestartStrategyConfiguration": _RESTART,
     }.items()
