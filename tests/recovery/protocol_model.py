@@ -111,7 +111,7 @@ class Actor:
 
     def _resume(self) -> None:
         self._turn.release()
-        if not self._paused.acquire(timeout=30):
+        if not self._paused.acquire(timeout=300):
             raise Violation(f"driver {self.number} hangs after {self.trace[-3:]}")
 
 

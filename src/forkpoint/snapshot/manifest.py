@@ -202,7 +202,8 @@ class Manifest(Record):
     def drained_early(self) -> bool:
         """Whether all timers and windows fired although the sources have not ended: the job was stopped with a drain."""
         read = [p for p in self.sources.values() if p.kind != "watermarks"]
-        return self.drained and self.kind == "epoch" and not (read and all(p.finished for p in read))
+        ended = not self.withheld and bool(read) and all(p.finished for p in read)
+        return self.drained and self.kind == "epoch" and not ended
 
     @property
     def epoch_before(self) -> int | None:
