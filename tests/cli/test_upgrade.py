@@ -192,3 +192,38 @@ def test_a_version_that_does_not_fit_stops_nothing(counting):
     program.unlink()
     assert "there would be no way back" in cli("upgrade", "counts", "app.py", "--", "out", code=1).stderr
     assert cli.look("list")["jobs"][0]["run"] == started["run"]
+
+
+NEVER_USED = """
+import forkpoint as fp
+
+
+class Counts(fp.KeyedProcessFunction):
+    count = fp.ValueStateDescriptor("count", int)
+    unused = fp.ValueStateDescriptor("unused", int)
+
+    def process_element(self, number, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        yield self.count.value()
+
+
+env = fp.StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+numbers = env.from_source(fp.CounterSource(per_epoch=20), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+numbers.key_by(lambda n: n % 10, int).process(Counts(), int).uid("counts").sink_to(fp.DiscardSink()).uid("out")
+env.execute("never-used")
+"""
+
+
+def test_a_state_that_was_never_used_may_go_and_one_that_was_may_not(cli):
+    """As `check` says: a checkpoint doesn't know whether a state has entries."""
+    cli.write("first.py", NEVER_USED)
+    cli.write("without.py", "\n".join(line for line in NEVER_USED.splitlines() if "unused" not in line))
+    cli.write("other.py", NEVER_USED.replace('"count", int', '"other", int'))
+    cli.json("run", "-d", "first.py")
+    cli.wait_epoch(3, "never-used")
+    refused = cli("upgrade", "--watch-epochs", "1", "never-used", "other.py", code=4)
+    assert "nothing was stopped" in refused.stderr
+    assert cli.look("savepoints")["savepoints"] == []  # the one that was looked at is gone
+    assert cli.json("upgrade", "--watch-epochs", "1", "never-used", "without.py")["outcome"] == "upgraded"
+    cli.json("cancel", "never-used")

@@ -133,8 +133,12 @@ def _check(
 def _counted(settings: Settings, client: ControlClient, graph: JobGraph, renames: dict[str, str]) -> RestorePlan:
     """The plan by a savepoint of this moment: APP has no place for some states, which may be, if they have no entries. A
     checkpoint doesn't know that."""
-    settings.output.remark(f"looking whether states of {client.endpoint.job} that the program has no place for are in use")
-    opened = open_savepoint(wait_for_savepoint(client, client.savepoint(note="looked at before an upgrade"), "counting"))
+    settings.output.remark(
+        f"looking whether states of {client.endpoint.job} that the program has no place for are in use"
+    )
+    opened = open_savepoint(
+        wait_for_savepoint(client, client.savepoint(note="looked at before an upgrade"), "counting")
+    )
     try:
         return check_program(graph, opened.savepoint, renames=renames)
     finally:

@@ -72,7 +72,9 @@ class History:
         """Why the run of ``mine`` ends, since ``other`` was committed: which of the two runs is the newer, and where they run."""
         committed = f"has committed epoch {other.epoch}"
         if other.generation > mine.generation:
-            said = f"{self._who(other)} is newer and {committed}; this run, {self._who(mine)}, has been replaced and ends"
+            said = (
+                f"{self._who(other)} is newer and {committed}; this run, {self._who(mine)}, has been replaced and ends"
+            )
         elif other.generation == mine.generation:
             said = f"{self._who(other)} started at the same moment and {committed} first; this run, {self._who(mine)}, ends"
         else:

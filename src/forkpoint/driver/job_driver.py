@@ -348,7 +348,9 @@ class JobDriver:
                 )  # fmt: skip
                 if delay_ms is None or self._inbox.cancelled:
                     if isinstance(error, SavepointCorrupt):
-                        self._own_newest(error, manifest)  # where a newer run is at work, it has removed what is missing
+                        self._own_newest(
+                            error, manifest
+                        )  # where a newer run is at work, it has removed what is missing
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                         newest = self._own_newest(error, manifest)
                         self._repeat_publishing(newest)
