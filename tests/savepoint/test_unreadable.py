@@ -25,8 +25,8 @@ LONG_AGO = timedelta(days=99_999)
 class Careless(fp.KeyedProcessFunction):
     """Writes past the guard for the key "bad", as handles did that did not check."""
 
-    number = fp.ValueStateDescriptor("number", int)
-    span = fp.ValueStateDescriptor("span", timedelta)
+    number = fp.ValueStateDescriptor("number", int, 0)
+    span = fp.ValueStateDescriptor("span", timedelta, timedelta())
     items = fp.ListStateDescriptor("items", int)
     aging = fp.ListStateDescriptor("aging", str).enable_time_to_live(LONG_AGO)
     table = fp.MapStateDescriptor("table", str, int)
@@ -161,7 +161,7 @@ def test_a_savepoint_without_the_unreadable_can_be_restored(tmp_path: Path) -> N
     options = RestoreOptions(savepoint=stopped.result(), allow_non_restored=True)
     found = run_local(again, TestSource([("bad", 0), ("a", 0)]), state_root=tmp_path / "two", restore=options)
     assert {row[0]: row[1:] for row in found.output} == {
-        "bad": (None, [1, 3], ["x", "z"], {"fine": 1}),
+        "bad": (0, [1, 3], ["x", "z"], {"fine": 1}),
         "a": (1, [1], ["y"], {"fine": 1}),
     }
 
