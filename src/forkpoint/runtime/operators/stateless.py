@@ -9,6 +9,7 @@ import numpy as np
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
+from forkpoint.functions.join_functions import tag_left, tag_right
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
@@ -33,9 +34,12 @@ class _Stateless:
 class Map(_Stateless):
     def __init__(self, info: TaskInfo, fn: Any) -> None:
         super().__init__(info, fn, MapFunction, "map")
+        self._hands_on = fn is tag_left or fn is tag_right
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        if self._hands_on:  # the elements have been taken already, and a tag around them is forkpoint's own
+            return Outputs(batch.with_values(list(map(self._fn, batch.values)), self._type))
         self._outlet.begin(epoch)
         out: list[Any] = []
         try:
