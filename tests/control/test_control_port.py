@@ -118,9 +118,8 @@ def test_status_savepoint_and_stop(start, storage, tmp_path):
         assert control.closed.wait(PATIENCE_S)
         assert client.wait_gone(PATIENCE_S)
         assert result().result(PATIENCE_S).savepoint is not None
-        assert storage.list(JobPaths(JOB).checkpoints)[-1] == JobPaths(JOB).manifest(
-            last.epoch
-        )  # nothing came after it
+        # Nothing came after it but the manifest that says that the job has stopped with it.
+        assert storage.list(JobPaths(JOB).checkpoints)[-1] == JobPaths(JOB).manifest(last.epoch + 1)
 
 
 def test_a_port_does_not_wait_for_ever_for_its_answers_to_be_fetched(start):

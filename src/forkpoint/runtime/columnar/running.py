@@ -102,12 +102,16 @@ class RunningAggregates(ColumnRunning):
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         aggregates, row, extend = self._aggregates, self._shape.row, self._outlet.into(out)
-        accumulator = aggregates.create_accumulator() if state is None else state
+        accumulator = aggregates.create_accumulator() if state is None else self._given(state)
         key = self._key.selector(values[start])
+        unchanging = self._guard.type.immutable
         for value in values[start:stop]:
             accumulator = aggregates.add(value, accumulator)
+            if unchanging and self._one_by_one:
+                accumulator = self._kept(accumulator)
             extend((row(key, None, aggregates.get_result(accumulator)),))
-        return accumulator
+        # These aggregates change no accumulator that they have given out, so one that can change is encoded once.
+        return self._last(accumulator) if unchanging else self._kept(accumulator)
 
 
 class ColumnRolling(ColumnRunning):
