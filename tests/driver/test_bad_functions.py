@@ -83,3 +83,44 @@ def test_a_trigger_or_evictor_that_returns_nothing_is_blamed_itself() -> None:
 def test_half_a_character_in_a_name_is_refused_where_it_is_given(what: str) -> None:
     with pytest.raises(GraphError, match=rf"the {what} 'a\\ud800b' holds half of a character"):
         run_local(lambda env: getattr(env.from_collection([1]).map(lambda e: e), what)("a\ud800b"))
+
+
+class Ending(fp.ProcessFunction):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        raise self.error
+
+
+class KeyedEnding(fp.KeyedProcessFunction):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        raise self.error
+        yield
+
+
+def keyed(stream: fp.DataStream) -> Any:
+    return stream.key_by(lambda e: e[0], str)
+
+
+@pytest.mark.parametrize("error", [SystemExit("bad line"), SystemExit(0), GeneratorExit("gone")], ids=repr)
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, e: s.map(raising(e)).uid("x"),
+        lambda s, e: s.flat_map(raising(e)).uid("x"),
+        lambda s, e: s.filter(raising(e)).uid("x"),
+        lambda s, e: s.process(Ending(e)).uid("x"),
+        lambda s, e: keyed(s).process(KeyedEnding(e)).uid("x"),
+        lambda s, e: keyed(s).map_with_state(lambda v, state: raising(e)(v), int).uid("x"),
+        lambda s, e: s.key_by(raising(e), str).reduce(lambda a, b: a).uid("x"),
+    ],
+    ids=["map", "flat_map", "filter", "process", "keyed process", "map_with_state", "key_by"],
+)
+def test_what_would_end_the_process_fails_the_function(build: Callable[..., Any], error: BaseException) -> None:
+    found = message(lambda s: build(s, error))
+    assert f"operator 'x': the function raised {type(error).__name__}: {error}" in found or "key_by" in found, found
+    assert type(error).__name__ in found

@@ -12,7 +12,7 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
 from forkpoint.runtime.batch import Batch, stable_order
-from forkpoint.runtime.operators.base import shorten, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation, independent_all
 
@@ -69,17 +69,17 @@ def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.
     try:
         batch.keys = python_keys(batch, key)
         return np.asarray(key_group(hash_keys(batch.keys, key.key_type), max_parallelism))
-    except Exception as error:
+    except USER_ERRORS as error:
         raise _key_error(batch, key, uid, error) from error
 
 
-def _key_error(batch: Batch, key: KeyBy, uid: str, error: Exception) -> ForkpointError:
+def _key_error(batch: Batch, key: KeyBy, uid: str, error: BaseException) -> ForkpointError:
     """Which element has no key, and why."""
     assert key.key_type is not None
     for value in batch.values:
         try:
             found = key.selector(value)
-        except Exception as raised:
+        except USER_ERRORS as raised:
             return user_error(uid, raised, value)
         try:
             key.key_type.accept(found)
@@ -110,7 +110,7 @@ def _chosen(batch: Batch, custom: Custom, parallelism: int, uid: str) -> npt.NDA
     try:
         for value in batch.values:
             chosen.append(partitioner(selector(value), parallelism))
-    except Exception as error:
+    except USER_ERRORS as error:
         raise user_error(uid, error, batch.values[len(chosen)]) from error
     for value, target in zip(batch.values, chosen, strict=True):
         if not 0 <= target < parallelism:

@@ -27,7 +27,7 @@ from forkpoint.runtime.batch import Batch, for_each
 from forkpoint.runtime.commit import new_attempt, to_commit_blob
 from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.runtime.grouping import route, targets_of
-from forkpoint.runtime.operators.base import Epoch, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Epoch, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
@@ -204,7 +204,7 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
                     run = next(elements, None)
                 except ForkpointError:
                     raise
-                except Exception as error:
+                except USER_ERRORS as error:
                     raise user_error(operator.uid, error, range_) from error
                 if run is None:
                     break

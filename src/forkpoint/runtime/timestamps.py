@@ -17,7 +17,7 @@ from forkpoint.functions import (
 )
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs, column_ms
 from forkpoint.runtime.epoch import SplitProgress, SplitStart
-from forkpoint.runtime.operators.base import user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, user_error
 from forkpoint.runtime.time import MAX_MS, MIN_MS, element_positions
 from forkpoint.types import Types
 
@@ -71,7 +71,7 @@ class PieceClock:
             )
         try:
             out.extend(map(self._assign, batch.values, records))
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(out)]) from error
         batch.stamp(self._checked(batch, out), None)
 
@@ -164,7 +164,7 @@ class GeneratorClock(PieceClock):
                 )
             if start is not None and start.generator is not None:
                 self._generator.restore_state(Types.ANY().decode(start.generator))
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(uid, error, "none yet: the watermark generator is being made") from error
 
     def _place(self, batch: Batch) -> None:
@@ -175,7 +175,7 @@ class GeneratorClock(PieceClock):
             for value, stamp in zip(batch.values, stamps, strict=True):
                 before.append(output.watermark_ms)
                 on_event(value, stamp, output)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(before) - 1]) from error
         self.watermark_ms = output.watermark_ms
         places: Longs = np.array(before, dtype=np.int64)
@@ -187,7 +187,7 @@ class GeneratorClock(PieceClock):
             if self._periodic and self.count:
                 self._generator.on_periodic_emit(output)
             state = dict(self._generator.snapshot_state())
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, f"none: the epoch's end in split {split}") from error
         return SplitProgress(
             origin, split, piece, output.watermark_ms, self.count, output.idle, self._encode(state)

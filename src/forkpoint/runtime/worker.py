@@ -11,7 +11,7 @@ from forkpoint.functions import CheckpointListener
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.epoch import EpochContext, JobSpec
 from forkpoint.runtime.instances import Checkpointed, make_instance
-from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, OperatorInstance, TaskInfo, user_error
 from forkpoint.runtime.subtask_state import Share, SubtaskState
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.private import make_own_directory
@@ -83,7 +83,7 @@ class Worker:
             restored = any(state.uid == operator.uid for state in self.spec.known_states.values())
             try:
                 kept = _Kept(*make_instance(info, store, restored=restored))
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise user_error(operator.uid, error, "none yet: open()") from error
             self.instances[operator.id, subtask] = kept
         elif kept.listener is not None:

@@ -22,7 +22,7 @@ from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_col
 from forkpoint.runtime.columnar.states import Collections, ValueColumns
 from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.timers import to_flink_ms
 from forkpoint.types import TypeInformation
 
@@ -153,7 +153,7 @@ class BatchProcess(KeyedOperator):
             result = self._fn.process_batch(pa.Table.from_batches([table.take(pa.array(order))]), context)
             if result is not None:
                 context.take(result)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self.uid, error, f"a batch of {batch.size} elements") from error
         return Outputs(self._output(batch, order, context.collected))
 

@@ -15,7 +15,7 @@ from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
 from forkpoint.functions.async_io import no_answer
 from forkpoint.graph.transformations import AsyncSpec
 from forkpoint.runtime.batch import Batch
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, shorten, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, shorten, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class AsyncWait:
         for index, value in waiting:
             try:
                 results[index] = list(self._outlet.taking(await self._answer(value)))
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise user_error(self._uid, error, value) from error
 
     async def _answer(self, value: Any) -> list[Any]:

@@ -158,6 +158,11 @@ def with_late(main: Batch, batch: Batch, rows: Longs, tag: OutputTag | None) -> 
     return Outputs(main, {tag.tag_id: late})
 
 
+USER_ERRORS = (Exception, SystemExit, GeneratorExit)
+"""What user code may raise. It doesn't end the process it runs in, which serves others, nor pass for the end of a generator;
+KeyboardInterrupt is Ctrl-C."""
+
+
 def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:
     """The error of a user's function: which operator, key and element, and the user's own traceback."""
     if isinstance(error, ForkpointError):

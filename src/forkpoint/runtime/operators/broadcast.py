@@ -29,7 +29,7 @@ from forkpoint.runtime.grouping import Groups
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
 from forkpoint.runtime.operator_state import OperatorState
 from forkpoint.runtime.operators import stateless
-from forkpoint.runtime.operators.base import TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, TaskInfo, user_error
 from forkpoint.runtime.operators.co_process import CoProcess
 from forkpoint.runtime.operators.every_key import EveryKey
 from forkpoint.runtime.operators.keyed_process import (
@@ -262,7 +262,7 @@ class KeyedBroadcast(KeyedProcess):
         context.every_key = self._every_key
         try:
             self._run_segments(batch, groups, window, emission)
-        except Exception as error:
+        except USER_ERRORS as error:
             at = emission.element
             value = self._element(batch, groups.order[at : at + 1])
             keyed = self._backend.current is not None

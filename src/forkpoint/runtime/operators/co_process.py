@@ -11,7 +11,7 @@ from forkpoint.functions import CoProcessFunction, Function, KeyedCoProcessFunct
 from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import KeyedBackend
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.operators.merged import Merged, Methods
 from forkpoint.runtime.operators.outlet import Outlet
@@ -70,7 +70,7 @@ class CoProcess:
                 if results is not None:
                     extend(results)
                 counts.append(len(out) - before)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.element(len(counts))) from error
         return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
 

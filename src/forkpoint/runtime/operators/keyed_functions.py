@@ -15,7 +15,7 @@ from forkpoint.runtime.batch import Batch, DerivedBatch
 from forkpoint.runtime.grouping import group_by_key
 from forkpoint.runtime.guard import Guard
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
 from forkpoint.types import TypeInformation
@@ -89,7 +89,7 @@ class _OneValue(KeyedOperator):
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
         except ForkpointError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             done = self._done(out)
             value = batch.objects(groups.order[done : done + 1])[0]
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error

@@ -14,7 +14,7 @@ from forkpoint.runtime.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, Derived
 from forkpoint.runtime.batch import repeat as repeat_each
 from forkpoint.runtime.grouping import Groups, group_by_key
 from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operators.base import Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.time import MAX_MS, Window, timer_position
 from forkpoint.runtime.timers import Timer, Timers, timer_ms
@@ -299,7 +299,7 @@ class KeyedProcess(KeyedOperator):
                         self._fire_all_processing(window, emission, k)
                     backend.leave()
             backend.current = None
-        except Exception as error:
+        except USER_ERRORS as error:
             element = emission.element
             value = self._element(batch, groups.order[element : element + 1])
             raise user_error(self._uid, error, value, backend.current_key, keyed=True) from error
@@ -342,7 +342,7 @@ class KeyedProcess(KeyedOperator):
             out = self._fn.on_timer(context.timestamp(), context)
             if out is not None:
                 emission.extend(out)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(
                 self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True
             ) from error

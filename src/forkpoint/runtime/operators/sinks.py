@@ -9,7 +9,7 @@ from forkpoint.connectors import Sink, SinkContext, SinkWriter
 from forkpoint.errors import ForkpointError
 from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.epoch import EpochContext
-from forkpoint.runtime.operators.base import TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, TaskInfo, user_error
 
 BLOCK_ROWS = 65_536
 
@@ -40,7 +40,7 @@ class SinkInstance:
                 self._writer.write(block)
         except ForkpointError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, f"a batch of {batch.size} elements") from error
 
     def prepare_commit(self) -> list[Any]:
@@ -50,7 +50,7 @@ class SinkInstance:
             return self._writer.prepare_commit()
         except ForkpointError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, "none: prepare_commit()") from error
 
     def abort(self) -> None:

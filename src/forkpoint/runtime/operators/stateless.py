@@ -11,7 +11,7 @@ from forkpoint.errors import GraphError
 from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
 from forkpoint.functions.join_functions import tag_left, tag_right
 from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
-from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.timers import to_flink_ms
 
@@ -44,7 +44,7 @@ class Map(_Stateless):
         out: list[Any] = []
         try:
             out.extend(self._outlet.taking(map(self._fn, batch.values)))
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(out)]) from error
         return self._outlet.outputs(batch.with_values(out, self._type))
 
@@ -66,7 +66,7 @@ class FlatMap(_Stateless):
                 if results is not None:
                     extend(results)
                 counts.append(len(out) - before)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(counts)]) from error
         return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
 
@@ -88,7 +88,7 @@ class Filter(_Stateless):
                         own.append(self._outlet.take(value))
             else:
                 kept.extend(map(bool, map(self._fn, batch.values)))
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(kept)]) from error
         passed = batch.take(np.flatnonzero(np.array(kept, dtype=bool)))
         if batch.table is not None:
@@ -166,6 +166,6 @@ class Process(_Stateless):
                 if results is not None:
                     extend(results)
                 counts.append(len(out) - before)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(counts)]) from error
         return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
