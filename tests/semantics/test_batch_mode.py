@@ -145,20 +145,47 @@ def test_sources_without_end_are_refused(tmp_path: Any) -> None:
         run(env)
 
 
-def test_broadcast_streams_and_iterations_are_refused() -> None:
+RULES = fp.MapStateDescriptor("rules", fp.Types.LONG(), fp.Types.LONG())
+
+
+class Rules(fp.BroadcastProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value, sorted(ctx.get_broadcast_state(RULES))
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        ctx.get_broadcast_state(RULES).put(value, value)
+
+
+class KeyedRules(Rules, fp.KeyedBroadcastProcessFunction): ...
+
+
+@pytest.mark.parametrize("rows", [None, 1, 2])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_broadcast_streams_are_read_first(keyed: bool, rows: int | None) -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment().set_runtime_mode(BATCH).set_parallelism(2)
+    env.configure({"execution.engine": "local"})
+    if rows is not None:
+        env.set_max_epoch_rows(rows)
+    numbers, rules = env.from_collection([1, 2, 3]), env.from_collection([7, 8, 9, 10])
+    rules = rules.map(lambda rule: rule).rebalance().broadcast(RULES)
+    by_rules = numbers.connect(rules).process(Rules())
+    by_key = numbers.key_by(lambda n: n).connect(rules).process(KeyedRules())
+    out = by_key if keyed else by_rules
+    assert sorted(out.execute_and_collect()) == [(n, [7, 8, 9, 10]) for n in (1, 2, 3)]
+
+
+def test_broadcast_streams_that_cannot_be_read_first_and_iterations_are_refused() -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_runtime_mode(BATCH)
-    rules = fp.MapStateDescriptor("rules", fp.Types.STRING(), fp.Types.STRING())
-
-    class Both(fp.BroadcastProcessFunction):
-        def process_element(self, value: Any, ctx: Any) -> Any:
-            yield value
-
-        def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
-            return None
-
-    stream = env.from_collection(["a"])
-    stream.connect(stream.broadcast(rules)).process(Both()).uid("both").sink_to(fp.DiscardSink())
-    with pytest.raises(fp.GraphError, match="BATCH: operator 'both' takes a broadcast stream"):
+    one, two = env.from_collection([1]).uid("one"), env.from_collection([2]).uid("two")
+    one.connect(one.broadcast(RULES)).process(Rules()).uid("both").sink_to(fp.DiscardSink())
+    with pytest.raises(fp.GraphError, match="BATCH: source 'one' gives operator 'both' both its broadcast stream"):
+        run(env)
+    env.close()
+    one.connect(two.broadcast(RULES)).process(Rules()).sink_to(fp.DiscardSink())
+    two.connect(one.broadcast(RULES)).process(Rules()).sink_to(fp.DiscardSink())
+    with pytest.raises(
+        fp.GraphError, match=r"BATCH: sources '(one|two)', '(one|two)' feed one another's broadcast streams"
+    ):
         run(env)
     env.close()
     loop = env.from_collection([1]).iterate()

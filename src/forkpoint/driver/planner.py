@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from forkpoint.connectors import SplitEnumerator, SplitRange
+from forkpoint.graph.batch import read_first
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import SourceSpec
 
@@ -31,6 +32,7 @@ class SourcePlanner:
         self.limits = source_limits(graph, max_rows)
         self.planned: dict[str, list[SplitRange]] = {}
         self.whole = set(graph.generating)
+        self._first = read_first(graph)
         self._operators: list[tuple[Operator, SplitEnumerator]] = []
         self._open(positions)
 
@@ -47,7 +49,10 @@ class SourcePlanner:
         are read, with limits of their own where there are any."""
         assignments: list[Assignment] = []
         self.planned = {}
+        unread = {operator.id for operator, enumerator in self._operators if not enumerator.finished}
         for operator, enumerator in self._operators:
+            if self._first.get(operator.id, set()) & unread:
+                continue
             if limits is None or operator.uid in limits:
                 limit = (limits or {}).get(operator.uid) or self.limits[operator.uid]
                 ranges = self.planned[operator.uid] = enumerator.plan(limit, self._parallelism)

@@ -2,12 +2,13 @@
 
 As in Flink, event time stands still until the input has ended and goes to its end then. So nothing is late, timers fire and
 windows come out at the end, and running aggregates give the last value of each key. Which epochs the input is read in makes
-no difference.
+no difference. Broadcast streams are read to their ends ahead of what is connected with them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import EndOfStreamTrigger, GlobalWindows, WindowRows
@@ -52,11 +53,49 @@ def _check(graph: JobGraph) -> None:
     if graph.loops:
         raise GraphError("RuntimeExecutionMode.BATCH: there is an iteration, which runs in STREAMING mode only")
     for operator in graph.operators:
-        if any(isinstance(edge.partitioning, Broadcast) for edge in operator.inputs):
+        rules, others = _sources_behind(graph, operator)
+        if rules & others:
+            shared = graph.by_id[min(rules & others)].uid
             raise GraphError(
-                f"RuntimeExecutionMode.BATCH: operator {operator.uid!r} takes a broadcast stream, which would have to be read to "
-                "its end first; use STREAMING, where it is read along with the others"
+                f"RuntimeExecutionMode.BATCH: source {shared!r} gives operator {operator.uid!r} both its broadcast stream, which "
+                "is read to its end first, and what is connected with that; read it by a second source as well, or use STREAMING"
             )
+    try:
+        TopologicalSorter(_read_first(graph)).prepare()
+    except CycleError as error:
+        waiting = ", ".join(repr(graph.by_id[source].uid) for source in error.args[1][1:])
+        raise GraphError(
+            f"RuntimeExecutionMode.BATCH: sources {waiting} feed one another's broadcast streams, which are read to their ends "
+            "first; use STREAMING"
+        ) from None
+
+
+def read_first(graph: JobGraph) -> dict[int, set[int]]:
+    """The sources that a source has to wait for until they have ended, by operator ids: in a batch, those of broadcast
+    streams come ahead of what is connected with them."""
+    return _read_first(graph) if graph.batch else {}
+
+
+def _read_first(graph: JobGraph) -> dict[int, set[int]]:
+    first: dict[int, set[int]] = {}
+    for operator in graph.operators:
+        rules, others = _sources_behind(graph, operator)
+        for source in others if rules else ():
+            first.setdefault(source, set()).update(rules)
+    return first
+
+
+def _sources_behind(graph: JobGraph, operator: Operator) -> tuple[set[int], set[int]]:
+    """The sources of an operator's broadcast inputs, and of its others."""
+    behind: tuple[set[int], set[int]] = set(), set()
+    for edge in operator.inputs:
+        upstream, seen = [graph.by_id[edge.upstream]], behind[not isinstance(edge.partitioning, Broadcast)]
+        while upstream:
+            each = upstream.pop()
+            upstream += [graph.by_id[e.upstream] for e in each.inputs]
+            if not each.inputs:
+                seen.add(each.id)
+    return behind
 
 
 def _at_the_end(operator: Operator) -> OperatorSpec:

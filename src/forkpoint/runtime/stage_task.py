@@ -137,13 +137,16 @@ class StageTask:
             type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
             batch = concat(batches.get(ordinal, []), type_) if batches.get(ordinal) else empty_batch(type_)
             batch = batch.in_order() if operator.stateful else batch
-            inputs.append(self._timeless(batch, ordinal) if operator.stateful and self.spec.graph.batch else batch)
+            if operator.stateful and self.spec.graph.batch:
+                broadcast = any(isinstance(e.partitioning, Broadcast) for e in operator.inputs if e.ordinal == ordinal)
+                batch = self._timeless(batch, 0 if broadcast else ordinal + 1)  # broadcast elements come first
+            inputs.append(batch)
         return inputs
 
-    def _timeless(self, batch: Batch, ordinal: int) -> Batch:
+    def _timeless(self, batch: Batch, rank: int) -> Batch:
         """Elements in the order that they have, all ahead of event time: in a batch it begins when they have all come."""
         batch = batch.take(np.arange(batch.size))
-        batch.positions, batch.splits = 2 * MIN_MS + 1, (ordinal << _SPLIT_SHIFT) + self.subtask
+        batch.positions, batch.splits = 2 * MIN_MS + 1, (rank << _SPLIT_SHIFT) + self.subtask
         batch.sequence = np.arange(batch.size)
         return batch
 
