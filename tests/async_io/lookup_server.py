@@ -33,7 +33,8 @@ class Seen:
 
 
 class LookupServer:
-    """``/square/N`` answers N squared. Query: ``sleep`` (seconds), ``fail`` (the first so many times for this N)."""
+    """``/square/N`` answers N squared. Query: ``sleep`` (seconds), ``after`` (so many others have been answered), ``fail``
+    (the first so many times for this N)."""
 
     def __init__(self) -> None:
         self.seen = Seen("")
@@ -51,6 +52,8 @@ class LookupServer:
         seen.most_in_flight = max(seen.most_in_flight, seen.in_flight)
         try:
             await asyncio.sleep(float(request.query_params.get("sleep", 0)))
+            while len(seen.finished) < int(request.query_params.get("after", 0)):
+                await asyncio.sleep(0.01)
         finally:
             seen.in_flight -= 1
         if seen.calls[number] <= int(request.query_params.get("fail", 0)):

@@ -46,7 +46,7 @@ def test_results_take_the_place_of_their_elements(server, wait, ahead):
 
 @pytest.mark.parametrize("wait", [fp.AsyncDataStream.ordered_wait, fp.AsyncDataStream.unordered_wait])
 def test_a_slow_request_holds_up_no_other(server, wait):
-    numbers = [(0, {"sleep": 0.5}), *range(1, 30)]
+    numbers = [(0, {"after": 29}), *range(1, 30)]
     run = run_local(asking(Square(server.url), wait=wait, capacity=2), numbers, parallelism=1)
     assert run.output == [(n, n * n) for n in range(30)]
     assert server.finished[-1] == 0

@@ -99,7 +99,7 @@ def test_the_first_epoch_of_a_run_keeps_its_name() -> None:
     for each in (old.last, *(history.load(epoch) for epoch in (2, 3, 4))):
         history.remove(each)
     assert history.epochs() == [5]
-    with pytest.raises(StaleGeneration, match=r"epoch 2 was committed by run 'new' \(generation 2\); this run 'old'"):
+    with pytest.raises(StaleGeneration, match=r"run 'new' \(generation 2\) is newer and has committed epoch 2"):
         old.commit()
     history.remove(history.load(2))  # again, as a collection that was cut short would
     assert history.epochs() == [5]
@@ -112,7 +112,7 @@ def test_a_fence_that_was_removed_by_hand() -> None:
     new = Driver.start(history, "new", history.newest())
     new.commit()
     history.storage.delete(PATHS.manifest(2))
-    with pytest.raises(StaleGeneration, match=r"run 'new' \(generation 2\) has committed epoch 3; this run 'old'"):
+    with pytest.raises(StaleGeneration, match=r"run 'new' \(generation 2\) is newer and has committed epoch 3"):
         old.commit()
     new.commit()
 

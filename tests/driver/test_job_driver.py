@@ -71,7 +71,9 @@ CALLS: list[Any] = []
 
 def unpublishable(tmp_path: Path, failures: int) -> Unpublishable:
     made = fp.FileSink.text(tmp_path / "out")
-    return Unpublishable(made.path, made.format, made.type, made.bucket, made.prefix, made.options, [0] * failures)
+    return Unpublishable(
+        made.path, made.format, made.type, made.bucket, made.prefix, made.options, failures=[0] * failures
+    )
 
 
 def lines(tmp_path: Path) -> list[str]:
