@@ -125,20 +125,22 @@ def test_an_epochs_time_ends_user_code(cli, how):
     assert "took longer than the checkpoint timeout of 1500 ms" in err
 
 
+ENTERED = threading.Event()
+
+
+def loops(number):
+    ENTERED.set()
+    while True:
+        pass
+
+
 def test_jobs_on_other_threads_end_too(monkeypatch):
     """As in a notebook."""
     monkeypatch.setenv("FORKPOINT_ENGINE", "local")
-    entered = threading.Event()
-
-    def loops(number):
-        entered.set()
-        while True:
-            pass
-
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     numbers = env.from_source(fp.CounterSource(per_epoch=1), fp.WatermarkStrategy.no_watermarks(), "n").uid("n")
     numbers.map(loops, int).uid("map").sink_to(fp.DiscardSink()).uid("out")
     job = env.execute_async("threaded")
-    entered.wait()
+    ENTERED.wait()
     job.cancel().result()
     assert job.get_job_execution_result().result().status is fp.JobStatus.CANCELED
