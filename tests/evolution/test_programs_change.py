@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused
+from forkpoint.testing import run_local
 
 NAMES = [f"k{i}" for i in range(25)]
 FIRST = [(name, i) for i, name in enumerate(NAMES)]
@@ -133,3 +134,21 @@ def test_sources_come_go_change_places_and_come_back_at_their_position(tmp_path)
     # Both have been away: b for two savepoints, c for one. Neither begins anew.
     last = life(tmp_path, joined("b", "c", "a"), b, c, a, restore=go_on())
     assert seen(last) == [1, 2, 3, 4, 5, 10, 20, 30, 40, 100, 200]
+
+
+def test_a_program_that_defines_its_classes_anew_in_one_process(tmp_path):
+    """As a notebook does, or a worker that serves one run after another: types look the same, classes do not."""
+    text = (
+        "from typing import NamedTuple\nimport forkpoint as fp\n\n\nclass Total(NamedTuple):\n    count: int\n\n\n"
+        "class Counts(fp.KeyedProcessFunction):\n    total = fp.ValueStateDescriptor('total', Total)\n\n"
+        "    def process_element(self, value, ctx):\n        before = self.total.value() or Total(0)\n"
+        "        self.total.update(Total(before.count + 1))\n        yield value, before.count + 1\n\n\n"
+        "def build(env, source):\n"
+        "    stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), 'in').uid('in')\n"
+        "    return stream.key_by(lambda v: v, str).process(Counts()).uid('counts')\n"
+    )
+    for attempt in range(2):
+        scope: dict = {"__name__": f"program{attempt}"}
+        exec(text, scope)
+        found = run_local(scope["build"], ["a", "b", "a"], epochs=1, parallelism=1).output
+        assert sorted(found) == [("a", 1), ("a", 2), ("b", 1)]

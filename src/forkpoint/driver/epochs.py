@@ -178,6 +178,8 @@ class EpochRunner:
         self._steps.on_step("planned", epoch)
         rows = self._compute(context, tasks, frame)
         if changing := {uid for row in rows for uid in row.one_by_one}:
+            if changing <= self._one_by_one:
+                raise AssertionError(f"the operators {sorted(changing)} take values one by one and ask for it again")
             self._one_by_one |= changing
             return False
         raise_failure(rows)

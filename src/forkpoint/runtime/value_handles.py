@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from types import new_class
 from typing import Any
 
@@ -101,8 +100,8 @@ class ValueHandle(_Cell, ValueState[Any]):
     __slots__ = ("_trusting",)
 
     @staticmethod
-    @lru_cache(maxsize=256)
     def of(type: TypeInformation) -> type[ValueHandle]:
+        """A new class each time: types of two classes that look alike are equal, and each has its own values."""
         every, cls = optional(type), present(type).python_class
         update = every.specialized(_UPDATE if cls is None else _UPDATE_OF_CLASS, cls=cls)
         methods = {"__slots__": (), "update": update, "leave": every.specialized(_LEAVE)}
