@@ -21,7 +21,7 @@ from forkpoint.connectors import file_sink
 from forkpoint.driver.restore import RestoreOptions
 from forkpoint.driver.savepoints import Savepoints
 from forkpoint.errors import RestoreRefused, SavepointNotFound, StorageError
-from forkpoint.graph.options import CheckpointConfig, RestartStrategy
+from forkpoint.graph.options import CheckpointOptions, RestartStrategy
 from forkpoint.savepoint.catalog import find_savepoint
 from forkpoint.snapshot.manifest import MANIFEST
 from forkpoint.snapshot.storage import LocalStorage, open_storage
@@ -122,7 +122,7 @@ def run(root: Path, stop: StopsDrained, **restore: Any) -> Any:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root / "state")).set_parallelism(2).set_max_epoch_rows(2)
     env.options = replace(
-        env.options, checkpoint=CheckpointConfig(num_retained=1, interval_ms=1), restart=RestartStrategy.none()
+        env.options, checkpoint=CheckpointOptions(num_retained=1, interval_ms=1), restart=RestartStrategy.none()
     )
     strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: e.ts)
     source = env.from_source(fp.FileSource.json(root / "in", Reading), strategy, "in").uid("in")

@@ -14,7 +14,7 @@ from forkpoint.api.launch import Launch, launching, prepare
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver import job_driver
 from forkpoint.driver.history import History
-from forkpoint.graph.options import CheckpointConfig
+from forkpoint.graph.options import CheckpointOptions
 from forkpoint.snapshot.gc import needed_files
 from forkpoint.snapshot.paths import JobPaths
 from forkpoint.snapshot.storage import open_storage
@@ -108,7 +108,7 @@ def run(root: Path, build: Callable[[fp.DataStream, fp.DataStream], fp.DataStrea
     env.set_state_root(str(root)).set_parallelism(settings.get("parallelism", 2)).set_max_epoch_rows(2)
     if "max_parallelism" in settings:
         env.set_max_parallelism(settings["max_parallelism"])
-    env.options = replace(env.options, checkpoint=CheckpointConfig(num_retained=2))
+    env.options = replace(env.options, checkpoint=CheckpointOptions(num_retained=2))
     numbers, other = (env.from_collection(list(range(rows)), int).uid(uid) for uid in ("numbers", "other"))
     build(numbers, other).sink_to(fp.DiscardSink()).uid("sink")
     other.sink_to(fp.DiscardSink()).uid("other-sink")

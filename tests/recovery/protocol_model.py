@@ -33,7 +33,7 @@ from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restore import RestoreOptions, restorer
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
-from forkpoint.graph.options import CheckpointConfig, RestartStrategy
+from forkpoint.graph.options import CheckpointOptions, RestartStrategy
 from forkpoint.runtime.epoch import Changes, CommitRow, EpochContext, Snapshot, SplitProgress, encode_commit
 from forkpoint.snapshot.paths import JobPaths
 
@@ -368,7 +368,7 @@ class Model:
         self.output = self._directory / "out"
         env = fp.StreamExecutionEnvironment.get_execution_environment()
         env.set_state_root(str(self._directory / "unused")).set_parallelism(SUBTASKS).set_max_epoch_rows(self.each)
-        checkpoint = CheckpointConfig(num_retained=self.retained, interval_ms=1)
+        checkpoint = CheckpointOptions(num_retained=self.retained, interval_ms=1)
         env.options = dataclasses.replace(env.options, checkpoint=checkpoint, restart=RestartStrategy.none())
         sink = fp.FileSink.text(self.output)
         env.from_collection(list(range(self.numbers)), int).uid("in").sink_to(sink).uid("out")

@@ -37,7 +37,7 @@ def modelled(**options: Any) -> Iterator[Model]:
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 2), (kills, 3), (deaths_beside, 5), (three, 7)],
+    [(sleeps, 7), (kills, 9), (deaths_beside, 14), (three, 20)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving(schedules: Any, every: int) -> None:
@@ -52,7 +52,7 @@ def test_schedules_that_nobody_chose(options: dict[str, Any]) -> None:
     """Three drivers, up to eight switches, some kills."""
     seed = int.from_bytes(os.urandom(4)) if DEEP else 1
     with modelled(**options) as model:
-        report = explore(model, partial(drawn, seed=seed), ("half",), most=5000 if DEEP else 200)
+        report = explore(model, partial(drawn, seed=seed), ("half",), most=5000 if DEEP else 60)
     assert not report.violations, f"seed {seed}: {report}"
 
 

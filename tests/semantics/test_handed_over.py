@@ -433,7 +433,7 @@ def test_a_state_that_is_none_of_its_type_is_refused_with_the_key(epochs):
     def build(env, source):
         return one(env.from_source(source, NO_TIME, "s")).map_with_state(lambda v, kept: (v, [v]), int).uid("here")
 
-    with pytest.raises(TypeNotSupported, match=r"operator 'here': the state of key 0, .* LONG: \[1\] is not a value"):
+    with pytest.raises(TypeNotSupported, match=r"operator 'here', state 'state': .* of key 0 .* LONG: \[1\] is not a value"):
         run_local(build, [1, 2], epochs=epochs)
 
 
@@ -472,7 +472,7 @@ class Counting(fp.KeyedProcessFunction):
         (dict[str, int], lambda e: {"b": 1, "a": e["n"] % 2} if e["n"] > 1 else {"a": 1, "b": 1}, "{'a': 1, 'b': 1}"),
         (None, lambda e: {e["n"] % 2}, "{1}"),
         (set[int], lambda e: {e["n"] % 2}, "{1}"),
-        (None, lambda e: (e["tags"], Row(1)), "([1], Row(1))"),
+        (None, lambda e: (e["tags"], Row(1)), "([1], <Row(1)>)"),
         (Types.ROW([Types.INT()]), lambda e: Row(e["n"] % 2), "Row(f0=1)"),
     ],
 )

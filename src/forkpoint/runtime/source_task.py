@@ -142,8 +142,8 @@ class SourceTask:
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
-            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, self._asked,
-            operator.uid in self.context.one_by_one,
+            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, asked=self._asked,
+            one_by_one=operator.uid in self.context.one_by_one,
         )  # fmt: skip
         outputs = instance.run([batch], epoch)
         self._emit(operator, outputs.main, piece)

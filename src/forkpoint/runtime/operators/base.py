@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +30,7 @@ class Epoch:
     id: int
     window: Window
     processing_time_ms: int
+    _: KW_ONLY
     asked: Callable[[], None] | None = None
     fires_all: bool = False
     one_by_one: bool = False
