@@ -303,9 +303,10 @@ def state_at(files: dict[str, bytes], epoch: int) -> dict[int, int]:
                 if ref["subtask"] == subtask and ref["stage"] == 1:
                     total += int(_decoded(ref["inline"]) if ref["path"] is None else files[ref["path"]])
             before = at["parent"]["epoch"] if at["kind"] == "start" else at["epoch"] - 1
-            at = None if not before or before <= (0 if base is None else base["epoch"]) else json.loads(
-                files[PATHS.manifest(before)]
-            )  # fmt: skip
+            ends = not before or before <= (0 if base is None else base["epoch"])
+            # Where a manifest is missing that had changes, the total tells: they are in it, or named by it.
+            found = None if ends else files.get(PATHS.manifest(before))
+            at = None if found is None else json.loads(found)
         totals[subtask] = total
     return totals
 

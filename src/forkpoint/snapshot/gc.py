@@ -110,7 +110,10 @@ def _base_epoch(manifest: Manifest, history: Mapping[int, Manifest]) -> int:
     """The epoch after which all changes are needed: the oldest snapshot's, or, if some key group has no snapshot yet
     (subtasks need not take their first ones together), the one before the last that had no state at all; -1 if none had."""
     if not _cover(manifest.snapshots, manifest.max_parallelism):
-        return max((e for e, m in history.items() if e <= manifest.epoch and not m.states), default=0) - 1
+        before: Manifest | None = manifest
+        while before is not None and before.states:  # along its own chain: a stale run's manifest may lie between
+            before = None if before.epoch_before is None else history.get(before.epoch_before)
+        return -1 if before is None else before.epoch - 1
     return min(snapshot.epoch for snapshot in manifest.snapshots)
 
 
