@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -99,8 +100,7 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     for name, value in sorted(settings.items()):
         builder = builder.config(name, value)
     try:
-        _start_jvm(settings)
-        session = builder.getOrCreate()
+        session = _start(builder, settings)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
             raise
@@ -109,6 +109,8 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
             "needs Java 17 or newer there, and settings (spark.driver.memory, spark.driver.extraJavaOptions) that it takes"
         ) from error
     _refuse_connect(session)
+    # Active is a session on the thread that made it.
+    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
     return session
 
 
@@ -124,26 +126,27 @@ def _set_java_home() -> None:
         os.environ["JAVA_HOME"] = str(find_java_home())
 
 
-def _start_jvm(settings: Mapping[str, str]) -> None:
-    """Starts Spark's JVM, if it has not been, on a thread of its own: so Ctrl-C ends the waiting but not PySpark's work.
+def _start(builder: Any, settings: Mapping[str, str]) -> SparkSession:
+    """Starts Spark, if it has not been, on a thread of its own: so Ctrl-C ends the waiting but not PySpark's work.
 
+    On the main thread PySpark would put its own handler of Ctrl-C in place, which fails in the middle of a call to the JVM.
     The JVM ends when this process does, because it reads an input that then closes; but only once it has said its port
     in a directory that PySpark removes if it is interrupted before. Such a JVM failed half-way and stayed for good.
     """
     conf = SparkConf()
     for name, value in settings.items():
         conf.set(name, value)
-    started: Future[None] = Future()
+    started: Future[SparkSession] = Future()
 
     def start() -> None:
         try:
             SparkContext._ensure_initialized(conf=conf)
-            started.set_result(None)
+            started.set_result(builder.getOrCreate())
         except BaseException as error:
             started.set_exception(error)
 
-    threading.Thread(target=start, name="forkpoint-jvm", daemon=True).start()
-    started.result()
+    threading.Thread(target=start, name="forkpoint-spark", daemon=True).start()
+    return started.result()
 
 
 def find_java_home(places: tuple[str, ...] | None = None) -> Path:
