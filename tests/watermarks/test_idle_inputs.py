@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.testing import PAUSE, Eof, TestSource, run_local
@@ -93,17 +93,22 @@ def build(shape: str) -> Any:
     return job
 
 
-@st.composite
-def scripts(draw: st.DrawFn) -> list[tuple[int, int | None]]:
+def script(seed: int) -> tuple[list[tuple[int, int | None]], int, int]:
+    """Marks and idleness of three channels; where the run is stopped, and how many subtasks go on."""
+    rng = random.Random(seed)
     marks = [0, 0, 0]
     steps: list[tuple[int, int | None]] = []
-    for channel in draw(st.lists(st.integers(0, 2), min_size=8, max_size=20)):
-        if draw(st.sampled_from([True, False, False])):
+    for _ in range(rng.randint(8, 20)):
+        channel = rng.randrange(3)
+        if rng.random() < 1 / 3:
             steps.append((channel, None))
         else:
-            marks[channel] += draw(st.sampled_from([1, 2, 5, 20]))
+            marks[channel] += rng.choice([1, 2, 5, 20])
             steps.append((channel, marks[channel]))
-    return steps
+    return steps, rng.randint(0, 20), rng.randint(1, 3)
+
+
+BACK_BEHIND = ([(0, 20), (1, 5), (2, None), (1, None), (0, 22), (1, 7), (0, 25), (0, 30)], 20, 2)
 
 
 def sources(steps: list[tuple[int, int | None]], stop: int) -> list[TestSource]:
@@ -116,22 +121,17 @@ def sources(steps: list[tuple[int, int | None]], stop: int) -> list[TestSource]:
 
 
 @pytest.mark.parametrize("shape", ["union", "mapped", "two stages", "connected"])
-@settings(max_examples=15, deadline=None)
-@example([(0, 20), (1, 5), (2, None), (1, None), (0, 22), (1, 7), (0, 25), (0, 30)], 20, 2)
-@given(scripts(), st.integers(0, 20), st.integers(1, 3))
+@pytest.mark.parametrize("case", [BACK_BEHIND, *map(script, range(12))])
 def test_as_in_flink_also_when_stopped_and_restored(
-    tmp_path_factory: pytest.TempPathFactory,
-    shape: str,
-    steps: list[tuple[int, int | None]],
-    stop: int,
-    parallelism: int,
+    tmp_path: Path, shape: str, case: tuple[list[tuple[int, int | None]], int, int]
 ) -> None:
+    steps, stop, parallelism = case
     model: Valve | Connected = Connected() if shape == "connected" else Valve(3)
     expected = []
     for n, step in enumerate(steps):
         expected.append((n, model.last))
         model.step(*step)
-    root = tmp_path_factory.mktemp("root")
+    root = tmp_path / "root"
     one = run_local(build(shape), *sources(steps, stop), parallelism=2, state_root=root)
     output = one.output
     if one.savepoint is not None:
