@@ -122,7 +122,8 @@ def test_an_old_driver_that_stops_with_a_savepoint_does_not_either(place: Path, 
     assert run_forked(plan) == 0, logs(place)
     os.kill(old.pid, signal.SIGCONT)
     assert finish(old) == 3
-    assert "StaleGeneration" in errors(place)[0]
+    # The run ends with the first; the thread that asks it to stop may be late, and is told the second.
+    assert any(said in errors(place)[0] for said in ("StaleGeneration", "has ended"))
     assert outcome(place) == stopped
 
 

@@ -62,5 +62,6 @@ def recorded(program: Program) -> dict[str, list[Any]]:
 def assert_same(program: Program, found: dict[str, list[Any]], expected: dict[str, list[Any]]) -> None:
     assert set(found) == set(expected)
     for name, values in expected.items():
-        assert Counter(comparable(program, found[name])) == Counter(comparable(program, values)), name
+        got, wanted = Counter(comparable(program, found[name])), Counter(comparable(program, values))
+        assert got == wanted, (name, list((got - wanted).items())[:3], list((wanted - got).items())[:3])
         assert by_key(program, found[name]) == by_key(program, values), name

@@ -6,6 +6,7 @@ from pyflink.datastream import AggregateFunction, FlatMapFunction, KeyedProcessF
 from pyflink.datastream.window import TumblingEventTimeWindows
 
 INPUTS = {"readings": readings(seed=61, count=40)}
+PARALLELISM = 1  # the functions remember in their attributes, of which each process has its own
 
 
 class Growing(FlatMapFunction):
