@@ -10,6 +10,7 @@ from forkpoint.errors import GraphError
 from forkpoint.graph.options import check_max_parallelism, check_parallelism
 from forkpoint.graph.transformations import Transformation
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME
+from forkpoint.types.acceptance import encodable
 
 Self = TypeVar("Self", bound="NamingMixin")
 
@@ -134,9 +135,5 @@ def _with_step(
 
 
 def _check_unicode(what: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise GraphError(
-            f"the {what} {text!r} holds half of a character (a surrogate), which no file can; remove it"
-        ) from None
+    if not encodable(text):
+        raise GraphError(f"the {what} {text!r} holds half of a character (a surrogate), which no file can; remove it")

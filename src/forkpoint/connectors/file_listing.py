@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from forkpoint.errors import ConfigError, StorageError
+from forkpoint.types.acceptance import encodable
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -159,13 +160,11 @@ def _leads_up(link: str) -> bool:
 
 
 def _in_utf8(path: str, base: Path) -> str:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
+    if not encodable(path):
         raise StorageError(
             f"{base}: the file name {os.fsencode(path)!r} is not UTF-8, so no position could hold it; rename the file, or "
             "give the source a pattern that leaves it out"
-        ) from None
+        )
     return path
 
 
