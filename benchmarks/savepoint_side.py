@@ -26,7 +26,7 @@ from scenarios import CORES, Measurement, Scenario
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 
 FILE_ROWS = 125_000
 EPOCHS_MEASURED = 8

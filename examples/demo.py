@@ -34,10 +34,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.registry import RunView, list_runs
 from forkpoint.driver.history import History
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROGRAMS = "examples/flights"

@@ -20,12 +20,12 @@ import atheris
 import pyarrow as pa
 
 with atheris.instrument_imports(include=["forkpoint"]):
+    from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, Versions
     from forkpoint.errors import SavepointCorrupt
     from forkpoint.savepoint.entries import Moved, codec_of
     from forkpoint.savepoint.layout import StateSpec, layout_of
     from forkpoint.savepoint.parquet import PartWriter, read_part
     from forkpoint.savepoint.rows import RowCheck, of_file
-    from forkpoint.snapshot.savepoint_manifest import SAVEPOINT, Savepoint, Versions
     from forkpoint.state import Changes, read_changes, read_snapshot, state_key, write_changes, write_snapshot
     from forkpoint.state.arrow_file import _BLOCK, _TRAILER, _trailer_crc
     from forkpoint.types import Types

@@ -37,9 +37,9 @@ from forkpoint.connectors.collect_sink import CollectSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.discard_sink import DiscardSink
-from forkpoint.connectors.file_builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
-from forkpoint.connectors.file_sink import FileSink
-from forkpoint.connectors.file_source import FileSource
+from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
+from forkpoint.connectors.files.sink import FileSink
+from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.print_sink import PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -214,8 +214,8 @@ from forkpoint.types import (
 
 
 def __getattr__(name: str) -> object:
-    """``forkpoint.testing`` and ``forkpoint.processor`` are loaded when they are first asked for."""
-    if name in ("testing", "processor"):
+    """``forkpoint.testing`` and ``forkpoint.state_processor`` are loaded when they are first asked for."""
+    if name in ("testing", "state_processor"):
         import importlib
 
         return importlib.import_module(f"forkpoint.{name}")

@@ -19,9 +19,9 @@ from chaos.operations import Fault, Operations
 from chaos.reading import read_in
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver import epochs, job_driver
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import StaleGeneration
-from forkpoint.runtime.epoch import JobSpec
+from forkpoint.runtime.exchange.control import JobSpec
 
 DONE, FAILED, REPLACED = 0, 3, 4
 Goal = Literal["stop", "drain", "cancel", "end", "none"]

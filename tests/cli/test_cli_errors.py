@@ -8,9 +8,9 @@ import pytest
 from cli_process import Cli
 from click.testing import CliRunner
 
+from forkpoint.checkpoint.format import checksum
 from forkpoint.cli import main
 from forkpoint.cli.output import JsonOutput
-from forkpoint.snapshot.format import checksum
 
 RAISES = """
 def inner(text):

@@ -11,12 +11,12 @@ import pytest
 from cli_process import Cli
 from click.testing import CliRunner
 
+from forkpoint.checkpoint.paths import SINKS, JobPaths
 from forkpoint.cli import main
 from forkpoint.control.leftovers import find_leftovers, remove_leftovers
 from forkpoint.driver.history import History
 from forkpoint.savepoint import open_savepoint, verify_files
-from forkpoint.snapshot.paths import SINKS, JobPaths
-from forkpoint.snapshot.storage import LocalStorage
+from forkpoint.storage.base import LocalStorage
 
 
 @pytest.fixture(scope="module")

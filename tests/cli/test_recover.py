@@ -6,9 +6,9 @@ import signal
 import pytest
 from cli_process import Cli
 
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.history import History
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import LocalStorage
+from forkpoint.storage.base import LocalStorage
 
 
 @pytest.fixture(scope="module")

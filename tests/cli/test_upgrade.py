@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.savepoint import open_savepoint
-from forkpoint.snapshot.paths import JobPaths
 
 APP = """
 import sys

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.runtime.columnar import objects
 from forkpoint.runtime.columnar.running import ColumnRunning
-from forkpoint.runtime.columnar.sessions import ColumnSessions
-from forkpoint.runtime.columnar.windows import ByElements, ColumnTimeWindows
+from forkpoint.runtime.windows.session_columns import ColumnSessions
+from forkpoint.runtime.windows.time_columns import ByElements, ColumnTimeWindows
 from forkpoint.testing import TestSource, run_local
 
 

@@ -29,8 +29,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.runtime.batch import Batch
 from forkpoint.runtime.columnar.objects import as_columns
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import Types, type_of
 

@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkpoint.connectors.base import Sink, SinkContext, SinkWriter
-from forkpoint.connectors.file_sink import FileSink
-from forkpoint.connectors.file_source import FileSource
+from forkpoint.connectors.files.sink import FileSink
+from forkpoint.connectors.files.source import FileSource
 from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError, TypeNotSupported, UserFunctionError
 from forkpoint.types import Row, Types, type_of
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from forkpoint.connectors import file_index, file_listing
 from forkpoint.connectors.base import Source, SplitEnumerator
-from forkpoint.connectors.file_source import FileSource
+from forkpoint.connectors.files.source import FileSource
 from forkpoint.errors import ConfigError, RecordParseError, RestoreRefused, StorageError
 from forkpoint.types import Types
 

@@ -12,14 +12,14 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control import endpoint as records
 from forkpoint.control.client import ControlClient, Unreachable
 from forkpoint.control.registry import drop_stale, find_live, list_runs
 from forkpoint.control.server import HOST, ControlServer
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound
 from forkpoint.savepoint.opened import open_savepoint
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 from patience import PATIENCE_S
 
 JOB = "odd / name"

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 
 import forkpoint as fp
 from forkpoint.api.launch import Job, Launch, launching, prepare
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import Result
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.graph.options import CheckpointOptions, JobOptions
 from forkpoint.savepoint import export_savepoint, run_here
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 
 JOB = "sums"
 

@@ -12,14 +12,14 @@ import pytest
 from jobs import JOB, Click, clicks, run
 
 import forkpoint as fp
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.errors import StorageError
-from forkpoint.runtime.epoch import EpochContext
-from forkpoint.runtime.subtask_state import Share, SubtaskState, read_manifest
-from forkpoint.runtime.worker import Worker
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import LocalStorage
+from forkpoint.runtime.exchange.control import EpochContext
+from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState, read_manifest
+from forkpoint.runtime.tasks.worker import Worker
 from forkpoint.state import OPERATOR_KG, Changes, key_group_range, open_store, range_for
+from forkpoint.storage.base import LocalStorage
 
 PATHS = JobPaths(JOB)
 Entries = dict[bytes, bytes]

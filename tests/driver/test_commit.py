@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching, prepare
-from forkpoint.driver.commit import (
+from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, StateInfo
+from forkpoint.driver.manifests import (
     Positions,
     _outside,
     build_manifest,
@@ -24,9 +25,8 @@ from forkpoint.driver.commit import (
 from forkpoint.driver.start import Restored, start_manifest
 from forkpoint.errors import RestoreRefused, UserFunctionError
 from forkpoint.graph.job import JobGraph
-from forkpoint.runtime.epoch import Changes, CommitRow, EpochContext, Failure, Snapshot, SplitProgress
-from forkpoint.runtime.time import MAX_MS, MIN_MS
-from forkpoint.snapshot.manifest import Manifest, Parent, SnapshotRef, StateInfo
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
+from forkpoint.runtime.exchange.control import Changes, CommitRow, EpochContext, Failure, Snapshot, SplitProgress
 
 HASH = "0" * 64
 
@@ -141,7 +141,7 @@ def test_snapshots_cover_each_key_group_once_and_the_newest_wins(taken: list[tup
     """Runs of changing parallelism, each taking a snapshot of one subtask."""
     newest: dict[int, int] = {}
     refs: list[SnapshotRef] = []
-    from forkpoint.driver.commit import _snapshots
+    from forkpoint.driver.manifests import _snapshots
     from forkpoint.state import key_group_range
 
     base = Manifest.model_construct(parallelism=1, max_parallelism=12, snapshots=[])

@@ -17,14 +17,14 @@ from jobs import JOB, history
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.connectors import file_sink
-from forkpoint.driver.restore import RestoreOptions
-from forkpoint.driver.savepoints import Savepoints
+from forkpoint.checkpoint.manifest import MANIFEST
+from forkpoint.connectors.files import sink as file_sink
+from forkpoint.driver.background_savepoints import Savepoints
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import RestoreRefused, SavepointNotFound, StorageError
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
 from forkpoint.savepoint.catalog import find_savepoint
-from forkpoint.snapshot.manifest import MANIFEST
-from forkpoint.snapshot.storage import LocalStorage, open_storage
+from forkpoint.storage.base import LocalStorage, open_storage
 
 
 class Reading(NamedTuple):

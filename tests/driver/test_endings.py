@@ -11,12 +11,12 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.savepoints import Savepoints
 from forkpoint.errors import StorageError
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 from patience import PATIENCE_S
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forkpoint.checkpoint.manifest import Manifest, Parent
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
 from forkpoint.errors import StaleGeneration
-from forkpoint.snapshot.manifest import Manifest, Parent
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import Storage, open_storage
+from forkpoint.storage.base import Storage, open_storage
 
 PATHS = JobPaths("job")
 

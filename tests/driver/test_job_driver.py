@@ -10,12 +10,12 @@ import pytest
 from jobs import clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
+from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.driver.epochs import EpochRunner, NoSteps
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.errors import JobFailed, StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.local.executor import LocalExecutor
-from forkpoint.snapshot.manifest import RUN, Parent
 
 ELEMENTS = clicks(20)
 

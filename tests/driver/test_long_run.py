@@ -12,14 +12,14 @@ import pytest
 from jobs import JOB, Click, Crash, StopAfter, clicks, finish, history, job, run, saved_state, state_of, sums
 
 import forkpoint as fp
+from forkpoint.checkpoint.gc import needed_files
+from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver import job_driver
 from forkpoint.driver.garbage import garbage
 from forkpoint.driver.history import History
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import RestartStrategy
-from forkpoint.snapshot.gc import needed_files
-from forkpoint.snapshot.manifest import Manifest
 from patience import PATIENCE_S
 
 ELEMENTS = clicks(600)  # 5 an epoch: 120 epochs

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from jobs import JOB, Crash, StopAfter, clicks, finish, history, job, run, state_of, sums
 
+from forkpoint.checkpoint.manifest import JOB as JOB_FILE
+from forkpoint.checkpoint.manifest import RUN
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.recovery import recover as bring_back
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint import list_savepoints
-from forkpoint.snapshot.manifest import JOB as JOB_FILE
-from forkpoint.snapshot.manifest import RUN
 
 ELEMENTS = clicks(200)
 

@@ -12,7 +12,7 @@ from jobs import Click, Crash, StopAfter, Sum, clicks, finish, job, run, state_o
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused
-from forkpoint.processor import diff
+from forkpoint.state_processor import diff
 
 ELEMENTS = clicks(60)
 

@@ -14,7 +14,7 @@ import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.connectors import CollectionSource
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import ConfigError
 from forkpoint.savepoint import open_savepoint
 

@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.checkpoint.manifest import RUN, Parent
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, JobPaths
+from forkpoint.checkpoint.savepoint_manifest import Savepoint, Versions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.driver.schedule import Schedule
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import SavepointSchedule
 from forkpoint.savepoint import list_savepoints, open_savepoint
 from forkpoint.savepoint.label import set_label
 from forkpoint.savepoint.retention import Retention, expired, remove_expired
-from forkpoint.snapshot.manifest import RUN, Parent
-from forkpoint.snapshot.paths import SAVEPOINT_FILE, JobPaths
-from forkpoint.snapshot.savepoint_manifest import Savepoint, Versions
-from forkpoint.snapshot.storage import LocalStorage
+from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import Advance, Eof, ManualClock, run_local
 
 HOUR_MS = 3_600_000

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from jobs import Crash, StopAfter, clicks, history, job, run, state_of, sums
 
+from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver import job_driver
-from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.errors import StaleGeneration
-from forkpoint.snapshot.manifest import Manifest
 
 ELEMENTS = clicks(60)
 

@@ -11,13 +11,13 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching, prepare
+from forkpoint.checkpoint.gc import needed_files
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver import job_driver
 from forkpoint.driver.history import History
 from forkpoint.graph.options import CheckpointOptions
-from forkpoint.snapshot.gc import needed_files
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 
 RULES = fp.MapStateDescriptor("rules", int, int)
 

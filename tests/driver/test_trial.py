@@ -15,7 +15,7 @@ from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.driver.trial import REST_MS, Trial, TrialCourse
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy

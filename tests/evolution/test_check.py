@@ -18,7 +18,7 @@ from evolution_jobs import STOP, life
 from forkpoint.api.launch import Launch, ProgramStopped, launching
 from forkpoint.cli import main
 from forkpoint.driver.check import check_program
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint import open_savepoint
 

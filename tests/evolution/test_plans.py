@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from forkpoint.checkpoint.manifest import StateInfo
+from forkpoint.checkpoint.savepoint_manifest import SavepointState
 from forkpoint.graph.transformations import Migrations
-from forkpoint.runtime.keyed_state import state_id
+from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, SavedState, plan_restore
-from forkpoint.snapshot.manifest import StateInfo
-from forkpoint.snapshot.savepoint_manifest import SavepointState
 from forkpoint.types import Types
 
 LONG, STRING = Types.LONG().describe(), Types.STRING().describe()

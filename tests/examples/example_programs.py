@@ -13,7 +13,7 @@ from typing import Any
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -12,7 +12,7 @@ from example_programs import environment, load, wait_until
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.replay import Until, UntilTime
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.savepoint import open_savepoint
 from patience import PATIENCE_S
 

@@ -10,7 +10,7 @@ from example_programs import environment, load, wait_until
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]

@@ -11,7 +11,7 @@ from loop_jobs import NUMBERS, collatz, collatz_lengths
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 

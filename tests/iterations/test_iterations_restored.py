@@ -19,7 +19,7 @@ from loop_jobs import NUMBERS, collatz, collatz_lengths, components, least_conne
 from test_iterations import decrement, hashes
 
 import forkpoint as fp
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import RestoreRefused
 from forkpoint.testing import PAUSE, Abort, Eof, TestSource, run_local
 

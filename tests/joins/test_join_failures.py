@@ -6,10 +6,10 @@ from join_jobs import Left, Right, rows, run, strategy
 
 import forkpoint as fp
 from forkpoint.graph.compile import compile_graph
-from forkpoint.runtime.batch import Batch
-from forkpoint.runtime.instances import make_instance
+from forkpoint.runtime.event_time.watermarks import MIN_MS, Window
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
-from forkpoint.runtime.time import MIN_MS, Window
+from forkpoint.runtime.operators.instances import make_instance
 from forkpoint.state.dict_store import DictStore
 from forkpoint.testing import ABORT, TestSink, TestSource
 from forkpoint.testing.script import Abort

@@ -162,7 +162,7 @@ class TestFiles:
 
     @pytest.mark.parametrize(("java", "text"), [("yyyy/MM/dd", "%Y/%m/%d"), ("'at' HH:mm'%'", "at 19:05%")])
     def test_java_patterns_of_times(self, java, text):
-        from forkpoint.connectors.file_builders import _strftime
+        from forkpoint.connectors.files.builders import _strftime
 
         then = datetime(2026, 3, 1, 19, 5, tzinfo=UTC)
         assert then.strftime(_strftime(java)) == then.strftime(text.replace("5%", "5%%"))

@@ -20,12 +20,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.checkpoint.manifest import MANIFEST
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restore import RestoreOptions
-from forkpoint.snapshot.manifest import MANIFEST
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.storage.base import open_storage
 
 JOB = "totals"
 STEPS = ("planned", "computed", "written", "committed", "published")

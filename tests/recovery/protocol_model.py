@@ -27,15 +27,16 @@ from unittest.mock import patch
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching, prepare
-from forkpoint.connectors import file_sink, file_writing
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.connectors.files import sink as file_sink
+from forkpoint.connectors.files import writing as file_writing
 from forkpoint.connectors.base import SinkContext
 from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
-from forkpoint.runtime.epoch import Changes, CommitRow, EpochContext, Snapshot, SplitProgress, encode_commit
-from forkpoint.snapshot.paths import JobPaths
+from forkpoint.runtime.exchange.control import Changes, CommitRow, EpochContext, Snapshot, SplitProgress, encode_commit
 
 JOB = "job"
 PATHS = JobPaths(JOB)

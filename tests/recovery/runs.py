@@ -20,10 +20,10 @@ import program
 import pyarrow.parquet as pq
 from program import JOB, Plan
 
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.history import History
 from forkpoint.savepoint import export_savepoint, run_here
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["forkpoint.api.launch", "forkpoint.local.executor", "pyarrow.parquet", "lmdb"])

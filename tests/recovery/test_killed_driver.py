@@ -9,7 +9,7 @@ import pytest
 from program import STEPS, Plan
 from runs import KILLED, Outcome, history, logs, outcome, read_savepoint, run_forked
 
-from forkpoint.snapshot.manifest import RUN
+from forkpoint.checkpoint.manifest import RUN
 
 EPOCHS = (1, 3, 5)  # of 5 with 20 elements each; with the last one the input ends
 

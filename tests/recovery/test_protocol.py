@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 from protocol_model import Model, Report, deaths_beside, drawn, explore, kills, sleeps, three
 
-from forkpoint.connectors.file_sink import FileSink
+from forkpoint.connectors.files.sink import FileSink
 from forkpoint.driver.history import History
 from forkpoint.errors import NotFound
 

@@ -30,7 +30,7 @@ from runs import (
 )
 
 from forkpoint.api.launch import Launch, launching, prepare
-from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.driver.start import Restored
 from forkpoint.errors import StaleGeneration
 from patience import PATIENCE_S

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import forkpoint as fp
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.savepoint import OpenedSavepoint, ProgramOperator, Saved, import_savepoint, plan_restore, run_here
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
 from forkpoint.state import read_snapshot, sid_of
+from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, run_local
 
 MAX_PARALLELISM = 8

@@ -10,23 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from forkpoint.functions import (
-    AggregateFunction,
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateTtlConfig,
-    ValueStateDescriptor,
-)
-from forkpoint.runtime.epoch import EpochContext
-from forkpoint.runtime.keyed_state import KeyedBackend, StateRecord
-from forkpoint.runtime.operator_state import OperatorState
-from forkpoint.runtime.subtask_state import Share, SubtaskState
-from forkpoint.runtime.timers import Timers
-from forkpoint.savepoint import StateMapping
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.manifest import (
+from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.manifest import (
     MANIFEST,
     ChangesRef,
     Manifest,
@@ -36,8 +21,22 @@ from forkpoint.snapshot.manifest import (
     SourcePosition,
     StateInfo,
 )
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import Storage
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.functions import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forkpoint.runtime.event_time.timers import Timers
+from forkpoint.runtime.exchange.control import EpochContext
+from forkpoint.runtime.state.keyed_backend import KeyedBackend, StateRecord
+from forkpoint.runtime.state.operator_state import OperatorState
+from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
+from forkpoint.savepoint import StateMapping
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
@@ -50,6 +49,7 @@ from forkpoint.state import (
     write_snapshot,
 )
 from forkpoint.state.dict_store import DictStore
+from forkpoint.storage.base import Storage
 from forkpoint.types import TypeInformation
 
 UID = "counts by user"
@@ -269,7 +269,7 @@ def lists(state: OperatorState) -> tuple[Any, Any]:
 
 
 def backend_log(backend: KeyedBackend, states: States) -> Changes:
-    from forkpoint.runtime.keyed_state import ChangeLog
+    from forkpoint.runtime.state.keyed_backend import ChangeLog
 
     timers = ChangeLog()
     states.timers.collect(timers)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from forkpoint.checkpoint.manifest import Manifest, Parent, Run, StateInfo
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.savepoint import (
     dependents,
@@ -16,10 +19,7 @@ from forkpoint.savepoint import (
     run_here,
 )
 from forkpoint.savepoint.catalog import free_label, jobs_with_savepoints
-from forkpoint.snapshot.manifest import Manifest, Parent, Run, StateInfo
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.snapshot.storage import LocalStorage, open_storage
+from forkpoint.storage.base import LocalStorage, open_storage
 from forkpoint.types import Types
 
 PATHS = JobPaths("my job")

@@ -15,7 +15,7 @@ import pytest
 from job_state import UID, Cluster, lists
 
 from forkpoint.savepoint import StateSpec, export_savepoint, layout_of, run_here
-from forkpoint.snapshot.storage import LocalStorage
+from forkpoint.storage.base import LocalStorage
 from forkpoint.types import Types, type_of
 
 

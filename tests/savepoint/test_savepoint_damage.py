@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from job_state import UID, Cluster, lists
 
+from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.savepoint import (
     OpenedSavepoint,
@@ -27,10 +30,7 @@ from forkpoint.savepoint import (
     run_here,
     verify_files,
 )
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.manifest import Manifest
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import LocalStorage
+from forkpoint.storage.base import LocalStorage
 from forkpoint.types import type_of
 
 

@@ -21,9 +21,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from forkpoint.checkpoint.format import checksum
 from forkpoint.errors import RestoreRefused, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint import open_savepoint, slices, verify_files
-from forkpoint.snapshot.format import checksum
 
 REFUSED = (SavepointCorrupt, SavepointNotFound, RestoreRefused)
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))  # `make fuzz` looks at more

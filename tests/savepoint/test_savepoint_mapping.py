@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from forkpoint.checkpoint.manifest import StateInfo
 from forkpoint.errors import RestoreRefused
-from forkpoint.runtime.keyed_state import state_id
+from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, SavedState, plan_restore
-from forkpoint.snapshot.manifest import StateInfo
 from forkpoint.types import TypeInformation, Types
 
 LONG, STRING = Types.LONG(), Types.STRING()

@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from job_state import UID, Cluster, Model, States, lists
 
-from forkpoint.runtime.operator_state import OperatorState
+from forkpoint.checkpoint.manifest import Parent
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.runtime.state.operator_state import OperatorState
 from forkpoint.savepoint import (
     ProgramOperator,
     Saved,
@@ -33,9 +35,7 @@ from forkpoint.savepoint import (
     slices,
     verify_files,
 )
-from forkpoint.snapshot.manifest import Parent
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import LocalStorage
+from forkpoint.storage.base import LocalStorage
 from forkpoint.types import TypeInformation, Types, type_of
 
 

@@ -13,10 +13,10 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
+from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restore import RestoreOptions
-from forkpoint.snapshot.savepoint_manifest import Savepoint, load_savepoint
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, TestSource, run_local
 
 LONG_AGO = timedelta(days=99_999)

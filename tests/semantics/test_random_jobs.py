@@ -17,8 +17,8 @@ from random_runs import build, results, run, sources
 import forkpoint as fp
 from forkpoint.driver.check import check_program
 from forkpoint.graph.compile import compile_graph
-from forkpoint.processor import SavepointReader, SavepointWriter, diff
 from forkpoint.savepoint import open_savepoint
+from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.testing import Abort, Eof
 
 TIMES = int(os.environ.get("FORKPOINT_RANDOM_JOBS", "1"))

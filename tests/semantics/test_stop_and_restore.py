@@ -9,7 +9,7 @@ from semantics_programs import Event, Interpreter, by_key, inputs, mix, programs
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.graph.options import JobOptions
 from forkpoint.testing import ABORT, EOF, Advance, Eof, ManualClock, TestSink, TestSource, run_local
 from patience import PATIENCE_S

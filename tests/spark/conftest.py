@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from spark_runs import ECHO, StartRun, frame_operator, graph_of
 
 from forkpoint.graph.job import Operator
-from forkpoint.runtime.epoch import JobSpec
+from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.spark.executor import SparkExecutor
 from forkpoint.spark.tasks import Runtime
 

@@ -1,4 +1,4 @@
-"""A stand-in for `forkpoint.runtime.task` that only moves rows: what arrives where shows in the commit blobs.
+"""A stand-in for `forkpoint.runtime.tasks.entry_points` that only moves rows: what arrives where shows in the commit blobs.
 
 Lies beside the tests on purpose: workers can only import it because the driver's import path travels with the job.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from forkpoint.errors import RestoreRefused
-from forkpoint.runtime.epoch import EpochContext, JobSpec
-from forkpoint.runtime.wire import COMMIT, ChunkRow
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 
 
 class LostException(Exception):

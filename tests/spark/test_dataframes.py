@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark

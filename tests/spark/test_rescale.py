@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.types import type_of
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restore import RestoreOptions
-from forkpoint.processor import SavepointReader, SavepointWriter, diff
+from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 
 pytestmark = pytest.mark.spark
 

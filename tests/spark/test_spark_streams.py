@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from spark_runs import StartRun, context, frame_operator, graph_of
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.errors import ConfigError, RestoreRefused
-from forkpoint.snapshot.manifest import SourcePosition
 from forkpoint.spark.session import settings
 from forkpoint.spark.streams import StreamingSources
 from patience import PATIENCE_S

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.errors import ConfigError, SavepointCorrupt
-from forkpoint.snapshot.manifest import SourcePosition
 from forkpoint.spark.stream_checkpoint import CheckpointReader, craft, file_log_end, needed_log_files
 
 _names = st.text(alphabet="abc019/", min_size=1, max_size=6).filter(

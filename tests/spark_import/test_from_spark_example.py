@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restore import RestoreOptions
-from forkpoint.processor.spark_import import import_spark_checkpoint
-from forkpoint.processor.spark_shapes import ImportedOperator, ImportedState
+from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.state_processor.spark_import import import_spark_checkpoint
+from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from forkpoint.checkpoint.manifest import SplitState
 from forkpoint.errors import ConfigError, SavepointCorrupt
-from forkpoint.snapshot.manifest import SplitState
-from forkpoint.snapshot.storage import LocalStorage
 from forkpoint.spark.query_log import QueryLog, positions, read_log
+from forkpoint.storage.base import LocalStorage
 
 FILE_ENTRY = 'v1\n{"path":"file:///in/1.json","timestamp":1,"batchId":0}'
 

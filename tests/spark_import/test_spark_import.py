@@ -19,12 +19,12 @@ from queries import EVENTS, HOUR_MS, MINUTE_MS, START_MS, on_rocksdb, run, timed
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
 from forkpoint.cli import main
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import ConfigError
-from forkpoint.processor.reader import SavepointReader
-from forkpoint.processor.spark_import import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
-from forkpoint.processor.spark_shapes import ImportedOperator, ImportedState
 from forkpoint.spark.stream_checkpoint import craft
+from forkpoint.state_processor.reader import SavepointReader
+from forkpoint.state_processor.spark_import import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
+from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
 from forkpoint.types import Types, type_of
 
 pytestmark = pytest.mark.spark

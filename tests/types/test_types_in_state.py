@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
-from forkpoint.runtime.operator_state import OperatorState
-from forkpoint.runtime.window_state import SpacedStates
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.state.operator_state import OperatorState
+from forkpoint.runtime.state.window_state import SpacedStates
 from forkpoint.savepoint.entries import Moved, codec_of
 from forkpoint.savepoint.layout import OPERATOR_KINDS, StateSpec
 from forkpoint.state import Changes, kg_of

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from forkpoint.connectors import SplitRange
 from forkpoint.driver.planner import Assignment, spread
-from forkpoint.runtime.epoch import SplitProgress, SplitStart
-from forkpoint.runtime.time import MIN_MS, Channel, combined, join_pieces, source_channel
+from forkpoint.runtime.event_time.watermarks import MIN_MS, Channel, combined, join_pieces, source_channel
+from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
 
 
 def progress(split: str, watermark_ms: int, count: int = 1, *, marked_idle: bool = False) -> SplitProgress:

@@ -5,9 +5,9 @@ import pytest
 from window_jobs import windowed
 from window_model import Event, Setup
 
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.event_time.watermarks import MIN_MS, Window
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch
-from forkpoint.runtime.time import MIN_MS, Window
 from forkpoint.testing import OperatorHarness
 
 

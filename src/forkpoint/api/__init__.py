@@ -4,9 +4,9 @@ from forkpoint.api.async_io import AsyncDataStream
 from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream
 from forkpoint.api.configuration import Configuration
 from forkpoint.api.connected import ConnectedStreams
-from forkpoint.api.ending import DataStreamSink
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.iterations import IterativeStream
+from forkpoint.api.outputs import DataStreamSink
 from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResult, JobStatus
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.sinks import DataFrameSink

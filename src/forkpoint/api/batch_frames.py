@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from forkpoint.checkpoint.paths import JobPaths, escape
 from forkpoint.connectors import FileSource
 from forkpoint.errors import ConfigError
 from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, Transformation
-from forkpoint.snapshot.paths import JobPaths, escape
-from forkpoint.snapshot.private import make_directories
-from forkpoint.snapshot.storage import LocalStorage, Storage
+from forkpoint.storage.base import LocalStorage, Storage
+from forkpoint.storage.private import make_directories
 
 _COMPLETE = "_SUCCESS"  # Spark's own mark of a finished write
 

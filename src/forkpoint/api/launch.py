@@ -22,21 +22,21 @@ from typing import TYPE_CHECKING, Any
 from forkpoint.api.batch_frames import stage_batch_frames
 from forkpoint.api.interrupting import ctrl_c_cancels, interrupted
 from forkpoint.api.results import JobClient, JobExecutionResult, JobStatus
+from forkpoint.checkpoint.paths import AREAS
 from forkpoint.connectors import CollectSink, Sink
 from forkpoint.driver.epochs import Steps
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.replay import Until
-from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec, Transformation
-from forkpoint.snapshot.paths import AREAS
-from forkpoint.snapshot.private import close_to_others
-from forkpoint.snapshot.storage import LocalStorage, open_storage
+from forkpoint.storage.base import LocalStorage, open_storage
+from forkpoint.storage.private import close_to_others
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment

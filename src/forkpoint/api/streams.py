@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from forkpoint.api.aggregating import check_batch_function, running_aggregates
 from forkpoint.api.base import check_function, operator_name
 from forkpoint.api.connected import ConnectMixin
-from forkpoint.api.ending import SinkMixin
 from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
-from forkpoint.api.naming import NamingMixin
+from forkpoint.api.operator_settings import NamingMixin
+from forkpoint.api.outputs import SinkMixin
 from forkpoint.api.partitioning import PartitionMixin
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.api.sorting import sorted_by_event_time

@@ -16,6 +16,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from forkpoint.checkpoint.paths import JobPaths, unescape
 from forkpoint.cli import text
 from forkpoint.cli.comparing import Comparison, compare_rows
 from forkpoint.cli.detached import tail
@@ -28,11 +29,10 @@ from forkpoint.cli.run import RunCommand, start_arguments, start_options, until_
 from forkpoint.cli.settings import Settings, current
 from forkpoint.driver.history import History
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.processor import SavepointDiff, StateDiff, diff
 from forkpoint.savepoint.catalog import list_savepoints
 from forkpoint.savepoint.opened import OpenedSavepoint
-from forkpoint.snapshot.paths import JobPaths, unescape
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.state_processor import SavepointDiff, StateDiff, diff
+from forkpoint.storage.base import open_storage
 
 VERSIONS = ("a", "b")
 

@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import failures
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.finding import named_savepoint
@@ -23,8 +24,7 @@ from forkpoint.pyflink import installed
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.mapping import RestorePlan, Row
 from forkpoint.savepoint.opened import OpenedSavepoint
-from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 
 _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refused": "bold red"}
 

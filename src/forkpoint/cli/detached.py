@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from forkpoint.checkpoint.paths import log_file
 from forkpoint.cli.failures import JOB_FAILED, Failure
 from forkpoint.cli.settings import Settings
 from forkpoint.cli.text import place
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.snapshot.paths import log_file
-from forkpoint.snapshot.private import make_directories, open_new
+from forkpoint.storage.private import make_directories, open_new
 
 TAIL_LINES = 20
 

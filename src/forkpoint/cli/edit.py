@@ -12,9 +12,9 @@ from forkpoint.cli import text
 from forkpoint.cli.finding import new_place
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.state import reader
-from forkpoint.driver.savepoints import new_savepoint_id
-from forkpoint.processor import SavepointReader, SavepointWriter
+from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.savepoint.catalog import free_label
+from forkpoint.state_processor import SavepointReader, SavepointWriter
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:

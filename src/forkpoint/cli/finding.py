@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from forkpoint.checkpoint.manifest import Run
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli.settings import Settings, absolute
 from forkpoint.cli.text import place
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
 from forkpoint.savepoint.catalog import LATEST, Listed, jobs_with_savepoints, list_savepoints, the_one_with
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
-from forkpoint.snapshot.manifest import Run
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import text
 from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.jobs import wait_for_savepoint
@@ -16,7 +17,6 @@ from forkpoint.cli.settings import Settings, current
 from forkpoint.control.client import ControlClient
 from forkpoint.control.registry import live_endpoint
 from forkpoint.errors import ConfigError
-from forkpoint.snapshot.paths import JobPaths
 
 
 @click.command(cls=RunCommand)

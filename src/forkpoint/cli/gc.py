@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import click
 
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.scheduling import DurationType
 from forkpoint.cli.settings import Command, current
 from forkpoint.control.leftovers import find_leftovers, remove_leftovers
 from forkpoint.errors import JobNotFound
-from forkpoint.snapshot.paths import JobPaths
 
 
 @click.command(cls=Command)

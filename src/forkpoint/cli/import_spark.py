@@ -16,21 +16,21 @@ from forkpoint.cli.finding import new_place
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.savepoints import totals
 from forkpoint.cli.settings import Command, absolute, current
-from forkpoint.driver.savepoints import new_savepoint_id
+from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.functions import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from forkpoint.processor.spark_import import (
+from forkpoint.savepoint.catalog import free_label
+from forkpoint.state_processor.spark_import import (
     CheckpointFound,
     ImportedCheckpoint,
     import_spark_checkpoint,
     inspect_spark_checkpoint,
 )
-from forkpoint.processor.spark_shapes import ImportedOperator, ImportedState
-from forkpoint.savepoint.catalog import free_label
+from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
 
 Pairs = Sequence[tuple[str, str]]
 _ONLY = "state"

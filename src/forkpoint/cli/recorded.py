@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.paths import PROGRAMS
 from forkpoint.cli.program import Source
 from forkpoint.cli.settings import Settings
 from forkpoint.control.programs import Program, find_program, load_files, pack, save_program
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.pyflink import install, installed
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.paths import PROGRAMS
-from forkpoint.snapshot.private import make_directories, open_new
+from forkpoint.storage.private import make_directories, open_new
 
 PREFIX = "run:"
 ENGINE = "FORKPOINT_ENGINE"

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import failures, text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
@@ -16,8 +18,6 @@ from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.recovery import recover as bring_back
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.snapshot.manifest import Manifest
-from forkpoint.snapshot.paths import JobPaths
 
 
 @click.command(cls=Command)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from forkpoint.checkpoint.manifest import SourcePosition
+from forkpoint.checkpoint.paths import escape
 from forkpoint.cli.finding import named_savepoint
 from forkpoint.connectors import FileSink, Sink
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
 from forkpoint.functions.watermarks import epoch_ms
-from forkpoint.snapshot.manifest import SourcePosition
-from forkpoint.snapshot.paths import escape
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 POSITIONS = "positions:"  # ahead of a file's path: where `ab` says how far to read
 _SOURCES = TypeAdapter(dict[str, SourcePosition])

@@ -25,7 +25,7 @@ from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.text import place, visible
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.driver.restore import RestoreOptions
+from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestartStrategy

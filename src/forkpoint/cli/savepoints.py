@@ -8,14 +8,14 @@ from typing import Any
 import click
 from rich.text import Text
 
+from forkpoint.checkpoint.manifest import Parent
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.finding import Found, all_savepoints, known_savepoints, named_savepoint
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.control.registry import list_runs, load_runs
 from forkpoint.savepoint.dispose import dispose_savepoint
-from forkpoint.snapshot.manifest import Parent
-from forkpoint.snapshot.savepoint_manifest import Savepoint
 
 _SHOWN_POSITION = 100
 _HOLDING = ("elsewhere", "unknown")

@@ -10,7 +10,7 @@ import click
 
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
 from forkpoint.errors import JobNotFound
-from forkpoint.snapshot.storage import LocalStorage, Storage, open_storage
+from forkpoint.storage.base import LocalStorage, Storage, open_storage
 
 STATE_ROOT = "FORKPOINT_STATE_ROOT"
 DEFAULT_STATE_ROOT = "./.forkpoint"

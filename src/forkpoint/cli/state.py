@@ -14,8 +14,8 @@ from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
 from forkpoint.cli.values import key_of, plain, shown
 from forkpoint.errors import ConfigError
-from forkpoint.processor import SavepointDiff, SavepointReader, StateDiff, StateReader, diff
-from forkpoint.processor.steps import entries_of
+from forkpoint.state_processor import SavepointDiff, SavepointReader, StateDiff, StateReader, diff
+from forkpoint.state_processor.steps import entries_of
 
 _LIMIT = 20
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "other": "bold red", "same": "dim"}

@@ -8,6 +8,9 @@ from typing import Any
 import click
 from rich.text import Text
 
+from forkpoint.checkpoint.lineage import Lineage, Node, NodeKey, build_lineage
+from forkpoint.checkpoint.manifest import Run
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.finding import known_savepoints
 from forkpoint.cli.output import TextOutput
@@ -15,9 +18,6 @@ from forkpoint.cli.settings import Command, current
 from forkpoint.control.programs import load_program
 from forkpoint.control.registry import RunView, list_runs, load_runs
 from forkpoint.errors import JobNotFound
-from forkpoint.snapshot.lineage import Lineage, Node, NodeKey, build_lineage
-from forkpoint.snapshot.manifest import Run
-from forkpoint.snapshot.savepoint_manifest import Savepoint
 
 _COLORS = {"run": "cyan", "savepoint": "yellow"}
 

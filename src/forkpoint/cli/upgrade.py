@@ -14,6 +14,9 @@ from typing import Any
 
 import click
 
+from forkpoint.checkpoint.manifest import RUN, Manifest
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import failures, text
 from forkpoint.cli.check import inspected, plan_shown
 from forkpoint.cli.detached import Started, start_detached, tail
@@ -35,9 +38,6 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.mapping import RestorePlan
 from forkpoint.savepoint.opened import open_savepoint
-from forkpoint.snapshot.manifest import RUN, Manifest
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.savepoint_manifest import Savepoint
 
 WATCH_EPOCHS = 3
 TIMEOUT_SECONDS = 300.0

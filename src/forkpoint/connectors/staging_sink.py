@@ -7,9 +7,9 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWriter
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 from forkpoint.types import TypeInformation
 
 

@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from forkpoint.snapshot.format import Format, Record
-from forkpoint.snapshot.manifest import Count, Name
-from forkpoint.snapshot.paths import JOBS, JobPaths, parse_run_file
-from forkpoint.snapshot.private import make_directories
-from forkpoint.snapshot.storage import TEMPORARY_PREFIX, LocalStorage, Storage
+from forkpoint.checkpoint.format import Format, Record
+from forkpoint.checkpoint.manifest import Count, Name
+from forkpoint.checkpoint.paths import JOBS, JobPaths, parse_run_file
+from forkpoint.storage.base import TEMPORARY_PREFIX, LocalStorage, Storage
+from forkpoint.storage.private import make_directories
 
 
 class Endpoint(Record):

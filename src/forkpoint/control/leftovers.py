@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from forkpoint.checkpoint.gc import needed_files
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of
 from forkpoint.control.endpoint import is_endpoint
 from forkpoint.control.registry import list_runs
 from forkpoint.driver.claims import CLAIM
@@ -19,10 +22,7 @@ from forkpoint.driver.history import History
 from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.savepoint.catalog import jobs_with_savepoints, savepoints_below
 from forkpoint.savepoint.export import remove_partial
-from forkpoint.snapshot.gc import needed_files
-from forkpoint.snapshot.manifest import Manifest
-from forkpoint.snapshot.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of
-from forkpoint.snapshot.storage import LocalStorage, Storage
+from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal["unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "sink claim", "temporary file"]
 _MAYBE_ALIVE = ("elsewhere", "unknown")

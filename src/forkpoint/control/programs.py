@@ -13,11 +13,11 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from forkpoint.checkpoint.format import Format, Record, verify
+from forkpoint.checkpoint.manifest import Count, Name, Sha256
+from forkpoint.checkpoint.paths import JOBS, JobPaths, escape, job_of
 from forkpoint.errors import ForkpointError, JobNotFound, NotFound, SavepointCorrupt
-from forkpoint.snapshot.format import Format, Record, verify
-from forkpoint.snapshot.manifest import Count, Name, Sha256
-from forkpoint.snapshot.paths import JOBS, JobPaths, escape, job_of
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 
 class Program(Record):

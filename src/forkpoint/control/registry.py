@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from forkpoint.checkpoint.manifest import RUN, Parent, Run
+from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
 from forkpoint.control.client import ControlClient, Unreachable
 from forkpoint.control.endpoint import Endpoint, endpoints, load_endpoint
 from forkpoint.control.messages import StatusMessage
 from forkpoint.errors import ForkpointError, JobNotFound
-from forkpoint.snapshot.manifest import RUN, Parent, Run
-from forkpoint.snapshot.paths import JOBS, JobPaths, job_of, parse_run_file
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 PROBE_SECONDS = 3.0
 

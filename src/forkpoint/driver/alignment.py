@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.functions import WatermarkAlignment
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.transformations import SourceSpec
-from forkpoint.runtime.epoch import SplitStart
-from forkpoint.runtime.time import MAX_MS, MIN_MS
-from forkpoint.snapshot.manifest import Manifest
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
+from forkpoint.runtime.exchange.control import SplitStart
 
 FEWEST_ROWS = 1000
 """What an epoch may read of an aligned source in any case; it begins with that."""

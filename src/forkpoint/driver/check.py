@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.declared import program_operators, program_states
 from forkpoint.graph.job import JobGraph
 from forkpoint.savepoint.mapping import RestorePlan, Saved, plan_restore
-from forkpoint.snapshot.manifest import Manifest
-from forkpoint.snapshot.savepoint_manifest import Savepoint
 
 
 def check_program(

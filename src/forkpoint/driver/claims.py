@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from forkpoint.checkpoint.format import Format, Record
+from forkpoint.checkpoint.manifest import Name
+from forkpoint.checkpoint.paths import JobPaths, sink_file
 from forkpoint.errors import AlreadyExists, ConfigError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import SinkSpec
-from forkpoint.snapshot.format import Format, Record
-from forkpoint.snapshot.manifest import Name
-from forkpoint.snapshot.paths import JobPaths, sink_file
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 
 class Claim(Record):

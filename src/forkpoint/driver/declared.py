@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from forkpoint.checkpoint.manifest import StateInfo
 from forkpoint.functions import (
     CheckpointedFunction,
     Function,
@@ -33,16 +34,15 @@ from forkpoint.graph.transformations import (
     TimestampsSpec,
     WindowSpec,
 )
-from forkpoint.runtime.broadcast_state import broadcast_record
-from forkpoint.runtime.keyed_state import state_id
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from forkpoint.runtime.operators.event_time_sort import ELEMENTS, waiting_elements
 from forkpoint.runtime.operators.iteration import IN_FLIGHT, in_flight_record, in_flight_type
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME
-from forkpoint.runtime.operators.merging_windows import merging_windows
-from forkpoint.runtime.operators.window_contexts import CONTENTS
-from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from forkpoint.runtime.state.broadcast_state import broadcast_record
+from forkpoint.runtime.state.keyed_backend import state_id
+from forkpoint.runtime.windows.contexts import CONTENTS
+from forkpoint.runtime.windows.merging import merging_windows
 from forkpoint.savepoint.mapping import ProgramOperator
-from forkpoint.snapshot.manifest import StateInfo
 from forkpoint.types import TypeInformation
 
 

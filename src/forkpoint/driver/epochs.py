@@ -8,8 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.alignment import Alignment
-from forkpoint.driver.commit import (
+from forkpoint.driver.executor import Executor
+from forkpoint.driver.history import History
+from forkpoint.driver.manifests import (
     Positions,
     build_manifest,
     chains,
@@ -22,16 +25,13 @@ from forkpoint.driver.commit import (
     split_starts,
     splits_by_origin,
 )
-from forkpoint.driver.executor import Executor
-from forkpoint.driver.history import History
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.replay import Bound, NoBound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.driver.trial import Trial, TrialCourse
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec
-from forkpoint.runtime.epoch import CommitRow, EpochContext, decode_commit
-from forkpoint.snapshot.manifest import Manifest, SourcePosition
+from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
 
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0

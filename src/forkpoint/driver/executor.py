@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.graph.job import JobGraph
-from forkpoint.runtime.epoch import EpochContext, JobSpec
-from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.types import TypeInformation
 
 OnBatch = Callable[[Any, Mapping[str, SourcePosition]], None]

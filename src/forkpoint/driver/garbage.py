@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from forkpoint.checkpoint.gc import GcPlan, plan_gc
+from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.history import History
-from forkpoint.snapshot.gc import GcPlan, plan_gc
-from forkpoint.snapshot.manifest import Manifest
 
 
 def garbage(history: History, num_retained: int, pinned: Collection[int]) -> GcPlan:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest
+from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, StaleGeneration
-from forkpoint.snapshot.manifest import MANIFEST, RUN, Manifest
-from forkpoint.snapshot.paths import JobPaths, recovery_hint
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors import StagingSink
+from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.claims import claim_places
 from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, NoSteps, Steps, clean_sinks, publish, wall_clock_ms
 from forkpoint.driver.executor import Executor, Streams
@@ -21,7 +24,6 @@ from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
-from forkpoint.driver.savepoints import Savepoints
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.driver.trial import Trial
@@ -29,10 +31,8 @@ from forkpoint.errors import JobFailed, NotFound, OutputLost, SavepointCorrupt, 
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
-from forkpoint.runtime.epoch import JobSpec, KnownState
-from forkpoint.snapshot.manifest import Manifest, SourcePosition
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import Storage
+from forkpoint.runtime.exchange.control import JobSpec, KnownState
+from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
 

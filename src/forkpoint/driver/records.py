@@ -8,10 +8,10 @@ import socket
 from importlib.metadata import version
 from typing import Any, Literal
 
+from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.graph.options import JobOptions
-from forkpoint.snapshot.manifest import JOB, RUN, Job, Manifest, Run
-from forkpoint.snapshot.paths import JobPaths
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 
 def versions() -> dict[str, str]:

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run, SnapshotRef, StateInfo
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.history import History
 from forkpoint.driver.start import from_checkpoint
 from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
-from forkpoint.runtime.keyed_state import state_id
+from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.savepoint.chain import state_files
+from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.mapping import StateMapping
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint, verify_files
-from forkpoint.savepoint.restore import import_savepoint
 from forkpoint.savepoint.tasks import FileRef, Progress, no_progress, run_here
-from forkpoint.snapshot.manifest import RUN, Manifest, OperatorInfo, Run, SnapshotRef, StateInfo
-from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.connectors.base import JSON, SplitRange
 from forkpoint.errors import ConfigError
 from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
 from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
-from forkpoint.runtime.time import Splits
-from forkpoint.snapshot.manifest import Manifest, SourcePosition
+from forkpoint.runtime.event_time.watermarks import Splits
 
 MAX_SINGLES = 64
 

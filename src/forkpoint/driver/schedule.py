@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from forkpoint.checkpoint.manifest import JOB, Manifest
 from forkpoint.driver.history import History
 from forkpoint.driver.requests import SavepointRequest
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.options import SavepointSchedule
 from forkpoint.savepoint.catalog import savepoints_below
 from forkpoint.savepoint.retention import Retention, remove_expired
-from forkpoint.snapshot.manifest import JOB, Manifest
-from forkpoint.snapshot.storage import Storage, open_storage
+from forkpoint.storage.base import Storage, open_storage
 
 log = logging.getLogger("forkpoint")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from forkpoint.driver.commit import operator_infos
+from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
 from forkpoint.driver.history import History
+from forkpoint.driver.manifests import operator_infos
 from forkpoint.graph.job import JobGraph
-from forkpoint.snapshot.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
 
 
 @dataclass(frozen=True)

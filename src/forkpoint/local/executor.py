@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.interrupting import EpochInterrupted, Interruptible
-from forkpoint.runtime.epoch import EpochContext, JobSpec
-from forkpoint.runtime.task import run_source_task, run_subtask
-from forkpoint.runtime.wire import COMMIT, ChunkRow
-from forkpoint.runtime.worker import drop_worker
-from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
+from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
+from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.state import destroy_store
 from forkpoint.types import TypeInformation, dumps
 

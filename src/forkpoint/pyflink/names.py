@@ -92,7 +92,7 @@ _ELSEWHERE: dict[str, str] = {
     "CompletableFuture": "concurrent.futures:Future",
     "DynamicEventTimeSessionWindows": "forkpoint:EventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows": "forkpoint:ProcessingTimeSessionWindows",
-    "FileSourceBuilder": "forkpoint.connectors.file_builders:FileSourceBuilder",
+    "FileSourceBuilder": "forkpoint.connectors.files.builders:FileSourceBuilder",
     "JobID": "builtins:str",
     "Metric": "forkpoint.functions.metrics:Metric",
     "TypeSerializer": "forkpoint:WindowSerializer",

@@ -3,6 +3,7 @@
 from forkpoint.savepoint.catalog import LATEST, Listed, choose, find_savepoint, jobs_with_savepoints, list_savepoints
 from forkpoint.savepoint.dispose import Dependents, dependents, dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint, remove_partial
+from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
 from forkpoint.savepoint.mapping import (
     ProgramOperator,
@@ -17,7 +18,6 @@ from forkpoint.savepoint.mapping import (
     plan_restore,
 )
 from forkpoint.savepoint.opened import OpenedSavepoint, Verified, open_savepoint, verify_files
-from forkpoint.savepoint.restore import import_savepoint
 from forkpoint.savepoint.tasks import Progress, RunTasks, run_here
 
 __all__ = [

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape
+from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.label import check_label, labelled
 from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
-from forkpoint.snapshot.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape
-from forkpoint.snapshot.savepoint_manifest import Savepoint, load_savepoint
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 LATEST = "latest"
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
 from forkpoint.errors import NotFound, StorageError
 from forkpoint.savepoint.tasks import FileRef
-from forkpoint.snapshot.manifest import ChangesRef, Manifest, SnapshotRef
 
 NOTHING = -1  # the epoch before the first: state begins empty
 

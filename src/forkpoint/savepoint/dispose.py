@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from forkpoint.checkpoint.manifest import Run
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import StorageError
 from forkpoint.savepoint.export import remove_partial
 from forkpoint.savepoint.opened import OpenedSavepoint
-from forkpoint.snapshot.manifest import Run
-from forkpoint.snapshot.paths import SAVEPOINT_FILE
-from forkpoint.snapshot.savepoint_manifest import Savepoint
 
 
 @dataclass(frozen=True)

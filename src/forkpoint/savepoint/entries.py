@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
-from forkpoint.runtime.broadcast_state import pack_entry, unpack_entry
 from forkpoint.runtime.columnar.leaves import Codec as BulkCodec
-from forkpoint.runtime.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
+from forkpoint.runtime.state.broadcast_state import pack_entry, unpack_entry
+from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
 from forkpoint.savepoint.layout import Layout, Part, Role, StateSpec, layout_of
 from forkpoint.state import (
     OperatorKey,

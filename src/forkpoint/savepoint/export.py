@@ -11,19 +11,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
-from forkpoint.errors import AlreadyExists, SavepointCorrupt, StorageError
-from forkpoint.savepoint.chain import StateFiles, state_files
-from forkpoint.savepoint.export_task import ExportSlice, NumberedState, export_slice
-from forkpoint.savepoint.label import LABEL_FILE
-from forkpoint.savepoint.layout import StateSpec, layout_of
-from forkpoint.savepoint.parquet import put_empty
-from forkpoint.savepoint.seal import SEAL_FILE, write_seal
-from forkpoint.savepoint.slices import cut_groups
-from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress
-from forkpoint.savepoint.unreadable import SHOWN, LeftOut
-from forkpoint.snapshot.manifest import MANIFEST, Manifest, Parent, SourcePosition, StateInfo, StateKind
-from forkpoint.snapshot.paths import SAVEPOINT_FILE, JobPaths, source_file, state_part, timers_part
-from forkpoint.snapshot.savepoint_manifest import (
+from forkpoint.checkpoint.manifest import MANIFEST, Manifest, Parent, SourcePosition, StateInfo, StateKind
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, JobPaths, source_file, state_part, timers_part
+from forkpoint.checkpoint.savepoint_manifest import (
     SAVEPOINT,
     LeftOutState,
     Savepoint,
@@ -34,7 +24,17 @@ from forkpoint.snapshot.savepoint_manifest import (
     Versions,
     save_savepoint,
 )
-from forkpoint.snapshot.storage import LocalStorage, Storage
+from forkpoint.errors import AlreadyExists, SavepointCorrupt, StorageError
+from forkpoint.savepoint.chain import StateFiles, state_files
+from forkpoint.savepoint.export_task import ExportSlice, NumberedState, export_slice
+from forkpoint.savepoint.label import LABEL_FILE
+from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.parquet import put_empty
+from forkpoint.savepoint.seal import SEAL_FILE, write_seal
+from forkpoint.savepoint.slices import cut_groups
+from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress
+from forkpoint.savepoint.unreadable import SHOWN, LeftOut
+from forkpoint.storage.base import LocalStorage, Storage
 
 _OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[^/]+", re.ASCII)
 _POSITION = "position.json"

@@ -20,10 +20,10 @@ from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.slices import steps
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.savepoint.unreadable import Block, LeftOut, readable
-from forkpoint.snapshot.storage import Storage, open_storage
 from forkpoint.state import OPERATOR_KG, decode_operator_key, operator_range, sid_of, sid_range
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, as_list
 from forkpoint.state.changelog import in_key_order
+from forkpoint.storage.base import Storage, open_storage
 
 BLOCK_ENTRIES = 65_536
 BLOCK_BYTES = 64 << 20

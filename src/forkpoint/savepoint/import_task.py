@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from forkpoint.checkpoint.format import checksum
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved, codec_of, dealt
 from forkpoint.savepoint.evolution import Change, changed
@@ -20,9 +21,8 @@ from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.storage import Storage, open_storage
 from forkpoint.state import decode_state_key, kg_of, range_for, read_snapshot, write_snapshot
+from forkpoint.storage.base import Storage, open_storage
 
 Entry = tuple[bytes, bytes]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
+from forkpoint.checkpoint.format import Format, Record
+from forkpoint.checkpoint.manifest import Name
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ConfigError, NotFound, SavepointCorrupt, SavepointNotFound
-from forkpoint.snapshot.format import Format, Record
-from forkpoint.snapshot.manifest import Name
-from forkpoint.snapshot.paths import SAVEPOINT_FILE
-from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 LABEL_FILE = "label.json"
 _RESERVED = ("latest", "none")

@@ -30,9 +30,9 @@ from typing import Any, Literal, cast
 
 import pyarrow as pa
 
+from forkpoint.checkpoint.manifest import StateInfo, StateKind
+from forkpoint.checkpoint.savepoint_manifest import SavepointState
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
-from forkpoint.snapshot.manifest import StateInfo, StateKind
-from forkpoint.snapshot.savepoint_manifest import SavepointState
 from forkpoint.types import TypeInformation, Types, from_description
 
 Role = Literal[

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition, StateInfo
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import RestoreRefused, TypeNotSupported
 from forkpoint.graph.transformations import Migrations
-from forkpoint.runtime.keyed_state import state_id
+from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.savepoint.evolution import Migration
 from forkpoint.savepoint.layout import OPERATOR_KINDS, TIMER_KINDS
-from forkpoint.snapshot.manifest import Manifest, SourcePosition, StateInfo
-from forkpoint.snapshot.savepoint_manifest import Savepoint
 from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
 from forkpoint.types.evolution import SAME, Same
 

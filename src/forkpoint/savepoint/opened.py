@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.manifest import Parent
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE
+from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
 from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.export import check_links, is_own_file, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
@@ -13,11 +17,7 @@ from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
 from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskOf, encode, no_progress, run_here, task
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.manifest import Parent
-from forkpoint.snapshot.paths import SAVEPOINT_FILE
-from forkpoint.snapshot.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
-from forkpoint.snapshot.storage import Storage, open_storage
+from forkpoint.storage.base import Storage, open_storage
 
 
 @dataclass(frozen=True)

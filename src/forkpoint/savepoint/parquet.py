@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.savepoint_manifest import SavepointFile
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.layout import METADATA_KEY, Layout
 from forkpoint.savepoint.rows import of_file
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.savepoint_manifest import SavepointFile
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 _IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
 _LEVEL = 1  # zstd: near the size of the higher levels at several times their speed

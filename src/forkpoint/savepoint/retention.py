@@ -6,15 +6,15 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from forkpoint.checkpoint.manifest import RUN, Run
+from forkpoint.checkpoint.paths import JOBS, parse_run_file
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ForkpointError
 from forkpoint.savepoint.catalog import jobs_with_savepoints, list_savepoints, savepoints_below
 from forkpoint.savepoint.dispose import dependents, dispose_savepoint
 from forkpoint.savepoint.label import is_labelled
 from forkpoint.savepoint.opened import open_savepoint
-from forkpoint.snapshot.manifest import RUN, Run
-from forkpoint.snapshot.paths import JOBS, parse_run_file
-from forkpoint.snapshot.savepoint_manifest import Savepoint
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
 

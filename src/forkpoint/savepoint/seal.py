@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE
 from forkpoint.errors import NotFound, SavepointCorrupt
-from forkpoint.snapshot.format import checksum
-from forkpoint.snapshot.paths import SAVEPOINT_FILE
-from forkpoint.snapshot.storage import Storage
+from forkpoint.storage.base import Storage
 
 SEAL_FILE = f"{SAVEPOINT_FILE}.sha256"
 _LINE = re.compile(rb"([0-9a-f]{64})  (\S+)\n?")

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from forkpoint.checkpoint.format import verify
 from forkpoint.errors import ForkpointError, SavepointCorrupt, error_of
-from forkpoint.runtime.collector import collector_paused
-from forkpoint.snapshot.format import verify
-from forkpoint.snapshot.storage import Storage
+from forkpoint.runtime.tasks.gc_pause import collector_paused
+from forkpoint.storage.base import Storage
 
 Task = Callable[[bytes], bytes]
 RunTasks = Callable[[Task, Sequence[bytes]], Sequence[bytes]]

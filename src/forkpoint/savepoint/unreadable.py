@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import MsgspecError, Raw, msgpack
 
 from forkpoint.errors import ForkpointError, SavepointCorrupt
-from forkpoint.runtime.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
+from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
 from forkpoint.savepoint.entries import Codec, Ints, codec_of
 from forkpoint.savepoint.layout import StateSpec
 from forkpoint.state import decode_operator_key, decode_state_key, decode_timer_key

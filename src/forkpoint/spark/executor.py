@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.transformations import DataFrameSpec
-from forkpoint.runtime.epoch import EpochContext, JobSpec
-from forkpoint.snapshot.manifest import SourcePosition
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.spark.exchange import EpochJobs, map_bytes
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
@@ -45,7 +45,7 @@ class SparkExecutor(Executor):
 
     session: the session to run on; None takes the active one or builds one (`get_session`).
     interval: the time between micro-batches of streaming DataFrames; None takes what is there, and ends.
-    runtime: the functions that tasks call; None takes those of `forkpoint.runtime.task`.
+    runtime: the functions that tasks call; None takes those of `forkpoint.runtime.tasks.entry_points`.
 
     Errors that tasks raise come out of `run_epoch` and `run_tasks` as they were raised; Spark's own failures (a lost
     executor, a cancelled job) as Spark's exceptions.
@@ -240,7 +240,7 @@ class SparkExecutor(Executor):
 
 
 def runtime_of_package() -> Runtime:
-    """The functions of `forkpoint.runtime.task`."""
-    from forkpoint.runtime import task
+    """The functions of `forkpoint.runtime.tasks.entry_points`."""
+    from forkpoint.runtime.tasks import entry_points as task
 
     return Runtime(task.run_source_task, task.run_frame_task, task.run_subtask)

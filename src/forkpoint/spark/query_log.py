@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.errors import ConfigError, NotFound, SavepointCorrupt
-from forkpoint.snapshot.manifest import SourcePosition
 from forkpoint.spark.stream_checkpoint import file_log_end, needed_log_files
 
 _OFFSET_VERSIONS = ("v1", "v2")

@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.errors import ConfigError, SavepointCorrupt
-from forkpoint.snapshot.manifest import SourcePosition
 
 _NO_OFFSET = "-"
 

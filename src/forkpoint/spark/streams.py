@@ -23,9 +23,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, RestoreRefused
-from forkpoint.snapshot.manifest import SourcePosition
 from forkpoint.spark.failures import unpack_failure
 from forkpoint.spark.session import QUERY_SETTINGS, settings
 from forkpoint.spark.stream_checkpoint import CheckpointReader, check_follows, craft

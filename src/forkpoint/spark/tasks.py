@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from forkpoint.runtime.epoch import EpochContext, JobSpec
-from forkpoint.runtime.worker import drop_worker
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.rows import COMMIT_EDGE, ChunkRow, pair_batch
 from forkpoint.types import dumps
@@ -30,7 +30,7 @@ EPOCH_PROPERTY = "forkpoint.epoch"
 
 
 class Runtime(NamedTuple):
-    """The functions of `forkpoint.runtime.task`, as the engine calls them."""
+    """The functions of `forkpoint.runtime.tasks.entry_points`, as the engine calls them."""
 
     run_source_task: Callable[[JobSpec, EpochContext, int, bytes], Iterator[ChunkRow]]
     run_frame_task: Callable[[JobSpec, EpochContext, int, int, Iterator[pa.RecordBatch]], Iterator[ChunkRow]]

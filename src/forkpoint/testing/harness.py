@@ -32,13 +32,13 @@ from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.options import DEFAULT_MAX_PARALLELISM, JobOptions
 from forkpoint.graph.transformations import Broadcast, KeyBy
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, empty_batch
-from forkpoint.runtime.grouping import key_groups, route, subtasks
-from forkpoint.runtime.instances import Checkpointed, make_instance
-from forkpoint.runtime.keyed_state import KeyedBackend, state_id
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms, to_flink_ms
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, empty_batch
+from forkpoint.runtime.exchange.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
-from forkpoint.runtime.time import MAX_MS, MIN_MS, Window
-from forkpoint.runtime.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms, to_flink_ms
+from forkpoint.runtime.operators.instances import Checkpointed, make_instance
+from forkpoint.runtime.state.keyed_backend import KeyedBackend, state_id
 from forkpoint.savepoint.layout import OPERATOR_KINDS
 from forkpoint.state import (
     OPERATOR_KG,

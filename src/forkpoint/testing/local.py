@@ -15,14 +15,14 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
 from forkpoint.driver.epochs import Steps
 from forkpoint.driver.job_driver import JobDriver, Outcome, Result
-from forkpoint.driver.restore import RestoreOptions, restorer
+from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.graph.transformations import SinkSpec, SourceSpec
 from forkpoint.local.executor import LocalExecutor
-from forkpoint.snapshot.storage import open_storage
+from forkpoint.storage.base import open_storage
 from forkpoint.testing.clock import ManualClock
 from forkpoint.testing.sink import Record, TestSink
 from forkpoint.testing.source import ProcessDied, TestSource

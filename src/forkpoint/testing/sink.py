@@ -8,7 +8,7 @@ from typing import Any
 
 from forkpoint.connectors import Sink, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.base import JSON
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS
 
 
 @dataclass(frozen=True)

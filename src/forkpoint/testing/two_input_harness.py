@@ -18,7 +18,7 @@ from forkpoint.functions import (
     MapStateDescriptor,
 )
 from forkpoint.graph.transformations import BroadcastProcessSpec, KeyedBroadcastProcessSpec
-from forkpoint.runtime.broadcast_state import BroadcastMap
+from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.testing.harness import Harness
 
 Timestamp = int | datetime | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import java_combining
 import pytest
 
-from forkpoint.runtime.time import MIN_MS, Channel, combined
+from forkpoint.runtime.event_time.watermarks import MIN_MS, Channel, combined
 
 CASES = java_combining.read()
 

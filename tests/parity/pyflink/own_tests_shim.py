@@ -15,7 +15,7 @@ import py4j.protocol
 
 import forkpoint as fp
 import forkpoint.pyflink
-from forkpoint.api.ending import SinkMixin
+from forkpoint.api.outputs import SinkMixin
 from forkpoint.functions import TimestampAssigner
 from forkpoint.types import TypeInformation
 

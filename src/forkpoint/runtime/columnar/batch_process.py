@@ -17,13 +17,13 @@ from forkpoint.functions import (
     StateDescriptor,
     declared_states,
 )
-from forkpoint.runtime.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts
-from forkpoint.runtime.columnar.states import Collections, ValueColumns
-from forkpoint.runtime.grouping import group_by_key
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.event_time.timers import to_flink_ms
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
+from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
-from forkpoint.runtime.timers import to_flink_ms
+from forkpoint.runtime.state.column_states import Collections, ValueColumns
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.runtime.batch import Longs, stable_order
 from forkpoint.runtime.columnar.leaves import Leaves, numbers
 from forkpoint.runtime.columnar.ordering import Paired, ordered
 from forkpoint.runtime.columnar.reductions import OfValues, Running
 from forkpoint.runtime.columnar.segments import Segments, ranges
+from forkpoint.runtime.exchange.batch import Longs, stable_order
 
 _MOST = np.iinfo(np.int32).max  # values in one array of lists
 

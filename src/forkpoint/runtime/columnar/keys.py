@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.batch import Batch, Longs
 from forkpoint.runtime.columnar.leaves import to_list
 from forkpoint.runtime.columnar.msgpack import Kind, encode_ints
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
-from forkpoint.runtime.grouping import key_column
+from forkpoint.runtime.exchange.batch import Batch, Longs
+from forkpoint.runtime.exchange.grouping import key_column
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.state import hash_column, key_group
 from forkpoint.types import TypeInformation

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import OptionalType, SequenceType
 from forkpoint.types.records import RecordType

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.runtime.batch import Longs
 from forkpoint.runtime.columnar.leaves import numbers
 from forkpoint.runtime.columnar.segments import Numbers
+from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.types import TypeInformation
 
 _WHOLE = ("byte", "short", "int", "long", "boolean")

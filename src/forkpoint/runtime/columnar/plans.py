@@ -33,7 +33,6 @@ from forkpoint.functions import (
 from forkpoint.functions.window_adapters import Count as CountElements
 from forkpoint.functions.window_adapters import WithKey
 from forkpoint.graph.transformations import RollingSpec, WindowSpec
-from forkpoint.runtime.batch import Longs
 from forkpoint.runtime.columnar.collecting import Collecting, CountingDistinct, Topping
 from forkpoint.runtime.columnar.leaves import Leaves, leaf_types, numbers, to_columns
 from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
@@ -49,6 +48,7 @@ from forkpoint.runtime.columnar.reductions import (
     chosen,
 )
 from forkpoint.runtime.columnar.segments import Segments, Source
+from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import optional, present
 

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.runtime.batch import Longs
 from forkpoint.runtime.columnar.leaves import Leaves, merged, numbers, put_together, take_apart, witness
 from forkpoint.runtime.columnar.ordering import Ordered, ordered
 from forkpoint.runtime.columnar.segments import (
@@ -26,6 +25,7 @@ from forkpoint.runtime.columnar.segments import (
     either,
     layers,
 )
+from forkpoint.runtime.exchange.batch import Longs
 
 _ALONE = 64  # as many segments as one loop over their rows side by side has to pay for
 

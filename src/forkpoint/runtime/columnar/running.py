@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.graph.transformations import KeyBy, RollingSpec, RunningAggregatesSpec
-from forkpoint.runtime.batch import Batch, stable_order
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts, parts_of
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan, empty_leaves
 from forkpoint.runtime.columnar.segments import Segments
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.exchange.batch import Batch, stable_order
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME, _OneValue
 from forkpoint.runtime.operators.rolling import rolling_function
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
 
 

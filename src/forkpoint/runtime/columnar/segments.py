@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.runtime.batch import Longs
 from forkpoint.runtime.columnar.leaves import numbers
+from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.types import TypeInformation
 
 Numbers = npt.NDArray[Any]

@@ -14,7 +14,7 @@ from forkpoint.errors import ForkpointError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
 from forkpoint.functions.async_io import no_answer
 from forkpoint.graph.transformations import AsyncSpec
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, shorten, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 

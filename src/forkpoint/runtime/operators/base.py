@@ -13,10 +13,10 @@ import forkpoint.errors
 from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import MetricGroup, OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
-from forkpoint.runtime.batch import Batch, Longs
-from forkpoint.runtime.epoch import KnownState
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend, StateRecord
-from forkpoint.runtime.time import Window
+from forkpoint.runtime.event_time.watermarks import Window
+from forkpoint.runtime.exchange.batch import Batch, Longs
+from forkpoint.runtime.exchange.control import KnownState
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend, StateRecord
 
 _ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 

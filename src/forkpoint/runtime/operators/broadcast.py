@@ -23,11 +23,10 @@ from forkpoint.functions import (
     StateDescriptor,
     keyed_states,
 )
-from forkpoint.runtime.batch import Batch, Longs, pick, spread
-from forkpoint.runtime.broadcast_state import BroadcastMap
-from forkpoint.runtime.grouping import Groups
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
-from forkpoint.runtime.operator_state import OperatorState
+from forkpoint.runtime.event_time.timers import Timers, to_flink_ms
+from forkpoint.runtime.event_time.watermarks import Window
+from forkpoint.runtime.exchange.batch import Batch, Longs, pick, spread
+from forkpoint.runtime.exchange.grouping import Groups
 from forkpoint.runtime.operators import stateless
 from forkpoint.runtime.operators.base import USER_ERRORS, TaskInfo, user_error
 from forkpoint.runtime.operators.co_process import CoProcess
@@ -41,8 +40,9 @@ from forkpoint.runtime.operators.keyed_process import (
     TimerContext,
 )
 from forkpoint.runtime.operators.merged import Merged
-from forkpoint.runtime.time import Window
-from forkpoint.runtime.timers import Timers, to_flink_ms
+from forkpoint.runtime.state.broadcast_state import BroadcastMap
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.operator_state import OperatorState
 
 
 class BroadcastStates:

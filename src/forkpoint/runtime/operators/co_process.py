@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from forkpoint.functions import CoProcessFunction, Function, KeyedCoProcessFunction
-from forkpoint.runtime.batch import Batch, Longs
-from forkpoint.runtime.grouping import Groups, group_by_key
-from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.exchange.batch import Batch, Longs
+from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.operators.merged import Merged, Methods
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.stateless import ElementContext
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 
 
 class KeyedCoProcess(KeyedProcess):

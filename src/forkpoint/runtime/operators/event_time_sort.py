@@ -15,7 +15,9 @@ import pyarrow as pa
 from forkpoint.errors import GraphError
 from forkpoint.functions import MapStateDescriptor, OutputTag
 from forkpoint.graph.transformations import EventTimeSortSpec
-from forkpoint.runtime.batch import (
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
+from forkpoint.runtime.event_time.watermarks import timer_positions
+from forkpoint.runtime.exchange.batch import (
     NO_TIMESTAMP_MS,
     Batch,
     DerivedBatch,
@@ -26,12 +28,10 @@ from forkpoint.runtime.batch import (
     spread,
     stable_order,
 )
-from forkpoint.runtime.grouping import group_by_key
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
-from forkpoint.runtime.time import timer_positions
-from forkpoint.runtime.timers import EVENT_TIMERS, to_flink_ms
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
 from forkpoint.types import TypeInformation, Types
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forkpoint.functions import StateDescriptor
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key, sid_range
 
 

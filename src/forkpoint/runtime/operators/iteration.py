@@ -11,9 +11,9 @@ import numpy as np
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import FeedbackSpec, IterationSpec
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
-from forkpoint.runtime.keyed_state import ChangeLog, StateRecord, state_id
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, Outputs, StatefulOperator, TaskInfo, shorten
+from forkpoint.runtime.state.keyed_backend import ChangeLog, StateRecord, state_id
 from forkpoint.state import Store, operator_key, operator_range
 from forkpoint.types import Row, TypeInformation, Types
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from forkpoint.functions.joins import IntervalJoin
-from forkpoint.runtime.batch import Batch
-from forkpoint.runtime.keyed_state import KeyedBackend
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.co_process import KeyedCoProcess
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 
 
 class IntervalJoinOperator(KeyedCoProcess):

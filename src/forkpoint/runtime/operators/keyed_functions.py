@@ -11,13 +11,13 @@ import numpy as np
 from forkpoint.errors import ForkpointError
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.transformations import MapWithStateSpec
-from forkpoint.runtime.batch import Batch, DerivedBatch
-from forkpoint.runtime.grouping import group_by_key
-from forkpoint.runtime.guard import Guard
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
+from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
+from forkpoint.runtime.state.guard import Guard
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import present
 

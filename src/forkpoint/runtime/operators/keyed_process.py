@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomain, declared_states
-from forkpoint.runtime.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
-from forkpoint.runtime.batch import repeat as repeat_each
-from forkpoint.runtime.grouping import Groups, group_by_key
-from forkpoint.runtime.keyed_state import ChangeLog, KeyedBackend
+from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
+from forkpoint.runtime.event_time.watermarks import MAX_MS, Window, timer_position
+from forkpoint.runtime.exchange.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
+from forkpoint.runtime.exchange.batch import repeat as repeat_each
+from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.time import MAX_MS, Window, timer_position
-from forkpoint.runtime.timers import Timer, Timers, timer_ms
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation, independent
 
 BLOCK_ROWS = 65_536

@@ -12,8 +12,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Indices, Longs, pick, sort_order, spread, stable_order
-from forkpoint.runtime.grouping import key_column, python_keys
+from forkpoint.runtime.exchange.batch import (
+    NO_TIMESTAMP_MS,
+    Batch,
+    Indices,
+    Longs,
+    pick,
+    sort_order,
+    spread,
+    stable_order,
+)
+from forkpoint.runtime.exchange.grouping import key_column, python_keys
 from forkpoint.types import TypeInformation
 
 KEY = "key"

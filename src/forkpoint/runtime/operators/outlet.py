@@ -19,7 +19,7 @@ import numpy as np
 from forkpoint.errors import ForkpointError, TypeNotSupported
 from forkpoint.functions import OutputTag
 from forkpoint.graph.job import Operator
-from forkpoint.runtime.batch import Batch
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, shorten
 from forkpoint.types import TypeInformation, independent
 from forkpoint.types.copying import element_type

@@ -7,8 +7,8 @@ from typing import Any
 
 from forkpoint.connectors import Sink, SinkContext, SinkWriter
 from forkpoint.errors import ForkpointError
-from forkpoint.runtime.batch import Batch
-from forkpoint.runtime.epoch import EpochContext
+from forkpoint.runtime.exchange.batch import Batch
+from forkpoint.runtime.exchange.control import EpochContext
 from forkpoint.runtime.operators.base import USER_ERRORS, TaskInfo, user_error
 
 BLOCK_ROWS = 65_536

@@ -10,10 +10,10 @@ import numpy as np
 from forkpoint.errors import GraphError
 from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
 from forkpoint.functions.join_functions import tag_left, tag_right
-from forkpoint.runtime.batch import NO_TIMESTAMP_MS, Batch, Longs
+from forkpoint.runtime.event_time.timers import to_flink_ms
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.timers import to_flink_ms
 
 
 class _Stateless:

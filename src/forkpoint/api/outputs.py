@@ -1,0 +1,87 @@
+"""Methods that end a stream: sinks, and results for the program itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.operator_settings import NamingMixin
+from forkpoint.api.results import CloseableIterator
+from forkpoint.api.sinks import DataFrameSink
+from forkpoint.connectors.base import Sink
+from forkpoint.connectors.print_sink import PrintSink
+from forkpoint.errors import GraphError
+from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec, Transformation
+from forkpoint.types import Types
+
+if TYPE_CHECKING:
+    from forkpoint.api.streams import DataStream
+
+
+class DataStreamSink(NamingMixin):
+    """The end of a stream: it can be given a uid, a name, a parallelism."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        self.transformation = transformation
+
+    def _source_of(self, asked: str) -> Transformation:
+        return self.transformation
+
+
+class SinkMixin(StreamBase):
+    """sink_to, print, for_each_epoch, execute_and_collect."""
+
+    def sink_to(self, sink: Sink | DataFrameSink) -> DataStreamSink:
+        """Write the elements to a sink, or, for a DataFrameSink, with one of Spark's writers."""
+        if isinstance(sink, DataFrameSink):
+            return self._epoch_sink(sink, operator_name("sink", sink.fn))
+        if not isinstance(sink, Sink):
+            raise GraphError(f"sink_to() takes a Sink or a DataFrameSink, not {sink!r}")
+        return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))
+
+    def add_sink(self, sink_func: Any) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError(
+            "add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()"
+        )
+
+    def cache(self) -> NoReturn:
+        """Not there: GraphError."""
+        raise GraphError("cache(): a stream is not kept beyond its job; write it with sink_to(FileSink…) and read that")
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Print each element's ``repr`` in the driver's process once its epoch is committed, behind the identifier."""
+        sink = DataStreamSink(self._add(SinkSpec(PrintSink(sink_identifier or "")), "print", None))
+        return sink
+
+    def for_each_epoch(self, func: Callable[[Any, int], Any]) -> DataStreamSink:
+        """Call ``func(df, epoch)`` on the driver with each epoch's elements as a Spark DataFrame, ahead of the commit.
+
+        Columns are the type's fields (``value`` where it has none). An epoch that is repeated after a crash has the
+        same number and the same elements: a func that is idempotent for its epoch makes the results exactly once.
+        """
+        if not callable(func):
+            raise GraphError(f"for_each_epoch() takes a callable func(df, epoch), not {func!r}")
+        return self._epoch_sink(func, operator_name("for_each_epoch", func))
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[Any]:
+        """Run the job and get the elements of this stream: an iterator, or a list of ``limit`` at most.
+
+        The iterator yields elements as their epochs are committed; closing it ends the job.
+        """
+        if limit is not None and limit <= 0:
+            raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all")
+        elements = CloseableIterator(self._env.collect(self._itself(), limit, job_execution_name))
+        if limit is None:
+            return elements
+        with elements:
+            return [element for element, _ in zip(elements, range(limit), strict=False)]
+
+    def _itself(self) -> DataStream:
+        return self._stream(self._edges, self._type)
+
+    def _epoch_sink(self, func: Callable[[Any, int], Any], name: str) -> DataStreamSink:
+        return DataStreamSink(self._add(EpochSinkSpec(func, self._type or Types.ANY()), name, None))

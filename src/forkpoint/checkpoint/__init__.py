@@ -1,0 +1,1 @@
+"""Checkpoints and savepoints on storage: paths, manifests, history and garbage collection. Pure."""

@@ -1,0 +1,269 @@
+"""The manifest of an epoch, and the records of jobs and runs.
+
+Manifest N is the commit of epoch N: `Storage.create` under its path makes state, positions and staged output of the
+epoch visible at once. The state at epoch N is, for each key group, the newest snapshot in manifest N that covers it and
+then the changes of every epoch after that snapshot's, up to N.
+"""
+
+from __future__ import annotations
+
+import base64
+import builtins
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+
+from forkpoint.checkpoint.format import Format, Record
+from forkpoint.checkpoint.paths import MAX_EPOCH
+from forkpoint.errors import StorageError
+from forkpoint.storage.base import check_path
+
+FORMAT_VERSION = 1
+
+
+def _relative(path: str) -> str:
+    try:
+        return check_path(path)
+    except StorageError as error:
+        raise ValueError(str(error)) from None  # as a validation error it gets the file and the field
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Epoch = Annotated[int, Field(ge=0, le=MAX_EPOCH)]
+Name = Annotated[str, Field(min_length=1)]
+RelativePath = Annotated[str, AfterValidator(_relative)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Parallelism = Annotated[int, Field(ge=1, le=32768)]
+
+StateKind = Literal[
+    "value",
+    "list",
+    "map",
+    "reducing",
+    "aggregating",
+    "timers-event",
+    "timers-processing",
+    "operator-list",
+    "operator-union",
+    "broadcast",
+]
+
+
+class SplitState(Record):
+    """How far one split of a source is in event time. Where a watermark generator tells that: whether it has marked the
+    split idle, and base64 of what it keeps, encoded as `Types.ANY()`."""
+
+    watermark_ms: int
+    last_active_ms: int
+    count: Count
+    marked_idle: bool = False
+    generator: str | None = None
+
+
+class SourcePosition(Record):
+    """Where a source goes on reading. `position` is the source's own; `spark_*` is set for Spark's sources: the offset
+    JSON and the texts of the source's private log by file name."""
+
+    kind: Literal["native", "spark", "watermarks"]
+    position: JsonValue = None
+    spark_offset: str | None = None
+    spark_log: dict[str, str] = Field(default_factory=dict)
+    splits: dict[str, SplitState] = Field(default_factory=dict)
+    finished: bool = False
+
+
+class StateInfo(Record):
+    """One state of one operator. Types are descriptions (`TypeInformation.describe()`); None where there is no such
+    part. `fingerprint` tells whether a window or aggregate of this name still means the same. `version` and `key_version`
+    count the migrations that values and keys have behind them, from 1."""
+
+    sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
+    uid: Name
+    name: Name
+    kind: StateKind
+    key_type: JsonValue = None
+    value_type: JsonValue = None
+    namespace_type: JsonValue = None
+    ttl_ms: Annotated[int, Field(gt=0)] | None = None
+    fingerprint: str | None = None
+    version: Annotated[int, Field(ge=1)] = 1
+    key_version: Annotated[int, Field(ge=1)] = 1
+
+
+class OperatorInfo(Record):
+    uid: Name
+    name: str
+    kind: str
+    stage: Count
+
+
+class KeyGroups(Record):
+    """A range of key groups, `kg_start` <= kg < `kg_stop`, that one subtask owns. A subtask that owns none, because
+    there are more subtasks than key groups, has an empty range."""
+
+    kg_start: Count
+    kg_stop: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> KeyGroups:
+        if self.kg_start > self.kg_stop:
+            raise ValueError(f"key groups {self.kg_start}..{self.kg_stop} run backwards")
+        return self
+
+
+class ChangesRef(KeyGroups):
+    """The changes of one subtask in one stage of this epoch: a file, or base64 inside the manifest if small.
+
+    `path` is relative to the state root. `attempt` is unique over all tries of all runs, so no two write one file.
+    """
+
+    stage: Count
+    subtask: Count
+    attempt: Name
+    path: RelativePath | None = None
+    inline: str | None = None
+    entries: Count
+    bytes: Count
+    checksum: Sha256
+
+    @model_validator(mode="after")
+    def _one_place(self) -> ChangesRef:
+        if (self.path is None) == (self.inline is None):
+            raise ValueError(f"changes of stage {self.stage}, subtask {self.subtask} need either a path or inline data")
+        return self
+
+    def inline_data(self) -> builtins.bytes | None:
+        """The content if it is in the manifest, None if it is in the file `path`."""
+        return None if self.inline is None else base64.b64decode(self.inline, validate=True)
+
+
+class SnapshotRef(KeyGroups):
+    """The whole state of key groups `kg_start`..`kg_stop` as of `epoch`. One without entries counts as well."""
+
+    subtask: Count
+    attempt: Name
+    epoch: Epoch
+    path: RelativePath
+    entries: Count
+    bytes: Count
+    checksum: Sha256
+
+
+class Parent(Record):
+    """What a run went on from: nothing, a checkpoint (job, epoch, run) or a savepoint (its id, and where it was)."""
+
+    kind: Literal["none", "checkpoint", "savepoint"] = "none"
+    job: str | None = None
+    epoch: Epoch | None = None
+    run: str | None = None
+    savepoint_id: str | None = None
+    savepoint_path: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Parent:
+        if self.kind == "checkpoint" and None in (self.job, self.epoch, self.run):
+            raise ValueError("a checkpoint as parent needs its job, epoch and run")
+        if self.kind == "savepoint" and self.savepoint_id is None:
+            raise ValueError("a savepoint as parent needs its id")
+        return self
+
+
+class Manifest(Record):
+    """Everything that epoch `epoch` made durable. `changes` and `sinks` are this epoch's only; `snapshots`, positions,
+    watermarks and states are the whole as of this epoch. Times are in milliseconds since 1970 UTC.
+
+    `watermarks` has those of operators by uid; `input_watermarks`, for each input, those of what several streams come
+    together in: a source's splits, and unions.
+
+    `withheld`: the run is on trial, or stops with a drain, and its output is not to be seen yet; `sinks` then gathers, up
+    to the manifest that ends the trial or the stop, whose commit makes all of it visible."""
+
+    format_version: Literal[1] = 1
+    job: Name
+    run: Name
+    generation: Count
+    epoch: Epoch
+    kind: Literal["start", "epoch", "end"]
+    created_ms: int
+    processing_time_ms: int
+    parallelism: Parallelism
+    max_parallelism: Parallelism
+    sources: dict[str, SourcePosition] = Field(default_factory=dict)
+    watermarks: dict[str, int] = Field(default_factory=dict)
+    input_watermarks: dict[str, list[int]] = Field(default_factory=dict)
+    states: list[StateInfo] = Field(default_factory=list)
+    operators: list[OperatorInfo] = Field(default_factory=list)
+    changes: list[ChangesRef] = Field(default_factory=list)
+    snapshots: list[SnapshotRef] = Field(default_factory=list)
+    sinks: dict[str, list[JsonValue]] = Field(default_factory=dict)
+    parent: Parent = Parent()
+    drained: bool = False
+    withheld: bool = False
+    label: str | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def drained_early(self) -> bool:
+        """Whether all timers and windows fired although the sources have not ended: the job was stopped with a drain."""
+        read = [p for p in self.sources.values() if p.kind != "watermarks"]
+        ended = not self.withheld and bool(read) and all(p.finished for p in read)
+        return self.drained and self.kind == "epoch" and not ended
+
+    @property
+    def epoch_before(self) -> int | None:
+        """The epoch whose state this one's goes on from; None if state began here, or was all brought in as snapshots."""
+        if self.kind != "start":
+            return self.epoch - 1
+        return self.parent.epoch if self.parent.kind == "checkpoint" and self.parent.job == self.job else None
+
+    @field_validator("states")
+    @classmethod
+    def _distinct_sids(cls, states: list[StateInfo]) -> list[StateInfo]:
+        by_sid: dict[int, StateInfo] = {}
+        for state in states:
+            if (other := by_sid.setdefault(state.sid, state)) is not state:
+                raise ValueError(f"sid {state.sid} is used by {other.uid}/{other.name} and by {state.uid}/{state.name}")
+        return states
+
+    @model_validator(mode="after")
+    def _snapshots_not_ahead(self) -> Manifest:
+        for snapshot in self.snapshots:
+            if snapshot.epoch > self.epoch:
+                raise ValueError(f"snapshot {snapshot.path} is of epoch {snapshot.epoch}, after epoch {self.epoch}")
+        return self
+
+
+class Job(Record):
+    """job.json: the job, and the generation that may commit. Starting a run raises it; older runs are then stale."""
+
+    format_version: Literal[1] = 1
+    job: Name
+    created_ms: int
+    generation: Count
+    run: str | None = None
+
+
+class Run(Record):
+    """run.json: one start of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
+    `machine` and `pid`: where its driver ran."""
+
+    format_version: Literal[1] = 1
+    job: Name
+    run: Name
+    generation: Count
+    parent: Parent = Parent()
+    started_ms: int
+    ended_ms: int | None = None
+    outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"] | None = None
+    reason: str | None = None
+    label: str | None = None
+    code_version: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    machine: str | None = None
+    pid: Count | None = None
+
+
+MANIFEST = Format("manifest", Manifest, FORMAT_VERSION)
+JOB = Format("job.json", Job, FORMAT_VERSION)
+RUN = Format("run.json", Run, FORMAT_VERSION)

@@ -1,0 +1,137 @@
+"""The formats of a file source, as the driver sees them: how a file begins and how it can be cut."""
+
+from __future__ import annotations
+
+import csv
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forkpoint.connectors.files.index import (
+    FileIndex,
+    LineIndex,
+    RowIndex,
+    WholeIndex,
+    open_file,
+    read_exactly,
+    vanished,
+)
+from forkpoint.errors import RecordParseError
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class FileStart:
+    """Where a file's first record is: its place, the number of its line or row, and the names of columns if given."""
+
+    at: int
+    line: int = 1
+    header: list[str] | None = None
+
+
+class FileFormat(ABC):
+    unit: Literal["line", "row"] = "line"
+
+    @abstractmethod
+    def start(self, path: Path, size: int) -> FileStart: ...
+
+    @abstractmethod
+    def index(self, path: Path, at: int, size: int) -> FileIndex: ...
+
+    def whole(self, path: str) -> bool:
+        """Whether a file is read as a whole because it cannot be cut."""
+        return False
+
+
+class LineFormat(FileFormat):
+    """Records are lines of UTF-8. A compressed file (.gz, .bz2, .zst, .lz4) is read as a whole."""
+
+    def start(self, path: Path, size: int) -> FileStart:
+        return FileStart(0)
+
+    def index(self, path: Path, at: int, size: int) -> FileIndex:
+        return WholeIndex(at, size) if self.whole(path.name) else LineIndex(path, at, size)
+
+    def whole(self, path: str) -> bool:
+        return compression(path) is not None
+
+
+@dataclass(frozen=True)
+class TextFormat(LineFormat):
+    """Each line is an element, without its line end."""
+
+
+@dataclass(frozen=True)
+class JsonFormat(LineFormat):
+    """JSON lines: one value on each line; blank lines are skipped."""
+
+
+@dataclass(frozen=True)
+class CsvFormat(LineFormat):
+    """CSV with the names of columns in the first line, or (``header=False``) with columns in the type's order.
+
+    With ``newlines_in_values`` a file is read as a whole, as a line end no longer tells where a record ends.
+    """
+
+    delimiter: str = ","
+    header: bool = True
+    newlines_in_values: bool = False
+
+    def whole(self, path: str) -> bool:
+        return self.newlines_in_values or super().whole(path)
+
+    def start(self, path: Path, size: int) -> FileStart:
+        if not self.header or self.whole(path.name):
+            return FileStart(0)
+        line = _first_line(path, size)
+        return FileStart(len(line), 2, self.parse_header(line))
+
+    def parse_header(self, line: bytes) -> list[str]:
+        text = line.removeprefix(BOM).decode("utf-8", "replace").rstrip("\r\n")
+        return next(csv.reader([text], delimiter=self.delimiter), [])
+
+
+@dataclass(frozen=True)
+class ParquetFormat(FileFormat):
+    """Rows of Parquet files; those of a file may be cut anywhere, and are read from the row groups that hold them."""
+
+    unit = "row"
+
+    def start(self, path: Path, size: int) -> FileStart:
+        return FileStart(0, 0)
+
+    def index(self, path: Path, at: int, size: int) -> FileIndex:
+        if size == 0:
+            return RowIndex(0, 0)
+        try:
+            return RowIndex(at, pq.read_metadata(path).num_rows)
+        except FileNotFoundError:
+            raise vanished(path) from None
+        except pa.ArrowInvalid as e:
+            raise RecordParseError(
+                f"{path}: not a readable Parquet file ({e}). Remove it or write it again; "
+                "a file must be complete when it appears (write under a hidden name, then rename)"
+            ) from None
+
+
+def compression(path: str) -> str | None:
+    return next((codec for suffix, codec in COMPRESSIONS.items() if path.endswith(suffix)), None)
+
+
+def _first_line(path: Path, size: int) -> bytes:
+    parts = []
+    with open_file(path) as fd:
+        for at in range(0, size, 1 << 16):
+            data = read_exactly(fd, path, at, min(1 << 16, size - at))
+            end = data.find(b"\n")
+            if end >= 0:
+                parts.append(data[: end + 1])
+                break
+            parts.append(data)
+    return b"".join(parts)

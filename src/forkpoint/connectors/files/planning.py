@@ -1,0 +1,344 @@
+"""What each epoch reads of a directory: the enumerator of the file source.
+
+Files are read in order of (modification time, path), each from its start to its end, over several epochs if it is long.
+Planning has two steps: take portions of files until the epoch has enough records, then cut them into pieces of about
+the same number of records. Neither looks into records; line ends and Parquet footers are enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
+from forkpoint.connectors.files.formats import FileFormat
+from forkpoint.connectors.files.index import FileIndex, FileVanished, WholeIndex, shrunk, vanished
+from forkpoint.connectors.files.listing import FileEntry, Listing, SeenFiles, resolve
+from forkpoint.errors import ConfigError, RestoreRefused, StorageError
+
+SPLIT = "files"
+MAX_PIECE_ROWS = 128 * 1024
+MAX_PIECE_BYTES = 64 << 20
+MAX_FILES_PER_EPOCH = 10_000
+
+# A listing is used again while it is younger than this many times what it cost, so that a large directory with a
+# backlog is not walked in every epoch.
+_LISTING_PATIENCE = 20
+_NAMED = 10  # files in one warning
+
+log = logging.getLogger("forkpoint")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The file that is being read: everything before ``at`` has been planned. ``line`` is the number of the next line
+    or row; ``header`` the names of columns where the file has them."""
+
+    mtime_ns: int
+    path: str
+    size: int
+    at: int
+    line: int
+    header: list[str] | None
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What an epoch reads of one file."""
+
+    file: Progress
+    end: int
+    rows: int
+    index: FileIndex
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A position to stop at: the files that had been begun there, and how far the last of them was read, if only in
+    part."""
+
+    files: int
+    seen: SeenFiles
+    path: str | None
+    at: int
+
+    @classmethod
+    def of(cls, position: JSON) -> Stop:
+        _check_version(position)
+        seen = SeenFiles(len(position["seen"]["hashes"]) + 1, None)
+        seen.restore(position["seen"])
+        current = position["current"] or {"path": None, "at": 0}
+        return cls(position["files"], seen, current["path"], current["at"])
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        return None if self.path is None else (self.path, self.at)
+
+    def is_at(self, file: Progress) -> bool:
+        return (file.path, file.at) == self.place
+
+
+class FileEnumerator(SplitEnumerator):
+    """Position::
+
+        {"version": 1, "files": 12, "last": [mtime_ns, path], "current": Progress | None,
+         "until": [mtime_ns, path] | None, "seen": {…}}
+
+    ``files`` counts those begun. ``until`` is the last file of a bounded source (``[]``: there was none), fixed at its
+    first start, and so None for an unbounded one. ``seen`` is a ``SeenFiles``.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        file_format: FileFormat,
+        *,
+        bounded: bool,
+        seen: SeenFiles,
+        position: JSON | None,
+    ) -> None:
+        self._listing = listing
+        self._base = listing.base
+        self._format = file_format
+        self._bounded = bounded
+        self._seen = seen
+        self._pending: deque[FileEntry] = deque()
+        self._listed_at = float("-inf")
+        self._listing_cost = 0.0
+        self._files = 0
+        self._last: list[Any] | None = None
+        self._current: Progress | None = None
+        self._until: list[Any] | None = None
+        self._stop: Stop | None = None
+        self._too_late = 0
+        self._fresh = position is None
+        if position is not None:
+            self._restore(position)
+        if bounded:
+            self._list()
+            if self._until is None:
+                self._until = [self._pending[-1].mtime_ns, self._pending[-1].path] if self._pending else []
+
+    def stop_at(self, position: JSON) -> None:
+        self._stop = stop = Stop.of(position)
+        begun = self._current
+        if stop.files < self._files or (begun is not None and begun.path == stop.path and begun.at > stop.at):
+            raise ConfigError(
+                f"file source {self._base}: it cannot stop where {stop.files} files were read, as it has read {self._files}; "
+                "give a position that lies ahead"
+            )
+        self._pending = deque(self._before_stop(self._pending))
+
+    @property
+    def at_stop(self) -> bool:
+        stop, current = self._stop, self._current
+        if stop is None or self._pending or (self._listed_at < 0 and self._files < stop.files):
+            return False
+        if (None if current is None else (current.path, current.at)) != stop.place:
+            return False
+        if self._files < stop.files:
+            raise StorageError(
+                f"file source {self._base}: {stop.files - self._files} of the {stop.files} files that had been read at the "
+                "position to stop at are no longer there; put them back, or give --until a time"
+            )
+        return True
+
+    def _before_stop(self, found: Iterable[FileEntry]) -> list[FileEntry]:
+        """Those that had been read at the stop; the one in which it lies comes last, whatever its time is."""
+        stop = self._stop
+        if stop is None:
+            return list(found)
+        return sorted((e for e in found if not stop.seen.is_new(e)), key=lambda e: (e.path == stop.path, e))
+
+    def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
+        if not self._bounded:
+            self._list_if_due()
+        portions = self._take(max_rows)
+        self._seen.forget(self._pending[0].mtime_ns if self._pending else None)
+        return _ranges(portions, parallelism_hint, self._format)
+
+    @property
+    def position(self) -> JSON:
+        return {
+            "version": 1,
+            "files": self._files,
+            "last": self._last,
+            "current": None if self._current is None else asdict(self._current),
+            "until": self._until,
+            "seen": self._seen.to_json(),
+        }
+
+    @property
+    def finished(self) -> bool:
+        return self._bounded and self._current is None and not self._pending and self._stop is None
+
+    def _restore(self, position: JSON) -> None:
+        _check_version(position)
+        self._files = position["files"]
+        self._last = position["last"]
+        self._until = position["until"] if self._bounded else None
+        self._seen.restore(position["seen"])
+        if position["current"] is not None:
+            self._current = Progress(**position["current"])
+
+    def _list_if_due(self) -> None:
+        if not self._pending or time.monotonic() - self._listed_at > self._listing_cost * _LISTING_PATIENCE:
+            self._list()
+
+    def _list(self) -> None:
+        started = time.monotonic()
+        appeared = self._listing.appeared()
+        self._warn(appeared, first=self._listed_at < 0)
+        waiting = {e.path: e for e in self._pending}  # one that takes the place of another is read in its stead
+        found = sorted({**waiting, **{e.path: e for e in appeared if self._seen.is_new(e)}}.values())
+        if self._until is not None:
+            # What was there at the first start lies at or before `until`; what came later and sorts after it is not
+            # ours.
+            found = [e for e in found if [e.mtime_ns, e.path] <= self._until]
+        self._pending = deque(self._before_stop(found))
+        self._listed_at = time.monotonic()
+        self._listing_cost = self._listed_at - started
+
+    def _warn(self, appeared: list[FileEntry], *, first: bool) -> None:
+        """Say what is not going to be read, which nobody would notice otherwise.
+
+        Which of the files that were there before the run have been read long ago can only be told by their number.
+        """
+        if first and self._fresh and not appeared and (self._bounded or self._listing.pattern is not None):
+            what = "nothing" if self._listing.pattern is None else f"no file that matches {self._listing.pattern!r}"
+            log.warning("file source: there is %s in %s", what, self._base)
+        late = [e.path for e in appeared if self._seen.is_too_late(e)]
+        count = max(0, len(late) - (self._files - self._seen.remembered)) if first else len(late)
+        self._too_late += count
+        if not count:
+            return
+        names = f"of {len(late)} old files" if first else ", ".join(sorted(late)[:_NAMED] + ["…"] * (count > _NAMED))
+        log.warning(
+            "file source %s: %d files that showed up late are not read, as they are older than all that it remembers to have "
+            "read (%s); copy them in again under other names, and raise max_remembered_files or max_file_age for others",
+            self._base, count, names,
+        )  # fmt: skip
+
+    @property
+    def ignored(self) -> int:
+        return self._too_late
+
+    def _take(self, budget: int) -> list[Portion]:
+        portions: list[Portion] = []
+        begun = 0
+        while budget > 0:
+            if self._current is None:
+                if not self._pending or begun == MAX_FILES_PER_EPOCH:
+                    break
+                begun += 1
+                if not self._begin(self._pending.popleft()):
+                    continue
+            if self._current is not None and self._stop is not None and self._stop.is_at(self._current):
+                break
+            portion = self._take_from_current(budget)
+            if portion is not None:
+                portions.append(portion)
+                budget -= portion.rows
+        return portions
+
+    def _begin(self, entry: FileEntry) -> bool:
+        path = resolve(self._base, entry.path)
+        try:
+            size = path.stat().st_size
+            start = self._format.start(path, size)
+        except (FileNotFoundError, FileVanished):  # nothing of it was read: as if it had never been there
+            self._listing.forget(entry.path)
+            return False
+        self._seen.add(entry)
+        self._files += 1
+        self._last = [entry.mtime_ns, entry.path]
+        self._current = Progress(entry.mtime_ns, entry.path, size, start.at, start.line, start.header)
+        return True
+
+    def _take_from_current(self, budget: int) -> Portion | None:
+        file = self._current
+        assert file is not None
+        path = resolve(self._base, file.path)
+        self._check_size(path, file)
+        stop = None if self._stop is None or self._stop.path != file.path else self._stop.at
+        if stop is not None and self._format.unit == "row":
+            budget = min(budget, stop - file.at)
+        index = self._format.index(path, file.at, file.size if stop is None or self._format.unit == "row" else stop)
+        end, rows = index.take(budget)
+        if end >= index.end and stop is None:
+            self._current = None
+        else:
+            self._current = Progress(file.mtime_ns, file.path, file.size, end, file.line + rows, file.header)
+        return Portion(file, end, rows, index) if rows else None
+
+    def _check_size(self, path: Path, file: Progress) -> None:
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            raise vanished(path) from None
+        if size < file.size or (self._format.unit == "row" and size != file.size):
+            raise shrunk(path, file.size, size)
+
+
+def _check_version(position: JSON) -> None:
+    if position.get("version") != 1:
+        raise RestoreRefused(
+            f"file source: the saved position has version {position.get('version')!r}, this program reads version 1; use "
+            "the forkpoint release that wrote it, or give the source a new uid to start afresh"
+        )
+
+
+def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFormat) -> list[SplitRange]:
+    """Cut portions into pieces of about the same number of records, in order."""
+    total = sum(p.rows for p in portions)
+    size = sum(p.end - p.file.at for p in portions) if file_format.unit == "line" else 0
+    pieces = max(-(-total // MAX_PIECE_ROWS), -(-size // MAX_PIECE_BYTES), 1)
+    hint = max(1, parallelism_hint)
+    pieces = min(-(-pieces // hint) * hint, max(total, 1))  # a multiple of the hint, so that all tasks get as much
+    ranges: list[SplitRange] = []
+    segments: list[dict[str, Any]] = []
+    rows = done = 0
+    cut = 1
+
+    def flush() -> None:
+        nonlocal segments, rows
+        if segments:
+            first, last = segments[0], segments[-1]
+            start, end = [first["mtime_ns"], first["path"], first["at"]], [last["mtime_ns"], last["path"], last["end"]]
+            ranges.append(SplitRange(SPLIT, len(ranges), start, end, rows, {"files": segments}))
+            segments, rows = [], 0
+
+    for portion in portions:
+        row = 0
+        while row < portion.rows:
+            while (target := total * cut // pieces) <= done:  # a file that cannot be cut may reach over several
+                cut += 1
+            count = (
+                portion.rows - row if isinstance(portion.index, WholeIndex) else min(portion.rows - row, target - done)
+            )
+            segments.append(_segment(portion, row, row + count))
+            row, rows, done = row + count, rows + count, done + count
+            if done >= target:
+                flush()
+    flush()
+    return ranges
+
+
+def _segment(portion: Portion, row: int, stop: int) -> dict[str, Any]:
+    file = portion.file
+    segment = {
+        "path": file.path,
+        "mtime_ns": file.mtime_ns,
+        "size": file.size,
+        "at": portion.index.place(row),
+        "end": portion.index.place(stop),
+        "line": file.line + row,
+    }
+    if file.header is not None:
+        segment["header"] = file.header
+    return segment

@@ -1,0 +1,236 @@
+"""Reading planned stretches of files in a task.
+
+There is a fast way, in which Arrow parses a whole stretch into columns, and a careful one, record by record. The
+careful one decides: the fast one is taken only where both give the same, and whatever Arrow stumbles over (a broken
+record, a null where none may be, a default to fill in) goes the careful way, which finds the record and says what is
+wrong with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forkpoint.connectors.base import Elements, SourceReader, SplitRange
+from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
+from forkpoint.connectors.files.index import open_file, read_exactly, shrunk, vanished
+from forkpoint.connectors.files.listing import resolve
+from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
+from forkpoint.connectors.files.records import RecordConverter, shorten
+from forkpoint.errors import RecordParseError, StorageError
+from forkpoint.types import TypeInformation
+
+OnParseError = Literal["fail", "skip"]
+
+_log = logging.getLogger(__name__)
+_GROUP_BYTES = 32 << 20
+_PARQUET_BATCH = 64 * 1024
+
+
+class FileReader(SourceReader):
+    """Reads ranges of a file source. Parquet files stay open from one range to the next, as pieces follow each
+    other.
+    """
+
+    def __init__(
+        self, base: Path, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError
+    ) -> None:
+        self._base = base
+        self._format = file_format
+        self._type = type
+        self._report = _Report(type, on_parse_error)
+        self._converter = RecordConverter(type, from_text=isinstance(file_format, CsvFormat))
+        self._parquet: _ParquetCursor | None = None
+
+    def read(self, range: SplitRange) -> Iterator[Elements]:
+        segments = range.info["files"]
+        runs = self._read_parquet(segments) if isinstance(self._format, ParquetFormat) else self._read_lines(segments)
+        for run in runs:
+            if len(run):
+                yield run
+
+    def close(self) -> None:
+        if self._parquet is not None:
+            self._parquet.close()
+            self._parquet = None
+
+    def _read_lines(self, segments: list[dict[str, Any]]) -> Iterator[Elements]:
+        parser = self._parser()
+        group: list[Stretch] = []
+        for segment in segments:
+            stretch = self._load(segment)
+            # Small files are parsed together, as long as their columns are the same.
+            if group and (stretch.header != group[0].header or sum(len(s.data) for s in group) >= _GROUP_BYTES):
+                yield self._parse(parser, group)
+                group = []
+            group.append(stretch)
+        if group:
+            yield self._parse(parser, group)
+
+    def _parser(self) -> LineParser:
+        if isinstance(self._format, JsonFormat):
+            return JsonParser(self._type)
+        if isinstance(self._format, CsvFormat):
+            return CsvParser(self._format, self._type)
+        return TextParser()
+
+    def _load(self, segment: dict[str, Any]) -> Stretch:
+        path = resolve(self._base, segment["path"])
+        codec = compression(path.name)
+        if codec is not None:
+            data = _decompress(path, codec, segment["size"])
+        else:
+            with open_file(path) as fd:
+                data = read_exactly(fd, path, segment["at"], segment["end"] - segment["at"])
+        header, line = segment.get("header"), segment["line"]
+        if isinstance(self._format, CsvFormat) and self._format.header and header is None:  # a file read as a whole
+            first, _, data = data.partition(b"\n")
+            header, line = self._format.parse_header(first), line + 1
+        return Stretch(path, data, line, header)
+
+    def _parse(self, parser: LineParser, group: list[Stretch]) -> Elements:
+        fast = parser.parse(group)
+        if fast is not None:
+            return fast
+        raws: list[Any] = []
+        places: list[tuple[Path, int, str]] = []
+        for stretch in group:
+            for record in parser.records(stretch):
+                if record.problem is not None:
+                    self._report.problem(stretch.path, "line", record.line, record.text, record.problem)
+                else:
+                    raws.append(record.raw)
+                    places.append((stretch.path, record.line, record.text))
+        out, problems = self._converter.convert(raws)
+        for i, problem in problems:
+            path, line, text = places[i]
+            self._report.problem(path, "line", line, text, problem)
+        return out
+
+    def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements]:
+        for segment in segments:
+            path = resolve(self._base, segment["path"])
+            if self._parquet is None or self._parquet.path != path or self._parquet.size != segment["size"]:
+                self.close()
+                self._parquet = _ParquetCursor(path, segment["size"], self._type)
+            row = segment["at"]
+            for batch in self._parquet.read(row, segment["end"]):
+                yield self._typed(path, row, batch)
+                row += batch.num_rows
+
+    def _typed(self, path: Path, first_row: int, batch: pa.RecordBatch) -> Elements:
+        fast = self._converter.cast(batch)
+        if fast is not None:
+            return fast
+        try:
+            raws = batch.to_pylist()
+        except ValueError as e:  # nanoseconds, where pandas isn't there to hold them
+            last = first_row + batch.num_rows - 1
+            raise RecordParseError(f"{path}, rows {first_row} to {last}: {e}; write times in microseconds") from None
+        if self._type is None:
+            return raws
+        out, problems = self._converter.convert(raws if self._type.fields is not None else _only_column(raws))
+        for i, problem in problems:
+            self._report.problem(path, "row", first_row + i, repr(raws[i]), problem)
+        return out
+
+
+class _Report:
+    """What happens to a record that cannot be read."""
+
+    def __init__(self, type: TypeInformation | None, on_parse_error: OnParseError) -> None:
+        self._what = "" if type is None else f" as {', '.join(type.column_names)}"
+        self._fail = on_parse_error == "fail"
+
+    def problem(self, path: Path, unit: str, number: int, text: str, problem: str) -> None:
+        message = f"{path}, {unit} {number}: cannot read {shorten(text)}{self._what}: {problem}"
+        if self._fail:
+            raise RecordParseError(
+                f"{message}. Correct the record or the type, or give the source on_parse_error='skip' to leave such "
+                "records out"
+            )
+        _log.warning("%s; skipped", message)
+
+
+class _ParquetCursor:
+    """An open Parquet file, read forwards: a stretch that follows the last one goes on where that ended.
+
+    Otherwise each piece of a row group would decode the row group again from its start.
+    """
+
+    def __init__(self, path: Path, size: int, type: TypeInformation | None) -> None:
+        self.path = path
+        self.size = size
+        try:
+            actual = path.stat().st_size
+            if actual != size:
+                raise shrunk(path, size, actual)
+            self._file = pq.ParquetFile(path)
+        except FileNotFoundError:
+            raise vanished(path) from None
+        self._columns = None if type is None else [c for c in type.column_names if c in self._file.schema_arrow.names]
+        metadata = self._file.metadata
+        self._group_starts = [0]
+        for g in range(metadata.num_row_groups):
+            self._group_starts.append(self._group_starts[-1] + metadata.row_group(g).num_rows)
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._row = 0
+        self._left: pa.RecordBatch | None = None
+
+    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        group = max(g for g, first in enumerate(self._group_starts) if first <= start)
+        if self._batches is None or start < self._row or self._group_starts[group] > self._row:
+            groups = list(range(group, len(self._group_starts) - 1))
+            self._batches = self._file.iter_batches(
+                _PARQUET_BATCH, row_groups=groups, columns=self._columns, use_threads=False
+            )
+            self._row, self._left = self._group_starts[group], None
+        while self._row < end:
+            batch = self._left if self._left is not None else self._next()
+            skip = min(max(start - self._row, 0), batch.num_rows)
+            take = min(end - self._row, batch.num_rows) - skip
+            self._left = batch.slice(skip + take) if skip + take < batch.num_rows else None
+            self._row += skip + take
+            if take:
+                yield batch.slice(skip, take)
+
+    def _next(self) -> pa.RecordBatch:
+        assert self._batches is not None
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self._ended()
+        except pa.ArrowException as e:
+            raise RecordParseError(f"{self.path}, after row {self._row}: damaged Parquet data ({e})") from None
+
+    def _ended(self) -> NoReturn:
+        raise StorageError(f"{self.path}: ended at row {self._row}, before its footer says; write the file again")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _decompress(path: Path, codec: str, size: int) -> bytes:
+    try:
+        actual = path.stat().st_size
+        if actual < size:
+            raise shrunk(path, size, actual)
+        with pa.input_stream(str(path), compression=codec) as stream:
+            data: bytes = stream.read()
+            return data
+    except FileNotFoundError:
+        raise vanished(path) from None
+    except OSError as e:
+        raise RecordParseError(
+            f"{path}: cannot be decompressed as {codec} ({e}). Remove it or write it again; "
+            "a file must be complete when it appears (write under a hidden name, then rename)"
+        ) from None
+
+
+def _only_column(raws: list[dict[str, Any]]) -> list[Any]:
+    return [raw.get("value") for raw in raws]

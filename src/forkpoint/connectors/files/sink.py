@@ -1,0 +1,242 @@
+"""Files as a sink: each result is in a visible file exactly once.
+
+A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
+in the directory where it will belong. Once the epoch's manifest names it, the commit renames it to
+``part-<epoch>-<subtask>-<start of the attempt>.<ext>``: jobs, forks and repeated runs can share a directory.
+``owner`` stands for (job, uid of the sink), so that several jobs can write below one directory and clean up only their
+own; ``generation`` for the run, so that an older one leaves a newer one's files alone.
+
+Before the manifest, all staged files must be there. From then on a staged file is moved once, by whoever publishes it
+first, and files are moved in the order of the manifest. So one that has gone was published, by a run that was killed
+then or by another driver, and a reader has taken it away; unless one before it is still staged: then it is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from forkpoint.checkpoint.paths import escape
+from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
+from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RowFormatBuilder, local_path
+from forkpoint.connectors.files.writing import BucketedWriter, sync_directory
+from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError
+from forkpoint.types import TypeInformation, type_of
+
+Format = Literal["parquet", "json", "csv", "text"]
+Bucket = Callable[[Any], str] | Sequence[str] | None
+
+_JOB = "{job}"
+_SHOWN = 3  # files in a message
+_STAGED = re.compile(r"\..*-\d{12}-\d+-[^/]*?(?:\.g(\d+))?\.([0-9a-f]{8})\.inprogress")  # once without generation
+
+
+@dataclass(frozen=True, eq=False)
+class FileSink(Sink):
+    """Writes one file for each epoch, subtask and bucket.
+
+    Made with ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
+
+    ``path``: a directory of the local file system (or one that is mounted everywhere); made when needed. ``{job}`` in it
+    stands for the job's name, so that a fork has a directory of its own.
+    ``type``: the elements' type, from which columns are made; without it the stream's own type, or else one inferred
+    from the first elements of each writer.
+    ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or
+    names of fields, which makes ``room=3/kind=motion/`` (the fields stay in the file as well).
+    ``prefix``: how file names begin. Two jobs that write into one directory each need their own.
+    ``suffix``: how they end, None for what tells the format.
+
+    At a crash: staged files that no manifest names are hidden, and removed at the next start. A commit that was cut
+    short is completed at the next start.
+
+    Raises ``ConfigError`` at the start if another job under the same state root writes to this directory with this prefix,
+    in the task if a file of this very name is there already, and before an epoch is committed if the driver does not see
+    what a task staged; ``OutputLost`` at a commit if a staged file has gone.
+    """
+
+    path: Path
+    format: Format
+    type: TypeInformation | None = None
+    bucket: Bucket = None
+    prefix: str = "part"
+    options: dict[str, Any] = field(default_factory=dict)
+    suffix: str | None = None
+
+    @classmethod
+    def parquet(
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bucket: Bucket = None,
+        prefix: str = "part",
+        compression: str = "zstd",
+    ) -> Self:
+        """Parquet files. Elements that are columns already are written without becoming Python objects."""
+        return cls._make(path, "parquet", type, bucket, prefix, compression=compression)
+
+    @classmethod
+    def json(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:
+        """JSON lines. Records become objects; times ISO 8601, bytes base64, Decimal and UUID strings, NaN null."""
+        return cls._make(path, "json", type, bucket, prefix)
+
+    @classmethod
+    def csv(
+        cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part", delimiter: str = ","
+    ) -> Self:
+        """CSV with a line of column names. Records of plain fields only."""
+        return cls._make(path, "csv", type, bucket, prefix, delimiter=delimiter)
+
+    @classmethod
+    def text(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:
+        """``str(element)`` on a line of its own."""
+        return cls._make(path, "text", type, bucket, prefix)
+
+    @classmethod
+    def for_row_format(cls, base_path: str, encoder: Encoder) -> RowFormatBuilder:
+        """PyFlink's way: a builder of a sink that writes each element as a line."""
+        if not isinstance(encoder, Encoder):
+            raise ConfigError(
+                f"FileSink.for_row_format takes an Encoder, not {encoder!r}; there is simple_string_encoder()"
+            )
+
+        def make(assigner: BucketAssigner, files: OutputFileConfig) -> FileSink:
+            sink = cls._make(
+                local_path(str(base_path)),
+                "text",
+                None,
+                assigner.bucket,
+                files.part_prefix,
+                charset=encoder.charset_name,
+            )
+            return replace(sink, suffix=files.part_suffix)
+
+        return RowFormatBuilder(make)
+
+    @classmethod
+    def _make(cls, path: str | Path, kind: Format, type: Any, bucket: Bucket, prefix: str, **options: Any) -> Self:
+        if "://" in str(path):
+            raise ConfigError(
+                f"FileSink: {path} is a URL; give a directory of the local file system, or use a DataFrameSink "
+                "for object stores"
+            )
+        if not prefix or "/" in prefix or prefix.startswith((".", "_")):
+            raise ConfigError(f"FileSink: prefix {prefix!r} makes hidden files or directories; begin with a letter")
+        if isinstance(bucket, str):
+            bucket = (bucket,)
+        # Tasks may have another working directory.
+        where = Path(os.path.abspath(path))
+        return cls(where, kind, None if type is None else type_of(type), bucket, prefix, options)
+
+    def for_job(self, job: str) -> Sink:
+        path = str(self.path)
+        return replace(self, path=Path(path.replace(_JOB, escape(job)))) if _JOB in path else self
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}/{self.prefix}-*"
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        owner = _owner(context.uid, context.job)
+        stem = f"{self.prefix}-{context.epoch:012d}-{context.subtask}"
+        return BucketedWriter(
+            self.path,
+            staged_name=f".{stem}-{context.attempt}.g{context.generation}.{owner}.inprogress",
+            final_name=f"{stem}-{context.attempt[:8]}{self._ending}",
+            kind=self.format,
+            type=self.type,
+            bucket=self.bucket,
+            options=self.options,
+        )
+
+    def check(self, committables: list[JSON]) -> None:
+        for committable in committables:
+            staged = Path(committable["staged"])
+            if not staged.exists():
+                raise ConfigError(
+                    f"FileSink: a task has written {staged}, but the driver, which is to publish it, does not see it. "
+                    f"{self.path} must be one directory for the driver and all executors: give one that is mounted "
+                    "on every machine, or use a DataFrameSink for an object store. The epoch was not committed: nothing is lost"
+                )
+
+    def commit(self, committables: list[JSON], epoch: int) -> None:
+        files = [(Path(committable["staged"]), Path(committable["final"])) for committable in committables]
+        if lost := _lost(files):
+            raise OutputLost(
+                f"epoch {epoch} is committed, and {len(lost)} of its {len(files)} files were removed before they could be "
+                f"published: {_names(lost)}. Nothing more of it is published until they are there: put them back, or empty ones "
+                "to go on without that output; or go back to an earlier savepoint to compute it again"
+            )
+        missing: list[Path] = []
+        directories = set()
+        for staged, final in files:
+            match _publish(staged, final, epoch):
+                case "published":
+                    directories.add(final.parent)
+                case "missing":
+                    missing.append(final)
+        for directory in directories:
+            sync_directory(directory)
+        if missing:
+            raise NotFound(
+                f"{len(missing)} of the {len(files)} files of epoch {epoch} are neither staged nor in their place: "
+                f"{_names(missing)}"
+            )
+
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
+        owner = _owner(uid, job)
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                match = _STAGED.fullmatch(name)
+                if match and match[2] == owner and int(match[1] or 0) <= generation:
+                    Path(directory, name).unlink(missing_ok=True)
+
+    @property
+    def _ending(self) -> str:
+        if self.suffix is not None:
+            return self.suffix
+        return {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}[self.format]
+
+
+def _lost(files: Sequence[tuple[Path, Path]]) -> list[Path]:
+    """Files that cannot have been published: they are missing, and one that is published before them was still staged
+    afterwards, when this looked at it. Therefore from last to first."""
+    missing: list[Path] = []
+    lost: list[Path] = []
+    for staged, final in reversed(files):
+        if staged.exists():
+            lost, missing = lost + missing, []
+        elif not final.exists():
+            missing.append(final)
+    return lost[::-1]
+
+
+def _names(files: Sequence[Path]) -> str:
+    shown = ", ".join(map(str, files[:_SHOWN]))
+    return shown if len(files) <= _SHOWN else f"{shown} and {len(files) - _SHOWN} more"
+
+
+def _publish(staged: Path, final: Path, epoch: int) -> Literal["published", "done", "missing"]:
+    """Rename, unless that was done before. Renaming comes last, so that a crash leaves one of the two names."""
+    if final.exists():
+        if not staged.exists():
+            return "done"
+        raise StorageError(
+            f"{final} is already there, and {staged.name} of epoch {epoch} was to become it. Another job or another "
+            "history of this job writes here: move its files away and start again, and give each job its own directory "
+            "or prefix="
+        )
+    try:
+        staged.rename(final)
+    except FileNotFoundError:  # also if another driver has published the same epoch in this moment
+        return "done" if final.exists() else "missing"
+    return "published"
+
+
+def _owner(uid: str, job: str) -> str:
+    return format(zlib.crc32(f"{job}\n{uid}".encode()), "08x")

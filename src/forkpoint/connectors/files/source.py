@@ -1,0 +1,178 @@
+"""Files in a directory as a source, as they appear or those that are there.
+
+    events = fp.FileSource.json("events/", SensorEvent)                  # goes on for ever
+    history = fp.FileSource.parquet("archive/2026-*/*.parquet", Trade, bounded=True)
+
+All files are one split: their records come in the order of (modification time, path, place in the file).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
+from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, local_path
+from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
+from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob
+from forkpoint.connectors.files.planning import FileEnumerator
+from forkpoint.connectors.files.reading import FileReader, OnParseError
+from forkpoint.errors import ConfigError
+from forkpoint.types import TypeInformation, Types, type_of
+
+
+@dataclass(frozen=True)
+class FileSource(Source):
+    """Reads the files below a directory; made with ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
+
+    ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
+    directories); a file or directory that has such characters in its name is meant itself. Files and directories whose
+    names begin with ``.`` or ``_`` are hidden.
+    ``type``: the elements' type, a record as a rule; columns are found by name. Without a type, elements are dicts as
+    they are in the file (CSV: of str).
+    ``bounded``: read what is there at the first start, then finish. Otherwise files are picked up as they appear.
+    ``pattern``: of file names (``"*.json"``), or of paths below the directory (``"*/part-*.csv"``).
+    ``max_file_age``: a file that shows up late, modified longer ago than this before the newest file that was read, is
+    ignored. ``max_remembered_files``: how many file names (the latest) the position keeps to know what was read, at
+    about 15 bytes each in every checkpoint; a file that shows up late and is older than all of these is ignored too. What
+    is ignored is logged as a warning, and counted in the run's status.
+    ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read and go on (it is lost for the job).
+
+    A file must be complete when it appears and must not change: write it under a hidden name, then rename it. It counts
+    as one by its path: what is appended or written over it after it was found is not read. A file must stay until
+    the epoch that reads its end is committed.
+
+    At a crash: positions are in the manifest, down to the byte or row, and a new start reads on from there.
+
+    Errors: ``ConfigError`` for a path that isn't there, ``RecordParseError`` naming file, line and record,
+    ``StorageError`` for a file that vanished or shrank while it was being read.
+    """
+
+    base: Path
+    format: FileFormat
+    type: TypeInformation | None
+    pattern: str | None = None
+    is_bounded: bool = False
+    max_file_age: timedelta | None = None
+    max_remembered_files: int = 2048
+    on_parse_error: OnParseError = "fail"
+
+    @classmethod
+    def json(
+        cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
+        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
+    ) -> Self:  # fmt: skip
+        """JSON lines. Keys that the type doesn't have are ignored; missing ones take the field's default."""
+        return cls._make(
+            path, JsonFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
+        )  # fmt: skip
+
+    @classmethod
+    def csv(
+        cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
+        delimiter: str = ",", header: bool = True, newlines_in_values: bool = False,
+        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
+    ) -> Self:  # fmt: skip
+        """CSV. ``header``: the first line names the columns; without, columns are the type's fields in order.
+
+        An empty value is None where the field may be None (and is no str). ``newlines_in_values`` allows line ends in
+        quoted values, at the price that a file is read as a whole by one task.
+        """
+        if len(delimiter) != 1:
+            raise ConfigError(f"FileSource.csv: delimiter {delimiter!r} must be one character")
+        if not header and type is None:
+            raise ConfigError("FileSource.csv: header=False needs a type, which names the columns")
+        return cls._make(
+            path, CsvFormat(delimiter, header, newlines_in_values), type, pattern, bounded, max_file_age,
+            max_remembered_files, on_parse_error,
+        )  # fmt: skip
+
+    @classmethod
+    def parquet(
+        cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
+        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
+    ) -> Self:  # fmt: skip
+        """Parquet. Only the type's columns are read, and cast to its types where that loses nothing."""
+        return cls._make(
+            path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
+        )  # fmt: skip
+
+    @classmethod
+    def text(
+        cls, path: str | Path, *, bounded: bool = False, pattern: str | None = None,
+        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
+    ) -> Self:  # fmt: skip
+        """Lines of UTF-8 text as str, without their line ends; empty lines are elements too."""
+        return cls._make(
+            path, TextFormat(), Types.STRING(), pattern, bounded, max_file_age, max_remembered_files, on_parse_error
+        )  # fmt: skip
+
+    @classmethod
+    def for_record_stream_format(cls, stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+        """PyFlink's way: a builder of a source that reads lines. ConfigError for more than one path."""
+        if not isinstance(stream_format, StreamFormat):
+            raise ConfigError(
+                f"FileSource.for_record_stream_format takes StreamFormat.text_line_format(), not {stream_format!r}; for other "
+                "formats there are FileSource.json, csv and parquet"
+            )
+        if len(paths) != 1:
+            raise ConfigError(
+                f"FileSource.for_record_stream_format: {len(paths)} paths; give one file, directory or glob, or union the "
+                "streams of one source for each"
+            )
+        return FileSourceBuilder(lambda bounded: cls.text(local_path(str(paths[0])), bounded=bounded))
+
+    @classmethod
+    def _make(
+        cls, path: str | Path, file_format: FileFormat, type: Any, pattern: str | None, bounded: bool,
+        max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,
+    ) -> Self:  # fmt: skip
+        if "://" in str(path):
+            raise ConfigError(
+                f"FileSource: {path} is a URL; give a path of the local file system, or use env.from_dataframe "
+                "for object stores"
+            )
+        if on_parse_error not in ("fail", "skip"):
+            raise ConfigError(f"FileSource: on_parse_error is {on_parse_error!r}; give 'fail' or 'skip'")
+        if max_remembered_files < 1:
+            raise ConfigError(f"FileSource: max_remembered_files is {max_remembered_files}; give at least 1")
+        base, glob = split_glob(str(path))
+        if glob is not None and pattern is not None:
+            raise ConfigError(f"FileSource: {path} is a glob already; leave out pattern={pattern!r}")
+        if glob is not None and "/" not in glob:
+            glob = "./" + glob  # of this directory only, as in a shell
+        for p in (glob, pattern):
+            if p is not None:
+                glob_matcher(p)
+        return cls(
+            base, file_format, None if type is None else type_of(type), glob or pattern, bounded, max_file_age,
+            max_remembered_files, on_parse_error,
+        )  # fmt: skip
+
+    def as_bounded(self) -> Self:
+        """The same source, reading what is there at the first start and then finishing."""
+        return replace(self, is_bounded=True)
+
+    def output_type(self) -> TypeInformation | None:
+        return self.type
+
+    @property
+    def bounded(self) -> bool:
+        return self.is_bounded
+
+    def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
+        if not self.base.exists():
+            raise ConfigError(f"FileSource: there is no {self.base}; make the directory, or correct the path")
+        age = self.max_file_age
+        return FileEnumerator(
+            Listing(self.base, self.pattern),
+            self.format,
+            bounded=self.is_bounded,
+            seen=SeenFiles(self.max_remembered_files, None if age is None else age // timedelta(microseconds=1) * 1000),
+            position=position,
+        )
+
+    def create_reader(self) -> SourceReader:
+        return FileReader(self.base, self.format, self.type, self.on_parse_error)

@@ -1,0 +1,149 @@
+"""Savepoints of a running job: pinned to a committed epoch, exported in the background while epochs go on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.driver.executor import Executor
+from forkpoint.driver.history import History
+from forkpoint.driver.requests import Inbox, SavepointRequest
+from forkpoint.errors import ConfigError
+from forkpoint.savepoint.catalog import free_label
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.tasks import RunTasks, Task
+from forkpoint.storage.base import Storage, open_storage
+
+log = logging.getLogger("forkpoint")
+
+REST = 0.3  # of the time that tasks took: so an export beside a running job leaves it more than half of the cores
+
+
+class Savepoints:
+    """The savepoints that one run makes."""
+
+    def __init__(self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int]) -> None:
+        self._history = history
+        self._executor = executor
+        self._directory = directory
+        self._now_ms = now_ms
+        self._pinned: dict[str, int] = {}
+        self._labels: set[str] = set()  # of the savepoints in the making
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self.progress: tuple[int, int] | None = None
+
+    def pinned(self) -> set[int]:
+        """Epochs whose files a savepoint in the making still reads."""
+        return set(self._pinned.values())
+
+    def begin(self, request: SavepointRequest, manifest: Manifest) -> None:
+        """Make a savepoint of this committed epoch on a thread of its own; the request's future gets its path."""
+        savepoint_id = new_savepoint_id()
+        self._pinned[savepoint_id] = manifest.epoch
+
+        def work() -> None:
+            try:
+                request.done.set_result(self._export(request, manifest, savepoint_id, self._gently(manifest)))
+            except Exception as error:
+                request.done.set_exception(error)
+            finally:
+                self._pinned.pop(savepoint_id, None)
+
+        thread = threading.Thread(target=work, name=f"forkpoint-savepoint-{savepoint_id}", daemon=True)
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+
+    def make(self, request: SavepointRequest, manifest: Manifest) -> str:
+        """Make a savepoint of this committed epoch and return its path."""
+        return self._export(request, manifest, new_savepoint_id(), self._run_tasks)
+
+    def finish(self, inbox: Inbox, manifest: Manifest) -> None:
+        """The job has come to its end: what was asked meanwhile is answered with its last state."""
+        while (request := inbox.take()) is not None:
+            if isinstance(request, SavepointRequest):
+                try:
+                    request.done.set_result(self.make(request, manifest))
+                except Exception as error:
+                    request.done.set_exception(error)
+            else:
+                request.done.set_result(None)
+
+    def _run_tasks(self, function: Task, arguments: Sequence[bytes]) -> list[bytes]:
+        return self._executor.run_tasks(function, arguments, "savepoint")
+
+    def _gently(self, manifest: Manifest) -> RunTasks:
+        """Runs tasks beside epochs. They take up to half of the cores, so there is a rest between each few of them."""
+        each = max(1, manifest.parallelism // 2)
+        rest = 0.0  # from the last few tasks, which may have been of an earlier call
+
+        def run(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
+            nonlocal rest
+            results: list[bytes] = []
+            for start in range(0, len(arguments), each):
+                time.sleep(rest)
+                began = time.monotonic()
+                results += self._run_tasks(function, arguments[start : start + each])
+                rest = (time.monotonic() - began) * REST
+            return results
+
+        return run
+
+    def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str, run_tasks: RunTasks) -> str:
+        target = self._target(request.directory, savepoint_id)
+        with self._labelled(request.label):
+            self.progress = (0, 1)
+            savepoint = export_savepoint(
+                storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
+                run_tasks=run_tasks, label=request.label, note=request.note, progress=self._report,
+                created_ms=self._now_ms(), schedule_ms=request.schedule_ms,
+                skip_unreadable=request.skip_unreadable,
+            )  # fmt: skip
+        for state in savepoint.left_out:
+            log.warning(
+                "job %r: savepoint %s is without %d entries of operator %r, state %r, which do not fit its type",
+                savepoint.job, savepoint_id, state.entries, state.uid, state.state,
+            )  # fmt: skip
+        return target.url
+
+    @contextmanager
+    def _labelled(self, label: str | None) -> Iterator[None]:
+        """The label is this savepoint's from its first file on. Raises ConfigError if it is another's."""
+        with self._lock:
+            if label is not None and label in self._labels:
+                raise ConfigError(f"a savepoint with the label {label!r} is being made right now; choose another one")
+            if label is not None:
+                self._labels.add(label)
+        try:
+            if label is not None:
+                free_label(self._history.storage, self._history.paths.job, label)
+            yield
+        finally:
+            self.progress = None
+            with self._lock:
+                self._labels.discard(label or "")
+
+    def _report(self, done: int, total: int) -> None:
+        self.progress = (done, total)
+
+    def _target(self, directory: str | None, savepoint_id: str) -> Storage:
+        base = directory or self._directory
+        if base is None:
+            root = self._history.storage.url.rstrip("/")
+            return open_storage(f"{root}/{self._history.paths.savepoint(savepoint_id)}")
+        return open_storage(f"{base.rstrip('/')}/{savepoint_id}")
+
+    def close(self) -> None:
+        """Wait for the savepoints in the making."""
+        for thread in self._threads:
+            thread.join()
+
+
+def new_savepoint_id() -> str:
+    """Sorts by time of making; unique."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"

@@ -1,0 +1,317 @@
+"""From commit rows to a manifest. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from forkpoint.checkpoint.manifest import (
+    ChangesRef,
+    Manifest,
+    OperatorInfo,
+    SnapshotRef,
+    SourcePosition,
+    SplitState,
+    StateInfo,
+)
+from forkpoint.driver.declared import with_versions
+from forkpoint.errors import RestoreRefused, error_of
+from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
+from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
+from forkpoint.runtime.event_time.watermarks import Splits, origin_splits, watermarks_of
+from forkpoint.runtime.exchange.control import CommitRow, EpochContext, SplitProgress, SplitStart
+from forkpoint.state import key_group_range
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where the sources are after the epoch, by uid: native positions, and those of DataFrame sources as they came."""
+
+    native: Mapping[str, Any]
+    frames: Mapping[str, SourcePosition]
+    finished: frozenset[str]
+
+
+def raise_failure(rows: Iterable[CommitRow]) -> None:
+    """Raise the first failure that a task reported, as the error it was."""
+    for row in sorted(rows, key=lambda r: (r.stage, r.subtask)):
+        if row.failure is not None:
+            raise error_of(row.failure.kind, row.failure.message)
+
+
+def split_starts(
+    graph: JobGraph, manifest: Manifest, now_ms: int, awake: Mapping[str, Collection[str]] = MappingProxyType({})
+) -> dict[str, dict[str, SplitStart]]:
+    """Each watermark origin's splits at the start of an epoch, and which of them are idle.
+
+    ``awake`` splits (by source uid) are not idle although they were silent: they were not asked.
+    """
+    starts: dict[str, dict[str, SplitStart]] = {}
+    unasked_splits = splits_by_origin(graph, awake)
+    for operator in _origins(graph):
+        unasked = unasked_splits.get(str(operator.id), ())
+        position = manifest.sources.get(operator.uid)
+        if position is not None:
+            idle_after = _idleness_ms(operator)
+            starts[str(operator.id)] = {
+                split: SplitStart(
+                    s.watermark_ms,
+                    idle_after is not None and now_ms - s.last_active_ms >= idle_after and split not in unasked,
+                    s.marked_idle,
+                    None if s.generator is None else base64.b64decode(s.generator),
+                )
+                for split, s in position.splits.items()
+            }  # fmt: skip
+    return starts
+
+
+def ended_origins(graph: JobGraph, finished: Collection[str]) -> list[int]:
+    """Watermark origins of which all sources (``finished``: uids) have ended."""
+    return [o.id for o in _origins(graph) if _ended(graph, o, finished)]
+
+
+def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
+    """Watermark origins that were silent since the start for longer than their idleness allows."""
+    return [o.id for o in _origins(graph) if _silent(o, manifest, began_ms, now_ms)]
+
+
+def _ended(graph: JobGraph, origin: Operator, finished: Collection[str]) -> bool:
+    if origin.inputs:
+        return all(_ended(graph, graph.by_id[e.upstream], finished) for e in origin.inputs)
+    return origin.uid in finished
+
+
+def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Splits of sources (by uid) as each watermark origin knows them, by its id as text."""
+    found: dict[int, list[str]] = {}
+    for operator in _origins(graph):  # sources before what is behind them
+        if operator.inputs:
+            found[operator.id] = [
+                graph.split_name(operator, o, split)
+                for o in sorted(graph.origins_before(operator))
+                for split in found[o]
+            ]
+        else:
+            found[operator.id] = list(splits.get(operator.uid, ()))
+    return {str(origin): splits for origin, splits in found.items() if splits}
+
+
+def _silent(origin: Operator, manifest: Manifest, began_ms: int, now_ms: int) -> bool:
+    after = _idleness_ms(origin)
+    position = manifest.sources.get(origin.uid)
+    return after is not None and (position is None or not position.splits) and now_ms - began_ms >= after
+
+
+def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None:
+    """When the next split that isn't idle yet will be, without further elements."""
+    times = [
+        s.last_active_ms + after
+        for operator in _origins(graph)
+        if (after := _idleness_ms(operator)) is not None and operator.uid in manifest.sources
+        for s in manifest.sources[operator.uid].splits.values()
+        if s.last_active_ms + after > manifest.processing_time_ms
+    ]
+    return min(times, default=None)
+
+
+def build_manifest(
+    before: Manifest, graph: JobGraph, context: EpochContext, rows: Sequence[CommitRow], positions: Positions,
+    *, run: str, created_ms: int, kind: str, drained: bool, withheld: bool = False,
+    awake: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> Manifest:  # fmt: skip
+    """The manifest of one epoch. The output of epochs that were withheld before it goes with this one's."""
+    joined = joined_splits(graph, context, rows)
+    watermarks = watermarks_of(graph, context, joined)
+    ends = {o.uid: watermarks.windows[o.id].end for o in graph.operators if o.stage > 0}
+    counts, reports, unasked = _counts(rows), _reports(rows), splits_by_origin(graph, awake)
+    sources = dict(before.sources)
+    for operator in _origins(graph):
+        splits = joined[operator.id]
+        known = before.sources.get(operator.uid)
+        states = {
+            split: _split_state(
+                None if known is None else known.splits.get(split), end, counts.get((operator.id, split), 0),
+                reports.get((operator.id, split)), split in unasked.get(str(operator.id), ()), context.processing_time_ms,
+            )
+            for split, end in splits.ends.items()
+        }  # fmt: skip
+        sources[operator.uid] = _position(operator, known, positions, states)
+    return before.model_copy(
+        update={
+            "run": run,
+            "generation": context.generation,
+            "epoch": context.epoch,
+            "kind": kind,
+            "created_ms": created_ms,
+            "processing_time_ms": context.processing_time_ms,
+            "sources": sources,
+            "watermarks": {**before.watermarks, **ends},
+            "input_watermarks": {**before.input_watermarks, **watermarks.inputs},
+            "states": with_versions(graph, merge_states(before.states, rows)),
+            "operators": operator_infos(graph),
+            "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
+            "snapshots": _snapshots(before, rows),
+            "sinks": _committables(rows, before.sinks if before.withheld else {}),
+            "drained": drained,
+            "withheld": withheld,
+        }
+    )
+
+
+def operator_infos(graph: JobGraph) -> list[OperatorInfo]:
+    return [OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=o.stage) for o in graph.operators]
+
+
+def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitRow]) -> dict[int, Splits]:
+    progress = (p for row in rows for p in row.progress)
+    return origin_splits(context, (o.id for o in _origins(graph)), progress)
+
+
+def _origins(graph: JobGraph) -> list[Operator]:
+    return [o for o in graph.operators if makes_watermarks(o.spec)]
+
+
+def _idleness_ms(operator: Operator) -> int | None:
+    assert makes_watermarks(operator.spec)
+    return operator.spec.strategy.idleness_ms
+
+
+def _counts(rows: Iterable[CommitRow]) -> dict[tuple[int, str], int]:
+    counts: dict[tuple[int, str], int] = {}
+    for row in rows:
+        for p in row.progress:
+            counts[p.origin, p.split] = counts.get((p.origin, p.split), 0) + p.count
+    return counts
+
+
+def _reports(rows: Iterable[CommitRow]) -> dict[tuple[int, str], SplitProgress]:
+    """One piece of each split that was read: of splits with a generator, which are read in one piece, the only one."""
+    return {(p.origin, p.split): p for row in rows for p in row.progress}
+
+
+def _split_state(
+    old: SplitState | None, watermark_ms: int, count: int, report: SplitProgress | None, awake: bool, now_ms: int
+) -> SplitState:
+    if report is not None:
+        marked_idle = report.marked_idle
+        generator = None if report.generator is None else base64.b64encode(report.generator).decode()
+    else:
+        marked_idle, generator = (False, None) if old is None else (old.marked_idle, old.generator)
+    return SplitState(
+        watermark_ms=watermark_ms,
+        last_active_ms=now_ms if count or awake or old is None else old.last_active_ms,
+        count=count + (0 if old is None else old.count),
+        marked_idle=marked_idle,
+        generator=generator,
+    )
+
+
+def _position(
+    operator: Operator, known: SourcePosition | None, positions: Positions, splits: dict[str, SplitState]
+) -> SourcePosition:
+    finished = operator.uid in positions.finished
+    if isinstance(operator.spec, SourceSpec):
+        return SourcePosition(
+            kind="native", position=positions.native.get(operator.uid), splits=splits, finished=finished
+        )
+    if isinstance(operator.spec, TimestampsSpec):
+        return SourcePosition(kind="watermarks", splits=splits)
+    latest = positions.frames.get(operator.uid, known)
+    if latest is None:
+        return SourcePosition(kind="spark", splits=splits)
+    return latest.model_copy(update={"splits": splits})
+
+
+def merge_states(known: Iterable[StateInfo], rows: Iterable[CommitRow]) -> list[StateInfo]:
+    """The states known so far and those that tasks opened; one number for two states, or a new type, is refused."""
+    states = {s.sid: s for s in known}
+    for row in rows:
+        for record in row.states:
+            state = StateInfo(**record)
+            old = states.setdefault(state.sid, state)
+            if (old.uid, old.name) != (state.uid, state.name):
+                raise RestoreRefused(
+                    f"state {state.name!r} of operator {state.uid!r} gets the same number as state {old.name!r} of operator "
+                    f"{old.uid!r}; rename one of the states"
+                )
+            if old.ttl_ms != state.ttl_ms:
+                states[state.sid] = state
+    return [states[sid] for sid in sorted(states)]
+
+
+def _changes_ref(row: CommitRow, manifest: Manifest) -> ChangesRef:
+    assert row.changes is not None
+    start, stop = key_group_range(row.subtask, manifest.parallelism, manifest.max_parallelism)
+    inline = row.changes.inline
+    return ChangesRef(
+        stage=row.stage, subtask=row.subtask, attempt=row.attempt, kg_start=start, kg_stop=stop, path=row.changes.path,
+        inline=None if inline is None else base64.b64encode(inline).decode(), entries=row.changes.entries,
+        bytes=row.changes.size, checksum=row.changes.checksum,
+    )  # fmt: skip
+
+
+def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRef]:
+    """The snapshots that state begins from: a new one takes the place of the older ones, as far as it covers them."""
+    refs = list(manifest.snapshots)
+    for row in rows:
+        if row.snapshot is None:
+            continue
+        start, stop = key_group_range(row.subtask, manifest.parallelism, manifest.max_parallelism)
+        new = SnapshotRef(
+            subtask=row.subtask, attempt=row.attempt, epoch=row.snapshot.epoch, kg_start=start, kg_stop=stop,
+            path=row.snapshot.path, entries=row.snapshot.entries, bytes=row.snapshot.size, checksum=row.snapshot.checksum,
+        )  # fmt: skip
+        refs = [part for ref in refs if not _is_empty_of(ref, row.subtask) for part in _outside(ref, start, stop)]
+        refs.append(new)
+    return refs
+
+
+def _is_empty_of(ref: SnapshotRef, subtask: int) -> bool:
+    """A snapshot of operator state alone, of a subtask without key groups."""
+    return ref.subtask == subtask and ref.kg_start == ref.kg_stop
+
+
+def _outside(ref: SnapshotRef, start: int, stop: int) -> list[SnapshotRef]:
+    if ref.kg_stop <= start or stop <= ref.kg_start:
+        return [ref]
+    parts = [(ref.kg_start, min(ref.kg_stop, start)), (max(ref.kg_start, stop), ref.kg_stop)]
+    return [ref.model_copy(update={"kg_start": a, "kg_stop": b}) for a, b in parts if a < b]
+
+
+def _committables(rows: Iterable[CommitRow], withheld: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    sinks = {uid: list(committables) for uid, committables in withheld.items()}
+    for row in sorted(rows, key=lambda r: (r.stage, r.subtask)):
+        for uid, committables in row.committables.items():
+            sinks.setdefault(uid, []).extend(committables)
+    return sinks
+
+
+def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
+    """For each subtask the epochs since its last snapshot, as ``due_snapshots`` takes them; runs go on with old chains.
+
+    The bytes are not known without reading all manifests: 0.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for subtask in range(manifest.parallelism):
+        start, stop = key_group_range(subtask, manifest.parallelism, manifest.max_parallelism)
+        refs = [ref.epoch for ref in manifest.snapshots if ref.kg_start < stop and start < ref.kg_stop]
+        found[subtask] = (manifest.epoch - min(refs, default=1), 0)
+    return found
+
+
+def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
+    """Which subtasks should write a snapshot: the changes since the last one are many epochs, or outweigh it.
+
+    ``history`` has for each subtask the epochs and bytes of changes since its last snapshot.
+    """
+    sizes: dict[int, int] = {}
+    for ref in manifest.snapshots:
+        sizes[ref.subtask] = sizes.get(ref.subtask, 0) + ref.bytes
+    return [
+        subtask
+        for subtask, (epochs, size) in sorted(history.items())
+        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes.get(subtask, 0), 64 * 2**20))
+    ]

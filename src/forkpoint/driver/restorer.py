@@ -1,0 +1,200 @@
+"""Bringing saved state into a run: decide from what, check that it fits, import it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from forkpoint.checkpoint.manifest import Manifest, Parent
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.driver.background_savepoints import new_savepoint_id
+from forkpoint.driver.check import check_program
+from forkpoint.driver.declared import program_operators, program_states
+from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
+from forkpoint.errors import RestoreRefused
+from forkpoint.savepoint.catalog import find_savepoint
+from forkpoint.savepoint.dispose import dispose_savepoint
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.mapping import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
+from forkpoint.storage.base import open_storage
+
+if TYPE_CHECKING:
+    from forkpoint.driver.job_driver import JobDriver
+
+log = logging.getLogger("forkpoint")
+
+LATEST = "latest"
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class RestoreOptions:
+    """``savepoint``: a path or URL, ``"latest"``, ``"none"`` to begin anew, or None: go on from the newest checkpoint.
+
+    ``claim``: the savepoint is deleted once the run has its state. ``allow_drained``: go on from the newest checkpoint
+    also where the job was stopped with a drain.
+    """
+
+    savepoint: str | None = None
+    allow_non_restored: bool = False
+    renames: dict[str, str] = field(default_factory=dict)
+    claim: bool = False
+    allow_drained: bool = False
+
+
+def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[Manifest | None], Restored | None]:
+    """What a run restores; the driver asks for it with the job's newest manifest. None: nothing is left to do."""
+    return Restorer(driver, options)
+
+
+@dataclass(frozen=True)
+class Restorer:
+    driver: JobDriver
+    options: RestoreOptions
+
+    def __call__(self, newest: Manifest | None) -> Restored | None:
+        epoch = newest.epoch + 1 if newest is not None else 1
+        place = self.options.savepoint
+        if place == NONE:
+            return Restored(Parent(), epoch=epoch)
+        if place is None:
+            return self._from_newest(newest, epoch)
+        storage = self.driver.history.storage
+        opened = find_savepoint(storage, self.driver.job) if place == LATEST else open_savepoint(place)
+        return self._from_savepoint(opened, epoch)
+
+    # -- checkpoints
+
+    def _from_newest(self, newest: Manifest | None, epoch: int) -> Restored | None:
+        if newest is None:
+            return Restored(Parent(), epoch=epoch)
+        if newest.kind == "end" and self.driver.ended_well(newest.run):
+            log.warning(
+                "job %r has finished, in epoch %d: its inputs were read to their end. To run it anew, restore from %r",
+                newest.job,
+                newest.epoch,
+                NONE,
+            )
+            return None
+        if newest.drained_early:
+            newest = self._past_drain(newest)
+        if self._depends_on_entries(newest):
+            return self._from_checkpoint_by_savepoint(newest, epoch)
+        plan = self._plan(newest)
+        if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):
+            states = tuple(mapping.target for mapping in plan.states)  # the same entries, their types as declared now
+            return replace(from_checkpoint(newest), states=states, epoch=epoch)
+        return self._from_checkpoint_by_savepoint(newest, epoch)
+
+    def _past_drain(self, newest: Manifest) -> Manifest:
+        """What to go on from where the newest checkpoint was drained."""
+        if newest.withheld:
+            before = self.driver.history.load(newest.epoch - 1)
+            log.warning(
+                "job %r: its last run was cut short while it stopped with a drain, in epoch %d. What the drain gave was never "
+                "visible; the job goes on from epoch %d, as if it had not been asked to stop",
+                newest.job,
+                newest.epoch,
+                before.epoch,
+            )
+            return before
+        if self.options.allow_drained:
+            return newest
+        savepoint = newest.metadata.get("savepoint", LATEST)
+        raise RestoreRefused(
+            f"job {newest.job!r} was stopped with a drain in epoch {newest.epoch}: all its windows and timers fired before their "
+            f"time, and what comes now would be late. To go on from there all the same, restore its savepoint (-s {savepoint}) "
+            f"or its checkpoint (--allow-drained); or restore an earlier savepoint, or {NONE!r} to begin anew"
+        )
+
+    def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int) -> Restored:
+        """A checkpoint's files can't serve a changed program as they are: they are read as a savepoint's would be."""
+        paths, storage = self.driver.history.paths, self.driver.history.storage
+        directory = f"{paths.staging_directory}/{epoch:012d}/_restore/{new_savepoint_id()}"
+        target = open_storage(f"{storage.url.rstrip('/')}/{directory}")
+        try:
+            export_savepoint(
+                storage=storage,
+                manifest=newest,
+                target=target,
+                savepoint_id=new_savepoint_id(),
+                run_tasks=lambda fn, args: self.driver.executor.run_tasks(fn, args, "restore: read the checkpoint"),
+                progress=self.driver.report_restore,
+            )
+            restored = self._from_savepoint(open_savepoint(target), epoch)
+        finally:
+            storage.delete_prefix(directory)
+        return replace(restored, parent=from_checkpoint(newest).parent, on_started=None)
+
+    # -- savepoints
+
+    def _from_savepoint(self, opened: OpenedSavepoint, epoch: int) -> Restored:
+        driver, savepoint = self.driver, opened.savepoint
+        plan = self._plan(savepoint)
+        for row in plan.rows:
+            if row.outcome == "dropped":
+                log.warning("job %r: %s %s/%s is not restored: %s", driver.job, row.subject, row.uid, row.name, row.why)
+            elif row.outcome == "migrated":
+                log.info("job %r: %s %s/%s is migrated: %s", driver.job, row.subject, row.uid, row.name, row.why)
+        if savepoint.drained:
+            log.warning(
+                "job %r: savepoint %s was drained: all its timers fired before their time, so going on from it gives other "
+                "results than going on from one that was not",
+                driver.job,
+                savepoint.id,
+            )
+        epoch = max(epoch, savepoint.epoch + 1)
+        snapshots = import_savepoint(
+            opened=opened,
+            storage=driver.history.storage,
+            paths=driver.history.paths,
+            epoch=epoch,
+            parallelism=driver.parallelism,
+            max_parallelism=driver.graph.max_parallelism,
+            states=plan.states,
+            run_tasks=lambda fn, args: driver.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
+            progress=driver.report_restore,
+            now_ms=driver.now_ms(),
+        )
+        return Restored(
+            parent=opened.as_parent(),
+            sources={plan.sources[uid]: p for uid, p in savepoint.sources.items() if uid in plan.sources},
+            watermarks={plan.uids[uid]: w for uid, w in savepoint.watermarks.items() if uid in plan.uids},
+            input_watermarks={plan.uids[uid]: w for uid, w in savepoint.input_watermarks.items() if uid in plan.uids},
+            states=tuple(mapping.target for mapping in plan.states),
+            snapshots=tuple(snapshots),
+            epoch=epoch,
+            on_started=(lambda: _dispose(opened)) if self.options.claim else None,
+        )
+
+    def _depends_on_entries(self, newest: Manifest) -> bool:
+        """Whether states stand in the way if they have entries, which a checkpoint doesn't know; a savepoint of it does."""
+        graph, renames = self.driver.graph, self.options.renames
+        if self.options.allow_non_restored or not check_program(graph, newest, renames=renames).refused:
+            return False
+        return not check_program(graph, newest, allow_non_restored=True, renames=renames).refused
+
+    def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
+        return plan_restore(
+            Saved.of(saved),
+            program_states(self.driver.graph),
+            program_operators(self.driver.graph),
+            allow_non_restored=self.options.allow_non_restored,
+            renames=self.options.renames,
+        )
+
+
+def _dispose(opened: OpenedSavepoint) -> None:
+    """The run has claimed the savepoint and now has its state."""
+    dispose_savepoint(opened, runs=[], savepoints=[], force=True)
+
+
+def _changed(plan: RestorePlan) -> bool:
+    """Whether state is dropped, renamed, or stored otherwise than it was: what a checkpoint's files don't allow."""
+    renamed = any(old != new for old, new in plan.uids.items())
+    rewritten = any(mapping.rewritten for mapping in plan.states)
+    return renamed or rewritten or any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)

@@ -1,0 +1,1 @@
+"""Event time on a subtask: timestamps, watermarks, timers."""

@@ -1,0 +1,206 @@
+"""Timers of one operator on one subtask.
+
+A timer is a store entry without a value: registering and deleting one are idempotent and need no read. At an epoch's start
+those that come due in it are found by one scan for each key group; within the epoch each key has a small heap.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoch_ms
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.state import decode_timer_key, key_group_range, timer_key, timer_range
+from forkpoint.types import TypeInformation
+
+EVENT_TIMERS = "_event_timers"
+PROCESSING_TIMERS = "_processing_timers"
+
+Timer = tuple[int, bytes]  # time in ms, namespace
+
+
+class TimerQueue:
+    """The timers of one time domain, for the current key."""
+
+    def __init__(
+        self, backend: KeyedBackend, name: str, kind: str, groups: tuple[int, int], space: TypeInformation | None
+    ) -> None:
+        self._backend = backend
+        self._groups = groups
+        self.sid = backend.sid(name)
+        backend.record(kind, name, None, space)
+        self.horizon = MIN_MS
+        self.only: frozenset[bytes] | None = None  # of these keys alone timers are found
+        self._due: dict[bytes, list[Timer]] = {}
+        self._found: dict[int, frozenset[Timer]] = {}  # by key: those that are in the store for sure
+        self._changes: dict[tuple[int, Timer], bool] = {}
+        self.heap: list[Timer] = []  # the current key's timers up to the horizon, deleted ones included
+        self._live: set[Timer] = set()
+        self.closed = False  # no timer is taken any more
+        self.engaged = False  # whether keys have to be entered: mostly there is no timer that could fire
+
+    def find_due(self, horizon_ms: int) -> list[bytes]:
+        """Read the timers up to and including the horizon; the keys (encoded) that have some."""
+        self.horizon = to_flink_ms(horizon_ms)
+        self._due, self._found, self._changes = {}, {}, {}
+        if horizon_ms > MIN_MS:
+            for group in range(*self._groups):
+                start, stop = timer_range(group, self.sid, self.horizon)
+                for entry, _ in self._backend.store.scan(start, stop):
+                    _, _, time_ms, key, namespace = decode_timer_key(entry)
+                    if self.only is None or key in self.only:
+                        self._due.setdefault(key, []).append((time_ms, namespace))
+        self.engaged = bool(self._due or self.heap or self._live)
+        return list(self._due)
+
+    def enter(self, index: int) -> None:
+        if not self.engaged:
+            return
+        self.heap = self._due.pop(self._backend.key_bytes[index], [])
+        self._live = set()
+        if self.heap:
+            heapq.heapify(self.heap)
+            self._live.update(self.heap)
+            self._found[index] = frozenset(self.heap)
+        self.engaged = bool(self._due or self.heap)
+
+    def register(self, time_ms: int, namespace: bytes = b"") -> None:
+        if self.closed:
+            return
+        timer = (checked_ms(time_ms), namespace)
+        self._changes[self._key(), timer] = True
+        if timer[0] <= self.horizon and timer not in self._live:
+            self._live.add(timer)
+            heapq.heappush(self.heap, timer)
+            self.engaged = True
+
+    def delete(self, time_ms: int, namespace: bytes = b"") -> None:
+        timer = (checked_ms(time_ms), namespace)
+        self._changes[self._key(), timer] = False
+        self._live.discard(timer)
+
+    def pop(self, until_ms: int) -> Timer | None:
+        """The current key's next timer up to and including this watermark; it is gone once it is returned."""
+        if until_ms >= MAX_MS:
+            until_ms = MAX_WATERMARK
+        while self.heap and self.heap[0][0] <= until_ms:
+            timer = heapq.heappop(self.heap)
+            if timer in self._live:
+                self._live.discard(timer)
+                self._changes[self._key(), timer] = False
+                return timer
+        return None
+
+    def pending(self) -> dict[bytes, int]:
+        """The keys (encoded) that have timers up to the horizon and have not been entered, with the time of the first."""
+        return {key: min(timers)[0] for key, timers in self._due.items()}
+
+    def put_back(self) -> int | None:
+        """Keep the current key's timers for when it is entered again in this epoch; the time of the first."""
+        if not self.engaged:
+            return None
+        live, self.heap, self._live = self._live, [], set()
+        if live:
+            self._due[self._backend.key_bytes[self._key()]] = list(live)
+        self.engaged = bool(self._due)
+        return min(live)[0] if live else None
+
+    def _key(self) -> int:
+        assert self._backend.current is not None
+        return self._backend.current
+
+    def collect(self, log: ChangeLog) -> None:
+        backend = self._backend
+        passing: list[bytes] = []  # gone again, and maybe never stored: most windows begin and end within an epoch
+        for (index, timer), kept in self._changes.items():
+            name = timer_key(backend.key_groups[index], self.sid, timer[0], backend.key_bytes[index], timer[1])
+            if kept or timer in self._found.get(index, ()):
+                log.keys.append(name)
+                log.values.append(b"" if kept else None)
+            else:
+                passing.append(name)
+        for name, stored in zip(passing, backend.store.get_many(passing), strict=True):
+            if stored is not None:
+                log.keys.append(name)
+                log.values.append(None)
+        self._found, self._changes = {}, {}
+
+    def earliest_after(self, time_ms: int) -> int | None:
+        """A time no later than the next timer's: of stored ones after ``time_ms``, and of this epoch's new ones, which may
+        be for a time that has passed."""
+        found = [t for (_, (t, _)), kept in self._changes.items() if kept]
+        for group in range(*self._groups):
+            start, stop = timer_range(group, self.sid, MAX_WATERMARK)
+            _, begin = timer_range(group, self.sid, time_ms)
+            first = next(iter(self._backend.store.scan(max(start, begin), stop)), None)
+            if first is not None:
+                found.append(decode_timer_key(first[0]).ts_ms)
+        return min(found, default=None)
+
+
+class Timers(TimerService):
+    """Both time domains of an operator, as its function sees them."""
+
+    def __init__(
+        self, backend: KeyedBackend, subtask: int, parallelism: int, space: TypeInformation | None = None
+    ) -> None:
+        """``space``: the type of the timers' namespaces, None where they have none."""
+        groups = key_group_range(subtask, parallelism, backend.max_parallelism)
+        self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", groups, space)
+        self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", groups, space)
+        self._backend = backend
+        self.watermark: Callable[[], int] = lambda: MIN_MS
+
+    def begin(self, event_horizon_ms: int, processing_time_ms: int) -> list[bytes]:
+        """The encoded keys with timers that come due in this epoch."""
+        due = self.event.find_due(event_horizon_ms)
+        return list(dict.fromkeys(due + self.processing.find_due(processing_time_ms)))
+
+    def enter(self, index: int) -> None:
+        self.event.enter(index)
+        self.processing.enter(index)
+
+    def closed(self, closed: bool) -> None:
+        """Whether timers are taken. At the end of a batch, those that timers register are not, as in Flink."""
+        self.event.closed = self.processing.closed = closed
+
+    def collect(self, log: ChangeLog) -> None:
+        self.event.collect(log)
+        self.processing.collect(log)
+
+    def current_processing_time(self) -> int:
+        return self._backend.processing_time_ms
+
+    def current_watermark(self) -> int:
+        return to_flink_ms(self.watermark())
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self.event.register(timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self.event.delete(timestamp)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self.processing.register(timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self.processing.delete(timestamp)
+
+
+def checked_ms(time_ms: int) -> int:
+    """A timer's time; ValueError or TypeError where it is none."""
+    return time_ms if time_ms.__class__ is int and MIN_WATERMARK <= time_ms <= MAX_WATERMARK else epoch_ms(time_ms)
+
+
+def to_flink_ms(time_ms: int) -> int:
+    """A watermark, with the smallest and the largest one as the field writes them."""
+    if time_ms <= MIN_MS:
+        return MIN_WATERMARK
+    return MAX_WATERMARK if time_ms >= MAX_MS else time_ms
+
+
+def timer_ms(time_ms: int) -> int:
+    """A timer's time as its function sees it. Earlier versions stored the ends of time as those of watermarks."""
+    return to_flink_ms(time_ms) if time_ms in (MIN_MS, MAX_MS) else time_ms

@@ -1,0 +1,217 @@
+"""Stage 0's view of time: timestamps and watermarks along one piece of a split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from forkpoint.errors import GraphError, TypeNotSupported, UserFunctionError
+from forkpoint.functions import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+    epoch_ms,
+)
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, column_ms
+from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
+from forkpoint.runtime.operators.base import USER_ERRORS, user_error
+from forkpoint.types import Types
+
+
+class PieceClock:
+    """Gives the elements of one piece their timestamps and places, batch after batch.
+
+    ``watermark_ms`` is the piece's own watermark so far, beginning with its split's at the start of the epoch; the receiver
+    completes it with what came before the piece.
+    """
+
+    def __init__(self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None) -> None:
+        self._uid = uid
+        self._assign = strategy.timestamp_function()
+        self._column = column
+        self.watermark_ms = MIN_MS if start is None else start.watermark_ms
+        self.count = 0
+
+    def stamp(self, batch: Batch) -> None:
+        """Set the batch's timestamps and positions."""
+        self.count += batch.size
+        if self._assign is not None or self._column is not None:
+            self._assign_timestamps(batch)
+        self._place(batch)
+
+    def _place(self, batch: Batch) -> None:
+        """Set the positions and take the watermark on. Here: no watermarks."""
+        batch.positions = 2 * self.watermark_ms + 1
+
+    def settled(self, batch: Batch) -> Batch:
+        """The elements moved to where the watermarks behind them begin, where these follow from their timestamps: ahead of all
+        that sees such a watermark."""
+        return batch
+
+    def progress(self, origin: int, split: str, piece: int) -> SplitProgress:
+        """What the piece brought; nothing comes after it."""
+        return SplitProgress(origin, split, piece, self.watermark_ms, self.count)
+
+    def _assign_timestamps(self, batch: Batch) -> None:
+        if self._column is not None and batch.table is not None:
+            column = batch.table.column(batch.table.schema.get_field_index(self._column))
+            if not column.null_count:
+                batch.stamp(column_ms(column), self._column)
+                return
+        before = batch.timestamps
+        records = [NO_TIMESTAMP_MS] * batch.size if before is None else before.tolist()
+        out: list[Any] = []
+        if self._assign is None:
+            raise GraphError(
+                f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first"
+            )
+        try:
+            out.extend(map(self._assign, batch.values, records))
+        except USER_ERRORS as error:
+            raise user_error(self._uid, error, batch.values[len(out)]) from error
+        batch.stamp(self._checked(batch, out), None)
+
+    def _checked(self, batch: Batch, stamps: list[int]) -> Longs:
+        try:
+            return np.array(stamps, dtype=np.int64)
+        except OverflowError:
+            at = next(i for i, stamp in enumerate(stamps) if not MIN_WATERMARK <= stamp <= MAX_WATERMARK)
+        try:
+            epoch_ms(stamps[at])
+        except ValueError as error:
+            raise user_error(self._uid, error, batch.values[at]) from error
+        raise AssertionError("all timestamps have 64 bits")
+
+
+class BoundedClock(PieceClock):
+    """The watermark behind each element is the greatest timestamp less the bound, less 1 ms, as in Flink."""
+
+    def __init__(
+        self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, bound_ms: int
+    ) -> None:
+        super().__init__(uid, strategy, column, start)
+        self._bound_ms = bound_ms
+
+    def _place(self, batch: Batch) -> None:
+        stamps = batch.timestamps
+        if stamps is None or not batch.size:
+            super()._place(batch)
+            return
+        behind = np.maximum.accumulate(self._behind(stamps))
+        np.maximum(behind, self.watermark_ms, out=behind)
+        before = np.empty_like(behind)
+        before[0] = self.watermark_ms
+        before[1:] = behind[:-1]
+        self.watermark_ms = int(behind[-1])
+        batch.positions = element_positions(before)
+
+    def settled(self, batch: Batch) -> Batch:
+        stamps = batch.timestamps
+        if stamps is None or not batch.size:
+            return batch
+        moved = batch.slice(0, batch.size)
+        moved.positions = np.maximum(moved.positions, self._behind(stamps) * 2)
+        return moved
+
+    def _behind(self, stamps: Longs) -> Longs:
+        """The watermark that each timestamp allows; only the input's end is the end of time."""
+        late = self._bound_ms + 1
+        return np.clip(stamps, MIN_MS + late, MAX_MS - 1 + late) - late
+
+
+class _Output(WatermarkOutput):
+    """What a generator has said so far. Watermarks never go back."""
+
+    __slots__ = ("idle", "watermark_ms")
+
+    def __init__(self, watermark_ms: int, idle: bool) -> None:
+        self.watermark_ms = watermark_ms
+        self.idle = idle
+
+    def emit_watermark(self, watermark: int) -> None:
+        ms = watermark if watermark.__class__ is int else epoch_ms(watermark)
+        self.idle = False
+        if ms > self.watermark_ms:
+            self.watermark_ms = ms if ms < MAX_MS else min(epoch_ms(ms), MAX_MS)
+
+    def mark_idle(self) -> None:
+        self.idle = True
+
+    def mark_active(self) -> None:
+        self.idle = False
+
+
+class GeneratorClock(PieceClock):
+    """The watermarks are those of the user's generator, which sees a whole split in its order."""
+
+    def __init__(
+        self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, *, periodic: bool
+    ) -> None:
+        super().__init__(uid, strategy, column, start)
+        assert strategy.generator_factory is not None
+        self._periodic = periodic
+        self._output = _Output(self.watermark_ms, start is not None and start.marked_idle)
+        try:
+            self._generator = strategy.generator_factory()
+            if not isinstance(self._generator, WatermarkGenerator):
+                raise UserFunctionError(
+                    f"operator {uid!r}: the factory given to for_generator() returned {self._generator!r}; return a "
+                    "WatermarkGenerator"
+                )
+            if start is not None and start.generator is not None:
+                self._generator.restore_state(Types.ANY().decode(start.generator))
+        except USER_ERRORS as error:
+            raise user_error(uid, error, "none yet: the watermark generator is being made") from error
+
+    def _place(self, batch: Batch) -> None:
+        output, on_event = self._output, self._generator.on_event
+        stamps = [NO_TIMESTAMP_MS] * batch.size if batch.timestamps is None else batch.timestamps.tolist()
+        before: list[int] = []
+        try:
+            for value, stamp in zip(batch.values, stamps, strict=True):
+                before.append(output.watermark_ms)
+                on_event(value, stamp, output)
+        except USER_ERRORS as error:
+            raise user_error(self._uid, error, batch.values[len(before) - 1]) from error
+        self.watermark_ms = output.watermark_ms
+        places: Longs = np.array(before, dtype=np.int64)
+        batch.positions = element_positions(places)
+
+    def progress(self, origin: int, split: str, piece: int) -> SplitProgress:
+        output = self._output
+        try:
+            if self._periodic and self.count:
+                self._generator.on_periodic_emit(output)
+            state = dict(self._generator.snapshot_state())
+        except USER_ERRORS as error:
+            raise user_error(self._uid, error, f"none: the epoch's end in split {split}") from error
+        return SplitProgress(
+            origin, split, piece, output.watermark_ms, self.count, output.idle, self._encode(state)
+        )  # fmt: skip
+
+    def _encode(self, state: dict[str, Any]) -> bytes:
+        try:
+            return Types.ANY().encode(state)
+        except Exception as error:
+            raise TypeNotSupported(
+                f"operator {self._uid!r}: the watermark generator {type(self._generator).__name__} keeps {state!r}, which cannot "
+                f"be saved: {error}. Return plain values from its snapshot_state(), and take them back in restore_state()"
+            ) from error
+
+
+def open_clock(
+    uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, *, periodic: bool
+) -> PieceClock:
+    """The clock of a piece of a split that begins the epoch at ``start``.
+
+    Without ``periodic`` watermarks (an automatic interval of 0) only what generators emit at elements counts.
+    """
+    if strategy.generator_factory is not None:
+        return GeneratorClock(uid, strategy, column, start, periodic=periodic)
+    if strategy.out_of_orderness_ms is None or not periodic:
+        return PieceClock(uid, strategy, column, start)
+    return BoundedClock(uid, strategy, column, start, strategy.out_of_orderness_ms)

@@ -1,0 +1,225 @@
+"""Event time inside an epoch: one coordinate for all splits.
+
+An element's place in event time is ``v``, its split's watermark just before it. All splits share this coordinate, so
+the watermark that an operator sees at ``v`` is ``min over splits of clamp(v, start, end)``, which for splits with
+start ≤ end is ``clip(v, min of starts, min of ends)``. It needs only each split's watermark at the start and at the end of
+the epoch, whatever the parallelism.
+
+Between two elements the watermark passes every millisecond: a timer for ``t`` fires at watermark ``t``, after the elements
+at ``v = t - 1`` and before those at ``v = t``, and what it emits is ahead of watermark ``t`` downstream. ``position`` packs
+this order into one integer: ``2 v + 1`` for an element, ``2 t`` for a timer. Both see the watermark
+``(position - 1) >> 1``.
+
+Watermarks and timestamps are int ms. They are kept within ±2**61 so that positions fit into 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forkpoint.graph.job import JobGraph, makes_watermarks
+from forkpoint.runtime.exchange.control import EpochContext, SplitProgress, SplitStart
+
+MIN_MS = -(2**61)
+MAX_MS = 2**61
+
+Longs = npt.NDArray[np.int64]
+
+
+def element_positions(before_ms: Longs) -> Longs:
+    return before_ms * 2 + 1
+
+
+def timer_position(time_ms: int) -> int:
+    return max(MIN_MS, min(MAX_MS, time_ms)) * 2
+
+
+def timer_positions(times_ms: Longs) -> Longs:
+    return np.clip(times_ms, MIN_MS, MAX_MS) * 2
+
+
+@dataclass(frozen=True)
+class Window:
+    """The watermark's way through one epoch for one operator: from ``start`` to ``end``.
+
+    ``before`` is where the epoch before left it; ``start`` is ahead of it where a split that held it back went idle.
+    """
+
+    before: int
+    start: int
+    end: int
+
+    def at_one(self, position: int) -> int:
+        """The watermark that an element or what a timer emitted at this position sees.
+
+        Timers fire on the way to ``start`` as well; elements come behind it.
+        """
+        return min(max((position - 1) >> 1, self.start if position & 1 else self.before), self.end)
+
+    def at(self, positions: Longs) -> Longs:
+        """The watermarks that elements or what timers emitted at these positions see."""
+        least = np.where(positions & 1, self.start, self.before)
+        return np.asarray(np.clip((positions - 1) >> 1, least, self.end))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """All splits of one watermark origin over one epoch.
+
+    ``pieces`` maps (split, piece) to the split's watermark just before that piece: tasks know only their own piece,
+    so whoever receives their elements completes the running maximum with it. ``active`` splits take part in the epoch;
+    ``waiting`` ones are waited for at its end: neither finished nor marked idle by then. ``unheard``: there are none yet,
+    and that holds the watermark back. ``ended``: all are finished.
+    """
+
+    order: Mapping[str, int]
+    pieces: Mapping[tuple[str, int], int]
+    starts: Mapping[str, int]
+    ends: Mapping[str, int]
+    active: frozenset[str]
+    waiting: frozenset[str]
+    unheard: bool
+    ended: bool
+
+
+def join_pieces(
+    start: Mapping[str, SplitStart],
+    progress: Iterable[SplitProgress],
+    *,
+    released: bool = False,
+    finished: Collection[str] = (),
+) -> Splits:
+    """Complete each split's running watermark over the pieces that were read in this epoch.
+
+    An origin of which nothing was heard yet holds the watermark back, unless it is ``released``: it has ended, or has
+    been silent for longer than its idleness allows. Then its splits don't count. ``finished`` splits count no longer than
+    their last elements.
+    """
+    starts = {split: s.watermark_ms for split, s in start.items()}
+    ends = dict(starts)
+    pieces: dict[tuple[str, int], int] = {}
+    fed: set[str] = set()
+    marked = {split for split, s in start.items() if s.marked_idle}
+    asleep = set(marked)
+    for p in sorted(set(progress), key=lambda p: (p.split, p.piece)):
+        starts.setdefault(p.split, MIN_MS)
+        before = ends.get(p.split, MIN_MS)
+        pieces[p.split, p.piece] = before
+        ends[p.split] = max(before, p.watermark_ms)
+        (asleep.add if p.marked_idle else asleep.discard)(p.split)
+        if p.count:
+            fed.add(p.split)
+    idle = {
+        split for split in ends if split not in fed and (split in finished or (split in start and start[split].idle))
+    }
+    active = frozenset() if released and not fed else frozenset(set(ends) - idle - (marked & asleep))
+    waiting = active - asleep - set(finished)
+    order = {s: i for i, s in enumerate(sorted(ends))}
+    unheard = not ends and not released
+    return Splits(order, pieces, starts, ends, active, waiting, unheard, ended=not unheard and set(ends) <= set(finished))
+
+
+def origin_splits(
+    context: EpochContext, origins: Iterable[int], progress: Iterable[SplitProgress]
+) -> dict[int, Splits]:
+    """Each watermark origin's splits over an epoch; tasks and driver work it out from the same progress."""
+    heard: dict[int, list[SplitProgress]] = {}
+    for p in progress:
+        heard.setdefault(p.origin, []).append(p)
+    return {
+        o: join_pieces(
+            context.splits.get(str(o), {}), heard.get(o, ()),
+            released=o in context.released, finished=context.finished.get(str(o), ()),
+        )
+        for o in origins
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A stream's watermark over one epoch, from ``start`` to ``end``, as those see it who take it in.
+
+    ``active``: it takes part in the epoch. ``waiting``: it is waited for at the epoch's end: neither ``ended`` nor idle by
+    then.
+    """
+
+    start: int
+    end: int
+    active: bool
+    waiting: bool
+    ended: bool = False
+
+
+def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Channel:
+    """One watermark out of several: the least of the active ones, the greatest once all are idle. It never goes back behind
+    ``last_ms``, where the epoch before left it.
+
+    One that comes back behind that holds it back (splits and connected inputs: Flink's CombinedWatermarkStatus); in a
+    ``union`` it doesn't count until it has caught up (StatusWatermarkValve). Since all that count are at or ahead of the
+    watermark, which ones these are follows from the watermarks alone.
+    """
+    given = list(channels)
+    going = [c for c in given if c.start < MAX_MS]  # what is at the end of time holds nothing back
+
+    def counting(ms: int, ends: Iterable[int]) -> int:
+        return max(ms, min((end for end in ends if end >= ms or not union), default=ms))
+
+    start = counting(last_ms, (c.start for c in going if c.active))
+    end = counting(start, (c.end for c in going if c.active))
+    waiting = any(c.waiting for c in going)
+    left = (c.end for c in going if not c.ended)
+    end = counting(end, (c.end for c in going if c.waiting)) if waiting else max((end, *left))
+    return Channel(start, end, any(c.active for c in going), waiting, all(c.ended for c in given))
+
+
+def source_channel(splits: Splits, last_ms: int) -> Channel:
+    """The watermark that a source, or an assigner of timestamps, makes of its splits."""
+    channels = [
+        Channel(splits.starts[split], end, split in splits.active, split in splits.waiting)
+        for split, end in splits.ends.items()
+    ]
+    if splits.unheard:
+        channels.append(Channel(MIN_MS, MIN_MS, True, True))
+    return replace(combined(channels, last_ms, union=False), ended=splits.ended)
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """All operators' watermarks over one epoch, by operator id. ``inputs``: where it leaves those of several channels, by uid,
+    for each input: of a source's splits, and of unions."""
+
+    windows: Mapping[int, Window]
+    inputs: Mapping[str, list[int]]
+
+
+def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, Splits]) -> Watermarks:
+    """What all operators' watermarks are in an epoch, from its sources' splits on; tasks and driver work it out alike."""
+    channels: dict[int, Channel] = {}
+    windows: dict[int, Window] = {}
+    inputs: dict[str, list[int]] = {}
+    for operator in graph.operators:
+        before = context.watermarks.get(operator.uid, MIN_MS)
+        last = context.input_watermarks.get(operator.uid, ())
+        if makes_watermarks(operator.spec):
+            channel = source_channel(splits[operator.id], last[0] if last else MIN_MS)
+            inputs[operator.uid] = [channel.end]
+        else:
+            united = [
+                combined(
+                    [channels[e.upstream] for e in operator.inputs if e.ordinal == ordinal],
+                    last[ordinal] if ordinal < len(last) else before, union=True,
+                )
+                for ordinal in sorted({e.ordinal for e in operator.inputs})
+            ]  # fmt: skip
+            if len(united) < len(operator.inputs):
+                inputs[operator.uid] = [c.end for c in united]
+            channel = united[0] if len(united) == 1 else combined(united, before, union=False)
+        channels[operator.id] = channel
+        drain = context.drain or (bool(operator.origins) and operator.origins <= set(context.ended))
+        start = max(before, channel.start)
+        windows[operator.id] = Window(before, start, MAX_MS if drain else max(start, channel.end))
+    return Watermarks(windows, inputs)

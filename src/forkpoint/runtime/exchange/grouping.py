@@ -1,0 +1,207 @@
+"""Keys of whole batches: routing to subtasks and grouping by key, over columns where the key is a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
+from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
+from forkpoint.runtime.exchange.batch import Batch, stable_order
+from forkpoint.runtime.operators.base import USER_ERRORS, shorten, user_error
+from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
+from forkpoint.types import TypeInformation, independent_all
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Elements grouped by key: those of ``keys[i]`` are at ``order[starts[i]:starts[i + 1]]``, in the batch's order."""
+
+    keys: list[Any]
+    order: Ints
+    starts: Ints
+
+
+def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
+    """The key as a column, where elements are columns and the key is one of them, or the same for all."""
+    if batch.table is None or key.columns is None or not key.single:
+        return None
+    assert key.key_type is not None
+    if pa.types.is_nested(key.key_type.arrow_type):
+        return None
+    if not key.columns:
+        return pa.repeat(pa.scalar(key.selector(None), key.key_type.arrow_type), batch.size)
+    column = batch.table.column(batch.table.schema.get_field_index(key.columns[0]))
+    if column.null_count:
+        raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
+    return column
+
+
+def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
+    """The keys as Python objects, one an element; none is what an element keeps and could change."""
+    if batch.keys is not None:
+        return batch.keys
+    if batch.table is not None and key.columns is not None and not batch.has_values:
+        schema = batch.table.schema
+        types = {f.name: f.type for f in batch.type.fields or ()} if batch.type is not None else {}
+        columns = [
+            types[name].from_arrow(batch.table.column(schema.get_field_index(name)))
+            for name in key.columns if name in types
+        ]  # fmt: skip
+        if len(columns) == len(key.columns):
+            return columns[0] if key.single else list(zip(*columns, strict=True))
+    assert key.key_type is not None
+    return key.key_type.accept_all(list(map(key.selector, batch.values)))
+
+
+def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.NDArray[Any]:
+    """The key group of each element for operator ``uid``. Keys that had to be computed stay with the batch."""
+    assert key.key_type is not None
+    column = key_column(batch, key)
+    if column is not None:
+        return np.asarray(key_group(hash_column(column, key.key_type), max_parallelism))
+    try:
+        batch.keys = python_keys(batch, key)
+        return np.asarray(key_group(hash_keys(batch.keys, key.key_type), max_parallelism))
+    except USER_ERRORS as error:
+        raise _key_error(batch, key, uid, error) from error
+
+
+def _key_error(batch: Batch, key: KeyBy, uid: str, error: BaseException) -> ForkpointError:
+    """Which element has no key, and why."""
+    assert key.key_type is not None
+    for value in batch.values:
+        try:
+            found = key.selector(value)
+        except USER_ERRORS as raised:
+            return user_error(uid, raised, value)
+        try:
+            key.key_type.accept(found)
+        except Exception as unfit:
+            return TypeNotSupported(
+                f"operator {uid!r}: key_by() gives {shorten(found)} for element {shorten(value)}, which is no key of type "
+                f"{key.key_type}: {unfit}. Filter such elements out first, or give key_by() another key_type"
+            )
+    return user_error(uid, error, batch.values)
+
+
+def targets_of(
+    batch: Batch, partitioning: Partitioning, parallelism: int, max_parallelism: int, uid: str
+) -> npt.NDArray[Any] | None:
+    """The subtask of operator ``uid`` that each element goes to; None where elements don't say that themselves."""
+    match partitioning:
+        case KeyBy() as key:
+            return subtasks(key_groups(batch, key, max_parallelism, uid), parallelism, max_parallelism)
+        case Rebalance(by="element"):
+            return batch.sequence % parallelism
+        case Custom() as custom:
+            return _chosen(batch, custom, parallelism, uid)
+    return None
+
+
+def _chosen(batch: Batch, custom: Custom, parallelism: int, uid: str) -> npt.NDArray[Any]:
+    partitioner, selector, chosen = custom.partitioner, custom.selector, list[int]()
+    try:
+        for value in batch.values:
+            chosen.append(partitioner(selector(value), parallelism))
+    except USER_ERRORS as error:
+        raise user_error(uid, error, batch.values[len(chosen)]) from error
+    for value, target in zip(batch.values, chosen, strict=True):
+        if not 0 <= target < parallelism:
+            raise UserFunctionError(
+                f"operator {uid!r}: the partitioner of its input gives {target} for element {shorten(value)}; there are "
+                f"{parallelism} subtasks, numbered from 0"
+            )
+    return np.array(chosen, dtype=np.int64)
+
+
+def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tuple[int, Batch]]:
+    """Cut a batch by target subtask, keeping the order within each."""
+    if not batch.size:
+        return []
+    if parallelism == 1:
+        return [(0, batch)]
+    small = targets.astype(np.uint8 if parallelism <= 256 else np.uint16)  # numpy sorts these by radix
+    order = np.argsort(small, kind="stable")
+    ends = np.cumsum(np.bincount(small, minlength=parallelism))
+    cut = batch.take(order)
+    start, parts = 0, []
+    for target, end in enumerate(ends.tolist()):
+        if end > start:
+            parts.append((target, cut.slice(start, end)))
+        start = end
+    return parts
+
+
+def subtasks(groups: npt.NDArray[Any], parallelism: int, max_parallelism: int) -> npt.NDArray[Any]:
+    return np.asarray(subtask_of(groups, parallelism, max_parallelism))
+
+
+def group_by_key(batch: Batch, key: KeyBy) -> Groups:
+    """Group a batch that is in order; each key's elements stay in order."""
+    column = key_column(batch, key)
+    if column is None:
+        assert key.key_type is not None
+        return _by_python_key(python_keys(batch, key), key.key_type)
+    if pa.types.is_integer(column.type):
+        numbers = column.to_numpy(zero_copy_only=False)
+        order, ordered = stable_order(numbers)
+        starts = (
+            np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else np.empty(0, int)
+        )
+        return Groups(ordered[starts].tolist(), order, np.append(starts, len(ordered)))
+    encoded = column.dictionary_encode()
+    assert key.key_type is not None
+    return _by_code(encoded.indices.to_numpy(), key.key_type.from_arrow(encoded.dictionary))
+
+
+def _by_python_key(keys: list[Any], type: TypeInformation) -> Groups:
+    # Where there are floats an int may stand for one, and NaN equals nothing; lists, dicts and sets have no hash.
+    if type.encode_key is not type.encode or not (type.immutable or "any" in type.kinds()):
+        return _by_bytes(keys, type)
+    codes = np.empty(len(keys), dtype=np.int64)
+    index: dict[Any, int] = {}
+    first: list[Any] = []
+    try:
+        for i, k in enumerate(keys):
+            identity = (k.__class__, k)
+            code = index.get(identity)
+            if code is None:
+                code = index[identity] = len(first)
+                first.append(k)
+            codes[i] = code
+    except TypeError:
+        return _by_bytes(keys, type)
+    if not type.immutable and independent_all(first) is not first:
+        return _by_bytes(keys, type)
+    return _by_code(*_stored_alike(codes, first, type))
+
+
+def _by_bytes(keys: list[Any], type: TypeInformation) -> Groups:
+    """What is stored of a key decides, as for columns."""
+    index: dict[bytes, int] = {}
+    codes = np.fromiter((index.setdefault(raw, len(index)) for raw in map(type.encode_key, keys)), np.int64, len(keys))
+    return _by_code(codes, list(map(type.decode, index)))
+
+
+def _stored_alike(codes: Ints, keys: list[Any], type: TypeInformation) -> tuple[Ints, list[Any]]:
+    """Keys of several classes that are stored alike, as a tuple and a NamedTuple may be, are one key."""
+    if len({k.__class__ for k in keys}) < 2:
+        return codes, keys
+    encoded = list(map(type.encode, keys))
+    found = {raw: code for code, raw in enumerate(dict.fromkeys(encoded))}
+    if len(found) == len(keys):
+        return codes, keys
+    return np.array([found[raw] for raw in encoded])[codes], list(map(type.decode, found))
+
+
+def _by_code(codes: npt.NDArray[Any], keys: list[Any]) -> Groups:
+    order, ordered = stable_order(codes)
+    starts = np.searchsorted(ordered, np.arange(len(keys)))
+    return Groups(keys, order, np.append(starts, len(codes)))

@@ -1,0 +1,167 @@
+"""Broadcast state on one subtask: a map in memory, with a store entry for each of its keys."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from forkpoint.errors import UserFunctionError
+from forkpoint.functions import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
+from forkpoint.runtime.operators.base import shorten
+from forkpoint.runtime.state.guard import Guard
+from forkpoint.runtime.state.keyed_backend import ChangeLog, StateRecord, state_id
+from forkpoint.state import Store, decode_operator_key, operator_key, operator_range
+from forkpoint.types.wire import shown
+
+_LENGTH = struct.Struct(">I")
+
+
+def pack_entry(key: bytes, value: bytes) -> bytes:
+    """A map entry as the value of a store entry, whose own key only counts."""
+    return _LENGTH.pack(len(key)) + key + value
+
+
+def unpack_entry(data: bytes) -> tuple[bytes, bytes]:
+    (length,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + length
+    return data[_LENGTH.size : end], data[end:]
+
+
+def broadcast_record(uid: str, descriptor: MapStateDescriptor[Any, Any]) -> StateRecord:
+    value, key = descriptor.value_type.describe(), descriptor.key_type.describe()
+    return StateRecord(state_id(uid, descriptor.name), uid, descriptor.name, "broadcast", None, value, key, None)
+
+
+class BroadcastMap(BroadcastState[Any, Any]):
+    """One subtask's copy. Entries are numbered in the order in which their keys came."""
+
+    def __init__(self, store: Store, uid: str, subtask: int, descriptor: MapStateDescriptor[Any, Any]) -> None:
+        self.sid = state_id(uid, descriptor.name)
+        self._uid = uid
+        self._name = descriptor.name
+        self._subtask = subtask
+        where = f"operator {uid!r}, broadcast state {descriptor.name!r}"
+        self._at: Any = None
+        self._guard = Guard(descriptor.value_type, where, lambda: f" of entry {shown(self._at)}")
+        self._keys = Guard(descriptor.key_type, where)
+        self._encode_key, self._decode_key = descriptor.key_type.encode, descriptor.key_type.decode
+        self._kept: dict[bytes, Any] = {}  # by encoded key
+        self._numbers: dict[bytes, int] = {}
+        self._next = 0
+        for entry, raw in store.scan(*operator_range(self.sid, subtask)):
+            name, value = unpack_entry(raw)
+            self._kept[name] = self._guard.decoded(value)
+            self._numbers[name] = decode_operator_key(entry).element
+            self._next = self._numbers[name] + 1
+        self._stored = self._next  # numbers below may be in the store
+        self._changed: dict[bytes, None] = {}
+        self._removed: list[int] = []
+        self.read_only = _ReadOnly(self)
+
+    def _name_of(self, key: Any) -> bytes:
+        try:
+            return self._encode_key(self._keys.accept(key))
+        except Exception as error:
+            raise self._keys.refusal(key, error) from error
+
+    def get(self, key: Any) -> Any:
+        name = self._name_of(key)
+        return self._guard.give(self._kept[name]) if name in self._kept else None
+
+    def contains(self, key: Any) -> bool:
+        return self._name_of(key) in self._kept
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return [(self._decode_key(name), self._guard.give(kept)) for name, kept in self._kept.items()]
+
+    def keys(self) -> Iterable[Any]:
+        return list(map(self._decode_key, self._kept))
+
+    def values(self) -> Iterable[Any]:
+        return list(map(self._guard.give, self._kept.values()))
+
+    def is_empty(self) -> bool:
+        return not self._kept
+
+    def put(self, key: Any, value: Any) -> None:
+        self._at = key
+        name, kept = self._name_of(key), self._guard.keep(value)
+        if name not in self._kept:
+            self._numbers[name] = self._next
+            self._next += 1
+        self._kept[name] = kept
+        self._changed[name] = None
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        for key, value in entries.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._remove(self._name_of(key))
+
+    def _remove(self, name: bytes) -> None:
+        if name in self._kept:
+            del self._kept[name]
+            self._changed.pop(name, None)
+            self._removed.append(self._numbers.pop(name))
+
+    def clear(self) -> None:
+        for name in list(self._kept):
+            self._remove(name)
+
+    def refuse(self, what: str) -> NoReturn:
+        raise UserFunctionError(
+            f"operator {self._uid!r}: broadcast state {self._name!r} can only be read here ({what}); every subtask has a copy, "
+            "and all have to stay the same. Write it in process_broadcast_element"
+        )
+
+    def collect(self, log: ChangeLog) -> None:
+        for number in self._removed:
+            if number < self._stored:
+                log.keys.append(operator_key(self.sid, self._subtask, number))
+                log.values.append(None)
+        for name in self._changed:
+            log.keys.append(operator_key(self.sid, self._subtask, self._numbers[name]))
+            log.values.append(pack_entry(name, self._guard.encoded(self._kept[name])))
+        self._stored, self._changed, self._removed = self._next, {}, []
+
+
+class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
+    """The same copy, of which nothing can be changed."""
+
+    def __init__(self, state: BroadcastMap) -> None:
+        self._state = state
+
+    def get(self, key: Any) -> Any:
+        return self._state.get(key)
+
+    def contains(self, key: Any) -> bool:
+        return self._state.contains(key)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self._state.items()
+
+    def keys(self) -> Iterable[Any]:
+        return self._state.keys()
+
+    def values(self) -> Iterable[Any]:
+        return self._state.values()
+
+    def is_empty(self) -> bool:
+        return self._state.is_empty()
+
+    def put(self, key: Any, value: Any) -> NoReturn:
+        self._state.refuse(f"put({shorten(key)})")
+
+    def put_all(self, entries: Mapping[Any, Any]) -> NoReturn:
+        self._state.refuse("put_all()")
+
+    def remove(self, key: Any) -> NoReturn:
+        self._state.refuse(f"remove({shorten(key)})")
+
+    def clear(self) -> NoReturn:
+        self._state.refuse("clear()")
+
+    __setitem__ = put
+    __delitem__ = remove

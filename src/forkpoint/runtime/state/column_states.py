@@ -1,0 +1,206 @@
+"""States of whole columns: the entries of all keys of an epoch, read and written at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.errors import TypeNotSupported, UserFunctionError
+from forkpoint.functions import BatchState, StateDescriptor
+from forkpoint.runtime.columnar.keys import KeySet
+from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.window_state import kind_of
+
+Bools = npt.NDArray[np.bool_]
+
+
+def bools(where: Any, count: int, uid: str, name: str) -> Bools:
+    """A mask as given, by numpy or Arrow, one entry a key."""
+    mask = np.asarray(where.to_numpy(zero_copy_only=False) if isinstance(where, pa.Array) else where)
+    if mask.dtype != np.bool_ or mask.shape != (count,):
+        raise UserFunctionError(
+            f"operator {uid!r}, state {name!r}: the mask has shape {mask.shape} of {mask.dtype}; give one bool for each of "
+            f"the {count} keys"
+        )
+    return mask
+
+
+class ValueColumns(BatchState):
+    """One value a key: value, reducing and aggregating states."""
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor) -> None:
+        self._backend, self.name, self.type = backend, descriptor.name, descriptor.value_type
+        self._sid = backend.sid(descriptor.name)
+        self._codec = Codec(descriptor.value_type)
+        backend.record(kind_of(descriptor), descriptor.name, descriptor.value_type)
+        self._names: list[bytes] | None = None
+        self._keys: KeySet | None = None
+
+    def begin(self, keys: KeySet) -> None:
+        self._keys, self._names = keys, None
+
+    def _load(self) -> None:
+        assert self._keys is not None
+        if self._names is not None:
+            return
+        self._names = self._keys.names(self._sid)
+        raw = self._backend.store.get_many(self._names)
+        count = len(raw)
+        self._exists = np.fromiter((r is not None for r in raw), bool, count)
+        self._dirty = np.zeros(count, bool)
+        stored = raw if self._exists.all() else [r for r in raw if r is not None]
+        self._columns = self._codec.columns(stored)  # type: ignore[arg-type]
+        if len(stored) < count:
+            places = pa.array(np.cumsum(self._exists) - 1, mask=~self._exists)
+            self._columns = [column.take(places) for column in self._columns]
+
+    @property
+    def exists(self) -> Bools:
+        self._load()
+        return self._exists.copy()
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([pa.field(f.name, f.type) for f in self.type.arrow_schema])
+
+    def read(self) -> Any:
+        self._load()
+        if self.type.fields is None:
+            return self._columns[0]
+        return pa.RecordBatch.from_arrays(self._columns, schema=self._schema)
+
+    def write(self, entries: Any, where: Bools | None = None) -> None:
+        self._load()
+        count = len(self._exists)
+        columns = self._columns_of(entries, count)
+        mask = None if where is None else bools(where, count, self._backend.uid, self.name)
+        for field, column in zip(self.type.arrow_schema, columns, strict=True):
+            if column.null_count and not field.nullable:
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                if mask is None or (missing & mask).any():
+                    raise self._unfit(
+                        f"{field.name!r} has nulls, and its type is not Optional; fill them, or leave the keys out"
+                    )
+        if mask is None:
+            self._columns, self._exists = columns, np.ones(count, bool)
+            self._dirty[:] = True
+            return
+        places = np.arange(count)
+        places[mask] += count
+        taken = pa.array(places)
+        self._columns = [
+            pa.concat_arrays([old, new]).take(taken) for old, new in zip(self._columns, columns, strict=True)
+        ]
+        self._exists = self._exists | mask
+        self._dirty |= mask
+
+    def clear(self, where: Bools | None = None) -> None:
+        self._load()
+        mask = np.ones(len(self._exists), bool)
+        if where is not None:
+            mask = bools(where, len(mask), self._backend.uid, self.name)
+        self._dirty |= mask & self._exists
+        self._exists = self._exists & ~mask
+        present = pa.array(np.arange(len(mask)), mask=~self._exists)
+        self._columns = [column.take(present) for column in self._columns]
+
+    def _columns_of(self, entries: Any, count: int) -> list[pa.Array]:
+        schema = self.type.arrow_schema
+        if self.type.fields is None:
+            parts: list[Any] = [entries]
+        elif isinstance(entries, pa.Table | pa.RecordBatch | Mapping):
+            names = list(entries) if isinstance(entries, Mapping) else entries.schema.names
+            lacking = [name for name in schema.names if name not in names]
+            if lacking:
+                raise self._unfit(f"the columns {', '.join(lacking)} are missing; there are {', '.join(names)}")
+            parts = [entries[name] for name in schema.names]
+        else:
+            parts = list(entries)
+        if len(parts) != len(schema):
+            raise self._unfit(f"{len(parts)} columns were given for the {len(schema)} of the type")
+        return [self._cast(part, field, count) for part, field in zip(parts, schema, strict=True)]
+
+    def _cast(self, part: Any, field: pa.Field, count: int) -> pa.Array:
+        try:
+            array = part if isinstance(part, pa.Array | pa.ChunkedArray) else pa.array(part)
+            if isinstance(array, pa.ChunkedArray):
+                array = array.combine_chunks()
+            found = array if array.type == field.type else array.cast(field.type)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise self._unfit(f"{field.name!r} cannot be written: {error}") from error
+        if len(found) != count:
+            raise self._unfit(f"{field.name!r} has {len(found)} entries, and there are {count} keys")
+        return found
+
+    def _unfit(self, why: str) -> TypeNotSupported:
+        return TypeNotSupported(f"operator {self._backend.uid!r}, state {self.name!r} of type {self.type}: {why}")
+
+    def collect(self, log: ChangeLog) -> None:
+        names, self._names = self._names, None
+        if names is None or not self._dirty.any():
+            return
+        if (self._dirty & self._exists).all():
+            log.keys += names
+            log.values += self._codec.encode_columns(self._columns)
+            return
+        written, cleared = np.flatnonzero(self._dirty & self._exists), np.flatnonzero(self._dirty & ~self._exists)
+        taken = pa.array(written)
+        log.keys += [names[i] for i in written.tolist()]
+        log.values += self._codec.encode_columns([column.take(taken) for column in self._columns])
+        log.keys += [names[i] for i in cleared.tolist()]
+        log.values += [None] * len(cleared)
+
+
+class Collections(BatchState):
+    """Lists and maps, through the handles that other functions use, key by key."""
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor) -> None:
+        self._backend, self._handle, self._map = backend, backend.get(descriptor), kind_of(descriptor) == "map"
+        self.name = descriptor.name
+
+    def _each(self, work: Any) -> list[Any]:
+        found = []
+        for index in range(len(self._backend.keys)):
+            self._backend.enter(index)
+            found.append(work(index))
+            self._backend.leave()
+        return found
+
+    @property
+    def exists(self) -> Bools:
+        return np.array([bool(entry) for entry in self.read()], bool)
+
+    def read(self) -> list[Any]:
+        if self._map:
+            return self._each(lambda index: dict(self._handle.items()))
+        return self._each(lambda index: list(self._handle.get()))
+
+    def write(self, entries: Sequence[Any], where: Bools | None = None) -> None:
+        count = len(self._backend.keys)
+        mask = np.ones(count, bool) if where is None else bools(where, count, self._backend.uid, self.name)
+        if len(entries) != count:
+            raise UserFunctionError(
+                f"operator {self._backend.uid!r}, state {self.name!r}: {len(entries)} entries for {count} keys; give one each"
+            )
+
+        def replace(index: int) -> None:
+            if not mask[index]:
+                return
+            if self._map:
+                self._handle.clear()
+                self._handle.put_all(entries[index])
+            else:
+                self._handle.update(entries[index])
+
+        self._each(replace)
+
+    def clear(self, where: Bools | None = None) -> None:
+        count = len(self._backend.keys)
+        mask = np.ones(count, bool) if where is None else bools(where, count, self._backend.uid, self.name)
+        self._each(lambda index: self._handle.clear() if mask[index] else None)

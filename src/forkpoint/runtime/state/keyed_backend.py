@@ -1,0 +1,246 @@
+"""Keyed state of one operator on one subtask: handles bound to the current key, with a write-back cache for the epoch.
+
+All keys of an epoch are known before the first element is processed, so each state reads them with one call. Changed
+entries are encoded once, at the end of the epoch, and leave as changes for the changelog; the store itself is advanced
+only when the epoch has been committed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from forkpoint.errors import GraphError, RestoreRefused
+from forkpoint.functions import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from forkpoint.runtime.exchange.control import KnownState
+from forkpoint.runtime.state.guard import Guard
+from forkpoint.state import MAX_SID, Store, encode_keys, key_group, prefix_stop, state_keys
+from forkpoint.types import TypeInformation, same_bytes
+from forkpoint.types.wire import shown
+
+
+def state_id(uid: str, name: str) -> int:
+    """A state's number in store keys. The manifest records whose it is; two states with one number are refused there."""
+    return zlib.crc32(f"{uid}\0{name}".encode()) % MAX_SID
+
+
+@dataclass
+class ChangeLog:
+    """The changes of one operator in one epoch, in the order made: later ones win."""
+
+    keys: list[bytes] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+
+
+class Handle(Protocol):
+    """One state of the operator, bound to a key at a time by ``enter`` and ``leave``."""
+
+    sid: int
+
+    @abstractmethod
+    def begin(self) -> None:
+        """A new epoch's keys are known: read what will be needed."""
+
+    @abstractmethod
+    def enter(self, index: int) -> None:
+        """The key at this index is the current one."""
+
+    @abstractmethod
+    def leave(self, index: int) -> None:
+        """The current key is done for now."""
+
+    @abstractmethod
+    def collect(self, log: ChangeLog) -> None:
+        """Hand over what changed since ``begin``."""
+
+
+@dataclass(frozen=True)
+class StateRecord:
+    """A state as the manifest records it; types as their JSON descriptions."""
+
+    sid: int
+    uid: str
+    name: str
+    kind: str
+    key_type: dict[str, Any] | None
+    value_type: dict[str, Any] | None
+    namespace_type: dict[str, Any] | None
+    ttl_ms: int | None
+    fingerprint: str | None = None
+
+
+def check_known(record: StateRecord, known: KnownState | None) -> None:
+    """Saved state is never reinterpreted: a restored state must be opened with types of the same stored values.
+
+    What was declared up front has been converted by the restore; this is about what a function asks for once it runs.
+    """
+    if known is None:
+        return
+    for what, old, new in (
+        ("kind", known.kind, record.kind),
+        ("key type", known.key_type, record.key_type),
+        ("value type", known.value_type, record.value_type),
+        ("map key type", known.namespace_type, record.namespace_type),
+    ):
+        if old != new and (what == "kind" or not same_bytes(old, new)):
+            raise RestoreRefused(
+                f"operator {record.uid!r}, state {record.name!r}: its {what} was {old} when it was saved and is {new} in this "
+                "program; make its descriptor a class attribute, so that it is known before the job runs and can be "
+                "converted at restore, or give the changed state a new name"
+            )
+
+
+class KeyedBackend:
+    """All keyed states of one operator on one subtask."""
+
+    def __init__(self, uid: str, key_type: TypeInformation, max_parallelism: int, store: Store,
+                 known: Mapping[int, KnownState] | None = None) -> None:  # fmt: skip
+        self.uid = uid
+        self._known = known or {}
+        self.key_type = key_type
+        self.max_parallelism = max_parallelism
+        self.store = store
+        self.handles: list[Handle] = []
+        self.records: list[StateRecord] = []
+        self.by_name: dict[str, tuple[StateDescriptor, Handle]] = {}
+        self.keys: Sequence[Any] = ()
+        self.key_bytes: list[bytes] = []
+        self.key_groups: list[int] = []
+        self.current: int | None = None
+        self.current_key: Any = None
+        self.processing_time_ms = 0
+        self.watermark: Callable[[], int] = lambda: 0
+        self.element_time: Callable[[int], int] = lambda default: default
+        self.groups = (0, max_parallelism)  # the key groups that the store has something of
+        self.trusting = False  # whether values may be looked at less closely in the epoch at hand
+        self.never_trusting = False
+        self._ran = False
+        self.sweepers: list[Callable[[ChangeLog], None]] = []
+
+    # -- declaring states
+
+    def sid(self, name: str) -> int:
+        return state_id(self.uid, name)
+
+    def record(self, kind: str, name: str, value: TypeInformation | None, namespace: TypeInformation | None = None,
+               ttl_ms: int | None = None, fingerprint: str | None = None) -> None:  # fmt: skip
+        record = StateRecord(
+            self.sid(name), self.uid, name, kind, self.key_type.describe(),
+            None if value is None else value.describe(), None if namespace is None else namespace.describe(),
+            ttl_ms, fingerprint,
+        )  # fmt: skip
+        check_known(record, self._known.get(record.sid))
+        self.records.append(record)
+
+    def guard(self, name: str, type: TypeInformation) -> Guard:
+        """What stands in front of one of the states."""
+        return Guard(type, f"operator {self.uid!r}, state {name!r}", lambda: f" of key {shown(self.current_key)}")
+
+    def get(self, descriptor: StateDescriptor) -> Any:
+        """The live handle of a described state; the same one each time it is asked for."""
+        descriptor = self.described(descriptor)
+        known = self.by_name.get(descriptor.name)
+        if known is not None:
+            if type(known[0]) is not type(descriptor):
+                raise GraphError(
+                    f"operator {self.uid!r}: state {descriptor.name!r} was declared as {type(known[0]).__name__} and is "
+                    f"asked for as {type(descriptor).__name__}; give the two states different names"
+                )
+            return known[1]
+        handle = make_handle(self, descriptor)
+        self.by_name[descriptor.name] = (descriptor, handle)
+        self.add(handle)
+        return handle
+
+    def described(self, state: Any) -> StateDescriptor:
+        """The descriptor itself, or that of a live handle: such a one stands in the place of a class attribute."""
+        if isinstance(state, StateDescriptor):
+            return state
+        for descriptor, handle in self.by_name.values():
+            if handle is state:
+                return descriptor
+        raise GraphError(
+            f"operator {self.uid!r}: a state is asked for by {state!r}; give its descriptor, such as "
+            "ValueStateDescriptor(name, type), or the attribute of the function's class that it is declared as"
+        )
+
+    def add(self, handle: Handle) -> None:
+        self.handles.append(handle)
+        if self.current is not None:  # asked for while an element is being processed
+            handle.begin()
+            handle.enter(self.current)
+
+    # -- an epoch
+
+    def begin(
+        self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int], *, one_by_one: bool = True
+    ) -> None:
+        """``one_by_one``: each value that is handed over is to be looked at; it is, too, until a run has shown that all of them
+        are what their types say."""
+        self.never_trusting = self.never_trusting or one_by_one
+        self.trusting = self._ran and not self.never_trusting
+        self._ran = self._ran or bool(keys)
+        self.keys = keys
+        self.processing_time_ms = processing_time_ms
+        self.watermark = watermark
+        self.key_bytes, hashes = encode_keys(keys, self.key_type)
+        self.key_groups = key_group(hashes, self.max_parallelism).tolist()
+        for handle in self.handles:
+            handle.begin()
+
+    def prefixes(self, sid: int) -> list[bytes]:
+        """The store keys of one state, without namespaces, for all keys of the epoch."""
+        return state_keys(self.key_groups, sid, self.key_bytes)
+
+    def enter(self, index: int) -> None:
+        self.current = index
+        self.current_key = self.keys[index]
+        for handle in self.handles:
+            handle.enter(index)
+
+    def leave(self) -> None:
+        assert self.current is not None
+        for handle in self.handles:
+            handle.leave(self.current)
+        self.current = None
+
+    def collect(self) -> ChangeLog:
+        log = ChangeLog()
+        for handle in self.handles:
+            handle.collect(log)
+        for sweep in self.sweepers:
+            sweep(log)
+        self.keys, self.key_bytes, self.key_groups = (), [], []
+        return log
+
+    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        return list(self.store.scan(prefix, prefix_stop(prefix)))
+
+
+def make_handle(backend: KeyedBackend, descriptor: StateDescriptor) -> Handle:
+    from forkpoint.runtime.state.collection_handles import ListHandle, MapHandle
+    from forkpoint.runtime.state.value_handles import value_handle
+
+    ttl = descriptor.ttl
+    kind = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
+    namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
+    ttl_ms = None if ttl is None else ttl.ttl_ms
+    backend.record(kind, descriptor.name, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint)
+    match descriptor:
+        case ListStateDescriptor():
+            return ListHandle(backend, descriptor)
+        case MapStateDescriptor():
+            return MapHandle(backend, descriptor)
+        case ValueStateDescriptor() | ReducingStateDescriptor() | AggregatingStateDescriptor():
+            return value_handle(backend, descriptor)
+    raise GraphError(f"operator {backend.uid!r}: {descriptor!r} is no state descriptor")

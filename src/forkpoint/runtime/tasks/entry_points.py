@@ -1,0 +1,64 @@
+"""The three entry points of an engine: a task that reads, a task over a DataFrame's partition, a subtask of a later stage.
+
+Each takes rows and gives rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver whole;
+any other exception is a fault of the engine and is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+from forkpoint.errors import ForkpointError
+from forkpoint.runtime.exchange.commit_rows import failure_blob, to_commit_blob
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
+from forkpoint.runtime.operators.outlet import ChangingOutput
+from forkpoint.runtime.tasks.gc_pause import collector_paused
+from forkpoint.runtime.tasks.source_task import SourceTask, read_frame, read_ranges
+from forkpoint.runtime.tasks.stage_task import StageTask
+
+
+def run_source_task(spec: JobSpec, ctx: EpochContext, task: int, plan: bytes) -> Iterator[ChunkRow]:
+    """Stage 0 of native sources: ``plan`` is the pickled list of (operator id, SplitRange) for this task."""
+    work = SourceTask(spec, ctx, task)
+    return _guarded(work, 0, task, spec, lambda: read_ranges(work, plan))
+
+
+def run_frame_task(
+    spec: JobSpec, ctx: EpochContext, operator: int, task: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[ChunkRow]:
+    """Stage 0 of a DataFrame source: one partition's rows, as columns of the source's type."""
+    work = SourceTask(spec, ctx, task)
+    return _guarded(work, 0, task, spec, lambda: read_frame(work, spec.graph.by_id[operator], batches))
+
+
+def run_subtask(
+    spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows: Iterable[ChunkRow]
+) -> Iterator[ChunkRow]:
+    """One subtask of stage 1 or later: all rows that were sent to it, in any order."""
+    work = StageTask(spec, ctx, stage, subtask)
+    return _guarded(work, stage, subtask, spec, lambda: work.run(rows))
+
+
+def _guarded(
+    work: SourceTask | StageTask, stage: int, subtask: int, spec: JobSpec, do: Callable[[], None]
+) -> Iterator[ChunkRow]:
+    with collector_paused():
+        try:
+            do()
+            rows = work.finish()
+        except ForkpointError as error:
+            work.abort()
+            if isinstance(error, ChangingOutput):
+                blob = to_commit_blob(stage, subtask, work.attempt, one_by_one=[error.uid])
+            else:
+                blob = failure_blob(stage, subtask, work.attempt, error)
+            rows = [(subtask % spec.parallelism, COMMIT, 0, blob)]
+            if isinstance(work, StageTask):
+                rows.extend(work.passing)
+        except BaseException:
+            work.abort()
+            raise
+    yield from rows

@@ -1,0 +1,228 @@
+"""Stage 0: read, stamp, run the stateless chain, cut by target. Batch by batch; nothing waits for the whole epoch."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.connectors import SplitRange
+from forkpoint.errors import ForkpointError
+from forkpoint.graph.job import InEdge, Operator, makes_watermarks
+from forkpoint.graph.transformations import (
+    Broadcast,
+    DataFrameSpec,
+    SinkSpec,
+    SourceSpec,
+    TimestampsSpec,
+)
+from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window
+from forkpoint.runtime.exchange.batch import Batch, for_each
+from forkpoint.runtime.exchange.commit_rows import new_attempt, to_commit_blob
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.grouping import route, targets_of
+from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow, Piece, encode_chunk, progress_rows
+from forkpoint.runtime.operators.base import USER_ERRORS, Epoch, TaskInfo, user_error
+from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.sinks import SinkInstance
+from forkpoint.runtime.tasks.worker import worker_for
+
+_PIECE_SHIFT = 40  # rows of one piece in one epoch: up to 2**40
+
+
+@dataclass
+class SourceTask:
+    """One task of stage 0 in one epoch."""
+
+    spec: JobSpec
+    context: EpochContext
+    task: int
+    attempt: str = field(default_factory=new_attempt)
+    rows: list[ChunkRow] = field(default_factory=list)
+    clocks: dict[tuple[int, str, int], PieceClock] = field(default_factory=dict)
+    sequence: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    sinks: dict[int, SinkInstance] = field(default_factory=dict)
+    records: dict[str, int] = field(default_factory=dict)
+    latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
+    begun: set[tuple[int, str, int]] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+    outlets: dict[int, Outlet] = field(default_factory=dict)
+    _asked: Callable[[], None] | None = None
+
+    def begin(self, operator: Operator, split: str, piece: int) -> None:
+        """What is fed from here on is this piece of a source. One without elements makes progress, too.
+
+        A function that asks for the watermark gets that of the pieces which were read here: all of the split so far, unless
+        others read pieces ahead of this one.
+        """
+        self.place(operator, split, piece)
+        known = piece == 0 or (operator.id, split, piece - 1) in self.begun
+        if known:
+            self.begun.add((operator.id, split, piece))
+        self._asked = None if known else partial(self.unsure.add, operator.id)
+
+    def feed(self, operator: Operator, split: str, piece: int, elements: pa.RecordBatch | list[Any]) -> None:
+        """Take a run of a source's elements, in their order."""
+        place = (operator.id, split, piece)
+        start = self.sequence.get(place, piece << _PIECE_SHIFT)
+        size = elements.num_rows if isinstance(elements, pa.RecordBatch) else len(elements)
+        self.sequence[place] = start + size
+        self.records[operator.uid] = self.records.get(operator.uid, 0) + size
+        columns = isinstance(elements, pa.RecordBatch)
+        if not isinstance(elements, pa.RecordBatch):
+            elements = self._outlet(operator).take_all(elements)
+        batch = Batch(
+            size, 0, 0, np.arange(start, start + size),
+            table=elements if columns else None, values=None if columns else elements, type=operator.output_type,
+        )  # fmt: skip
+        self._stamp(operator, batch, split, piece)
+
+    def _outlet(self, operator: Operator) -> Outlet:
+        outlet = self.outlets.get(operator.id)
+        if outlet is None:
+            outlet = self.outlets[operator.id] = Outlet(operator)
+        return outlet
+
+    def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> None:
+        """Give elements their times and pass them on."""
+        place = self.place(operator, split, piece)
+        self.clocks[place.origin, split, place.piece].stamp(batch)
+        self._emit(operator, batch, place)
+
+    def place(self, operator: Operator, split: str, piece: int) -> Piece:
+        """Where elements come from, as their watermark counts it; there is a clock for it from here on.
+
+        A watermark generator goes along all pieces of a split that were read in this epoch, so they are one.
+        """
+        assert makes_watermarks(operator.spec)
+        strategy = operator.spec.strategy
+        place = Piece(operator.id, split, piece if strategy.generator_factory is None else 0)
+        key = (place.origin, split, place.piece)
+        if key not in self.clocks:
+            start = self.context.splits.get(str(operator.id), {}).get(split)
+            clock = self.clocks[key] = open_clock(
+                operator.uid, strategy, operator.timestamp_column, start, periodic=self.spec.periodic_watermarks
+            )
+            ahead = self.latest.get((place.origin, split))
+            if ahead is not None:
+                clock.watermark_ms = max(clock.watermark_ms, ahead.watermark_ms)
+            self.latest[place.origin, split] = clock
+        return place
+
+    def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
+        consumers = self.spec.graph.consumers_of(operator, tag) if batch.size else ()
+        for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
+            if edge.crosses:
+                self._send(edge, elements, piece, consumer.uid)
+            else:
+                self._run(consumer, elements, piece)
+
+    def _run(self, operator: Operator, batch: Batch, piece: Piece) -> None:
+        info = TaskInfo(operator, self.task, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
+        if isinstance(operator.spec, SinkSpec):
+            sink = self.sinks.get(operator.id)
+            if sink is None:
+                sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context, self.attempt)
+                self.sinks[operator.id] = sink
+            sink.write(batch)
+            return
+        if isinstance(operator.spec, TimestampsSpec):
+            graph = self.spec.graph
+            if any(len(graph.consumers[e.upstream]) > 1 for e in operator.inputs):
+                batch = batch.slice(0, batch.size)  # others see the times that came from upstream
+            self._stamp(operator, batch, graph.split_name(operator, piece.origin, piece.split), piece.piece)
+            return
+        instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
+        epoch = Epoch(
+            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, asked=self._asked,
+            one_by_one=operator.uid in self.context.one_by_one,
+        )  # fmt: skip
+        outputs = instance.run([batch], epoch)
+        self._emit(operator, outputs.main, piece)
+        for tag, side in outputs.sides.items():
+            self._emit(operator, side, piece, tag)
+
+    def _send(self, edge: InEdge, batch: Batch, piece: Piece, consumer: str) -> None:
+        parallelism = self.spec.parallelism
+        if isinstance(edge.partitioning, Broadcast):
+            clock = self.clocks[piece.origin, piece.split, piece.piece]
+            blob = encode_chunk(clock.settled(batch) if edge.partitioning.settled else batch, piece)
+            for target in range(parallelism):
+                self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), blob))
+            return
+        targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
+        if targets is None:
+            parts = [(crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism, batch)]
+        else:
+            parts = route(batch, targets, parallelism)
+        for target, part in parts:
+            self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), encode_chunk(part, piece)))
+        batch.keys = None  # the next edge may have another key
+
+    def finish(self) -> list[ChunkRow]:
+        """The chunk rows, the progress of the splits, and the commit row."""
+        progress = [clock.progress(origin, split, piece) for (origin, split, piece), clock in self.clocks.items()]
+        committables = {
+            self.spec.graph.by_id[i].uid: done for i, sink in self.sinks.items() if (done := sink.prepare_commit())
+        }
+        commit = to_commit_blob(
+            0, self.task, self.attempt, progress=progress, committables=committables, records_in=self.records,
+            unsure=sorted(self.unsure),
+        )  # fmt: skip
+        targets = range(self.spec.parallelism) if self.spec.graph.stages else ()
+        shared = [msgspec.structs.replace(p, generator=None) for p in progress]
+        return [*self.rows, *progress_rows(shared, targets), (self.task % self.spec.parallelism, COMMIT, 0, commit)]
+
+    def abort(self) -> None:
+        for sink in self.sinks.values():
+            sink.abort()
+
+
+def read_ranges(task: SourceTask, plan: bytes) -> None:
+    """Read the ranges of native sources that the driver planned for this task."""
+    readers: dict[int, Any] = {}
+    ranges: list[tuple[int, SplitRange]] = pickle.loads(plan)
+    try:
+        for operator_id, range_ in ranges:
+            operator = task.spec.graph.by_id[operator_id]
+            assert isinstance(operator.spec, SourceSpec)
+            reader = readers.get(operator_id)
+            if reader is None:
+                reader = readers[operator_id] = operator.spec.source.create_reader()
+            task.begin(operator, range_.split, range_.piece)
+            elements = reader.read(range_)
+            while True:
+                try:
+                    run = next(elements, None)
+                except ForkpointError:
+                    raise
+                except USER_ERRORS as error:
+                    raise user_error(operator.uid, error, range_) from error
+                if run is None:
+                    break
+                task.feed(operator, range_.split, range_.piece, run)
+    finally:
+        for reader in readers.values():
+            reader.close()
+
+
+def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
+    """Take one partition of a Spark DataFrame's rows; its number is the piece."""
+    assert isinstance(operator.spec, DataFrameSpec)
+    column = operator.spec.split_column
+    for batch in batches:
+        if column is None:
+            task.feed(operator, "0", task.task, batch)
+            continue
+        splits = batch.column(batch.schema.get_field_index(column)).dictionary_encode()
+        codes = splits.indices.to_numpy(zero_copy_only=False)
+        for code, value in enumerate(splits.dictionary.to_pylist()):
+            task.feed(operator, str(value), task.task, batch.take(pa.array(np.flatnonzero(codes == code))))

@@ -1,0 +1,246 @@
+"""Stages 1 and later: one subtask over a whole epoch, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from forkpoint.graph.job import InEdge, Operator
+from forkpoint.graph.transformations import Broadcast, FeedbackSpec, Forward, SinkSpec
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
+from forkpoint.runtime.exchange.batch import Batch, concat, empty_batch, for_each, spread
+from forkpoint.runtime.exchange.commit_rows import new_attempt, to_commit_blob
+from forkpoint.runtime.exchange.control import Changes as ChangesPart
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec, Snapshot
+from forkpoint.runtime.exchange.grouping import route, targets_of
+from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow, Inbox, Piece, encode_chunk, unpack
+from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
+from forkpoint.runtime.operators.sinks import SinkInstance
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
+from forkpoint.runtime.tasks.worker import Worker, worker_for
+from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
+
+_CHUNK_ROWS = 131_072
+_SPLIT_SHIFT = 32
+
+
+@dataclass
+class StageTask:
+    """One attempt of one subtask at one stage of an epoch."""
+
+    spec: JobSpec
+    context: EpochContext
+    stage: int
+    subtask: int
+    attempt: str = field(default_factory=new_attempt)
+    rows: list[ChunkRow] = field(default_factory=list)
+    passing: list[ChunkRow] = field(default_factory=list)
+    sinks: dict[str, SinkInstance] = field(default_factory=dict)
+
+    def run(self, rows: Iterable[ChunkRow]) -> None:
+        worker = worker_for(self.spec)
+        graph = self.spec.graph
+        state = worker.state(self.subtask)
+        state.catch_up(self.context)
+        operators = graph.stage(self.stage)
+        inbox = unpack(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
+        self.passing = inbox.passing
+        origins = self._origins(inbox)
+        windows = watermarks_of(graph, self.context, origins).windows
+        waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
+        self._deliver(inbox, operators, origins, waiting)
+        self._parts: dict[str, Any] = {
+            "states": [],
+            "records_in": {},
+            "records_out": {},
+            "late_records_dropped": {},
+            "committables": {},
+            "in_flight": 0,
+        }
+        log = Changes([], [])
+        timer: int | None = None
+        for operator in operators:
+            inputs = self._inputs(operator, waiting.pop(operator.id))
+            self._parts["records_in"][operator.uid] = sum(b.size for b in inputs)
+            if isinstance(operator.spec, FeedbackSpec):
+                self._parts["in_flight"] += inputs[0].size
+            if isinstance(operator.spec, SinkSpec):
+                self._sink(operator, inputs[0])
+                continue
+            instance = worker.instance(operator, self.subtask, self.context, self.attempt)
+            outputs = instance.run(inputs, self._epoch(operator, windows[operator.id]))
+            self._parts["records_out"][operator.uid] = outputs.main.size
+            if outputs.late_records_dropped:
+                self._parts["late_records_dropped"][operator.uid] = outputs.late_records_dropped
+            if operator.stateful:
+                stateful = cast(StatefulInstance, instance)
+                changes = stateful.changes()
+                log.keys.extend(changes.keys)
+                log.values.extend(changes.values)
+                self._parts["states"].extend(vars(record) for record in stateful.states())
+                timers = [t for t in (timer, stateful.next_processing_timer_ms()) if t is not None]
+                timer = min(timers, default=None)
+            self._forward(operator, outputs.main, None, waiting)
+            for tag, side in outputs.sides.items():
+                self._forward(operator, side, tag, waiting)
+        self._parts["next_processing_timer_ms"] = timer
+        self._parts["changes"] = self._write_changes(worker, state, log)
+        if self.stage == 1 and self.subtask in self.context.snapshot_subtasks:
+            self._parts["snapshot"] = self._write_snapshot(worker, state)
+
+    def _epoch(self, operator: Operator, window: Window) -> Epoch:
+        ended = self.spec.graph.batch and window.end == MAX_MS
+        one_by_one = operator.uid in self.context.one_by_one
+        return Epoch(
+            self.context.epoch, window, self.context.processing_time_ms, fires_all=ended, one_by_one=one_by_one
+        )
+
+    # -- in
+
+    def _origins(self, inbox: Inbox) -> dict[int, Splits]:
+        """Each watermark origin's splits over this epoch."""
+        ids = {o for operator in self.spec.graph.operators for o in operator.origins}
+        return origin_splits(self.context, ids, inbox.progress)
+
+    def _deliver(
+        self,
+        inbox: Inbox,
+        operators: tuple[Operator, ...],
+        origins: dict[int, Splits],
+        waiting: dict[int, dict[int, list[Batch]]],
+    ) -> None:
+        ranks = {o: rank for rank, o in enumerate(sorted(origins))}
+        for operator in operators:
+            for edge in operator.inputs:
+                for piece, batch in inbox.chunks.pop(edge.id, ()):
+                    if piece is not None:
+                        self._complete(batch, piece, origins[piece.origin], ranks[piece.origin])
+                    waiting[operator.id].setdefault(edge.ordinal, []).append(batch)
+
+    def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
+        """Complete the running watermark of a piece with what its split had before, and number the split."""
+        before = splits.pieces[piece.split, piece.piece]
+        batch.positions = (
+            max(batch.positions, 2 * before + 1) if isinstance(batch.positions, int)
+            else np.maximum(batch.positions, 2 * before + 1)
+        )  # fmt: skip
+        batch.splits = (rank << _SPLIT_SHIFT) + splits.order[piece.split]
+
+    def _inputs(self, operator: Operator, batches: dict[int, list[Batch]]) -> list[Batch]:
+        ordinals = range(max(e.ordinal for e in operator.inputs) + 1)
+        inputs = []
+        for ordinal in ordinals:
+            type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
+            batch = concat(batches.get(ordinal, []), type_) if batches.get(ordinal) else empty_batch(type_)
+            batch = batch.in_order() if operator.stateful else batch
+            if operator.stateful and self.spec.graph.batch:
+                broadcast = any(isinstance(e.partitioning, Broadcast) for e in operator.inputs if e.ordinal == ordinal)
+                batch = self._timeless(batch, 0 if broadcast else ordinal + 1)  # broadcast elements come first
+            inputs.append(batch)
+        return inputs
+
+    def _timeless(self, batch: Batch, rank: int) -> Batch:
+        """Elements in the order that they have, all ahead of event time: in a batch it begins when they have all come."""
+        batch = batch.take(np.arange(batch.size))
+        batch.positions, batch.splits = 2 * MIN_MS + 1, (rank << _SPLIT_SHIFT) + self.subtask
+        batch.sequence = np.arange(batch.size)
+        return batch
+
+    # -- out
+
+    def _forward(
+        self, operator: Operator, batch: Batch, tag: str | None, waiting: dict[int, dict[int, list[Batch]]]
+    ) -> None:
+        if not batch.size:
+            return
+        batch.keys = None  # an operator that hands its input on, as a filter does, hands on the keys it came by
+        consumers = self.spec.graph.consumers_of(operator, tag)
+        for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
+            if edge.crosses:
+                self._send(edge, elements, consumer.uid)
+            else:
+                waiting[consumer.id].setdefault(edge.ordinal, []).append(elements)
+
+    def _send(self, edge: InEdge, batch: Batch, consumer: str) -> None:
+        parallelism = self.spec.parallelism
+        if isinstance(edge.partitioning, Broadcast):
+            for block in batch.blocks(_CHUNK_ROWS):
+                blob = encode_chunk(block, None)
+                for target in range(parallelism):
+                    self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), blob))
+            return
+        targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
+        if targets is None:
+            targets = self._targets_of_splits(edge, batch)
+        for target, part in route(batch, targets, parallelism):
+            for block in part.blocks(_CHUNK_ROWS):
+                self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), encode_chunk(block, None)))
+        batch.keys = None
+
+    def _targets_of_splits(self, edge: InEdge, batch: Batch) -> npt.NDArray[Any]:
+        if isinstance(edge.partitioning, Forward):
+            # Past a stage that other inputs of the consumer go through; each key keeps its order.
+            return np.full(batch.size, self.subtask)
+        # What timers emitted has no split, but a rank below all; one split's job has it with the elements.
+        return np.maximum(spread(batch.splits, batch.size), 0) % self.spec.parallelism
+
+    def _sink(self, operator: Operator, batch: Batch) -> None:
+        info = TaskInfo(operator, self.subtask, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
+        assert isinstance(operator.spec, SinkSpec)
+        sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context, self.attempt)
+        self.sinks[operator.uid] = sink
+        sink.write(batch)
+
+    # -- state
+
+    def _write_changes(self, worker: Worker, state: SubtaskState, log: Changes) -> ChangesPart | None:
+        state.keep(self.context.epoch, self.stage, self.attempt, log)
+        if not log.keys:
+            return None
+        data = write_changes(log)
+        checksum = checksum_of(data)
+        if len(data) <= self.spec.inline_changes_bytes:
+            return ChangesPart(None, data, len(log), len(data), checksum)
+        path = worker.paths.changelog(self.context.epoch, self.stage, self.subtask, self.attempt)
+        worker.storage.put(path, data)
+        return ChangesPart(path, None, len(log), len(data), checksum)
+
+    def _write_snapshot(self, worker: Worker, state: SubtaskState) -> Snapshot:
+        """The state as committed before this epoch; the store has just caught up with it."""
+        entries = 0
+
+        def counted() -> Iterable[tuple[bytes, bytes]]:
+            nonlocal entries
+            for entry in state.store.scan(*range_for(0, OPERATOR_KG + 1)):
+                entries += 1
+                yield entry
+
+        data = write_snapshot(counted())
+        path = worker.paths.snapshot(self.context.committed, self.subtask, self.attempt)
+        worker.storage.put(path, data)
+        return Snapshot(path, self.context.committed, entries, len(data), checksum_of(data))
+
+    # -- end
+
+    def finish(self) -> list[ChunkRow]:
+        for uid, sink in self.sinks.items():
+            done = sink.prepare_commit()
+            if done:
+                self._parts["committables"][uid] = done
+        commit = to_commit_blob(self.stage, self.subtask, self.attempt, **self._parts)
+        passing = [(self.subtask, *row[1:]) for row in self.passing]
+        return [*self.rows, *passing, (self.subtask, COMMIT, 0, commit)]
+
+    def abort(self) -> None:
+        for sink in self.sinks.values():
+            sink.abort()
+
+
+def checksum_of(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,122 @@
+"""What a worker process keeps between tasks of one run: subtasks' stores and operator instances."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.errors import StorageError
+from forkpoint.functions import CheckpointListener
+from forkpoint.graph.job import Operator
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.operators.base import USER_ERRORS, OperatorInstance, TaskInfo, user_error
+from forkpoint.runtime.operators.instances import Checkpointed, make_instance
+from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
+from forkpoint.state import Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
+from forkpoint.storage.base import Storage, open_storage
+from forkpoint.storage.private import make_own_directory
+
+
+@dataclass
+class _Kept:
+    instance: OperatorInstance
+    listener: CheckpointListener | None
+    epoch: int = 0
+    attempt: str = ""
+
+
+@dataclass
+class Worker:
+    spec: JobSpec
+    storage: Storage
+    paths: JobPaths
+    states: dict[int, SubtaskState] = field(default_factory=dict)
+    instances: dict[tuple[int, int], _Kept] = field(default_factory=dict)
+
+    def share(self, subtask: int) -> Share:
+        start, stop = key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism)
+        return Share(subtask, start, stop)
+
+    def state(self, subtask: int) -> SubtaskState:
+        state = self.states.get(subtask)
+        if state is None:
+            directory = Path(self.spec.local_dir) / str(subtask)
+            make_own_directory(str(directory))
+            state = self.states[subtask] = SubtaskState(
+                self._store(directory), self.storage, self.paths, self.share(subtask)
+            )
+        return state
+
+    def _store(self, directory: Path) -> Store:
+        kind: StoreKind = self.spec.store
+        try:
+            store = open_store(kind, directory)
+        except StorageError:
+            # It is a cache: whatever is wrong with it, it is filled again from what is committed.
+            destroy_store(directory)
+            store = open_store(kind, directory)
+        return store if kind == "dict" else WriteBackStore(store)
+
+    def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
+        """The operator's instance for this subtask. One whose last epoch was not accepted has state in its attributes
+        that never was, so it is made anew where the attributes are managed."""
+        kept = self.instances.get((operator.id, subtask))
+        if kept is not None and (kept.epoch, kept.attempt) == (context.epoch, attempt):
+            return kept.instance  # stage 0 asks for each batch
+        accepted = kept is not None and kept.epoch == context.committed and (
+            context.previous.get(f"{operator.stage}-{subtask}") == kept.attempt
+        )  # fmt: skip
+        if kept is None or (isinstance(kept.instance, Checkpointed) and not accepted):
+            if kept is not None:
+                kept.instance.close()
+            info = TaskInfo(
+                operator,
+                subtask,
+                self.spec.parallelism,
+                self.spec.max_parallelism,
+                self.spec.parameters,
+                self.spec.known_states,
+            )
+            store = self.state(subtask).store if operator.stateful else None
+            restored = any(state.uid == operator.uid for state in self.spec.known_states.values())
+            try:
+                kept = _Kept(*make_instance(info, store, restored=restored))
+            except USER_ERRORS as error:
+                raise user_error(operator.uid, error, "none yet: open()") from error
+            self.instances[operator.id, subtask] = kept
+        elif kept.listener is not None:
+            if kept.epoch <= context.committed:
+                kept.listener.notify_checkpoint_complete(context.committed)
+            else:
+                kept.listener.notify_checkpoint_aborted(kept.epoch)
+        kept.epoch, kept.attempt = context.epoch, attempt
+        return kept.instance
+
+    def close(self) -> None:
+        for kept in self.instances.values():
+            kept.instance.close()
+        for state in self.states.values():
+            state.store.close()
+
+
+_workers: dict[tuple[int, str], Worker] = {}
+
+
+def worker_for(spec: JobSpec) -> Worker:
+    """This process's worker of a run; a forked process makes its own."""
+    key = (os.getpid(), spec.run)
+    worker = _workers.get(key)
+    if worker is None:
+        for old in [k for k in _workers if k[0] != os.getpid()]:
+            del _workers[old]
+        worker = _workers[key] = Worker(spec, open_storage(spec.storage_url), JobPaths(spec.job))
+    return worker
+
+
+def drop_worker(run: str) -> None:
+    """Close what this process keeps of a run that has ended."""
+    worker = _workers.pop((os.getpid(), run), None)
+    if worker is not None:
+        worker.close()

@@ -1,0 +1,1 @@
+"""Windows of keyed streams: element by element and over columns."""

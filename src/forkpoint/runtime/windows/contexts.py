@@ -1,0 +1,181 @@
+"""What an assigner, a trigger, an evictor and a window function can ask and keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.functions import (
+    MIN_WATERMARK,
+    EvictorContext,
+    OnMergeContext,
+    ProcessWindowFunction,
+    StateDescriptor,
+    WindowAssignerContext,
+)
+from forkpoint.runtime.event_time.timers import Timers
+from forkpoint.runtime.operators.base import Context, TaskInfo
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
+from forkpoint.runtime.state.window_state import SpacedStates
+from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+
+CONTENTS = "window-contents"
+ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # what the names of their states begin with
+
+
+class AssignerContext(WindowAssignerContext):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
+        self._backend = backend
+        self._runtime = PrefixedContext(info, backend, ASSIGNER)
+
+    def get_current_processing_time(self) -> int:
+        return self._backend.processing_time_ms
+
+    def get_runtime_context(self) -> Context:
+        return self._runtime
+
+
+class PrefixedContext(Context):
+    """States of the key under names of their own."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, prefix: str) -> None:
+        super().__init__(info, backend)
+        self._keyed, self._prefix = backend, prefix
+        self._handles: dict[str, Any] = {}
+
+    def _state(self, descriptor: Any) -> Any:
+        handle = self._handles.get(descriptor.name)
+        if handle is None:
+            renamed = _renamed(descriptor, self._prefix + descriptor.name)
+            handle = self._handles[descriptor.name] = self._keyed.get(renamed)
+        return handle
+
+
+def _renamed(descriptor: StateDescriptor, name: str) -> StateDescriptor:
+    renamed = object.__new__(type(descriptor))
+    vars(renamed).update(vars(descriptor))
+    renamed.name = name
+    return renamed
+
+
+class KeyStateContext(Context):
+    """States of the key, all windows' alike; their names must not be those of the operator's own states."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
+        super().__init__(info, backend)
+        self._keyed = backend
+
+    def _state(self, descriptor: Any) -> Any:
+        check_name(self._info.operator.uid, self._keyed.described(descriptor).name)
+        return super()._state(descriptor)
+
+
+def check_name(uid: str, name: str) -> None:
+    if name in (CONTENTS, MERGING_WINDOWS) or name.startswith((ASSIGNER, TRIGGER, WINDOW)):
+        raise GraphError(
+            f"operator {uid!r}: a state named {name!r} is one of the windows' own; give the function's state another name"
+        )
+
+
+class WindowStateContext(Context):
+    """States of the key and the window at hand."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, states: SpacedStates, *, merging: bool) -> None:
+        super().__init__(info, backend)
+        self._keyed, self._states, self._merging = backend, states, merging
+
+    def _state(self, descriptor: Any) -> Any:
+        if self._merging:
+            raise UserFunctionError(
+                f"operator {self._info.operator.uid!r}: window_state() with windows that merge; what would become of two "
+                "windows' states is not defined. Use global_state()"
+            )
+        return self._states.get(self._keyed.described(descriptor))
+
+
+class Clock:
+    """Both clocks, at the element or timer at hand."""
+
+    __slots__ = ("backend", "watermark_ms")
+
+    def __init__(self, backend: KeyedBackend) -> None:
+        self.backend = backend
+        self.watermark_ms = MIN_WATERMARK
+
+    def processing_time(self) -> int:
+        return self.backend.processing_time_ms
+
+    def watermark(self) -> int:
+        return self.watermark_ms
+
+
+class WindowTriggerContext(OnMergeContext):
+    """The trigger's view of the window at hand."""
+
+    def __init__(self, clock: Clock, states: SpacedStates) -> None:
+        self._clock = clock
+        self._states = states
+        self._space = states.space
+        self.timers: Timers
+        self.merged: list[bytes] = []
+
+    def get_current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def get_current_watermark(self) -> int:
+        return self._clock.watermark()
+
+    def register_event_time_timer(self, time: int) -> None:
+        self.timers.event.register(time, self._space.now)
+
+    def register_processing_time_timer(self, time: int) -> None:
+        self.timers.processing.register(time, self._space.now)
+
+    def delete_event_time_timer(self, time: int) -> None:
+        self.timers.event.delete(time, self._space.now)
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        self.timers.processing.delete(time, self._space.now)
+
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+        return self._states.get(state_descriptor)
+
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        self._states.get(state_descriptor).merge(self._space.now, self.merged)
+
+
+class WindowEvictorContext(EvictorContext):
+    """The evictor's view."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def get_current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def get_current_watermark(self) -> int:
+        return self._clock.watermark()
+
+
+class WindowContext(ProcessWindowFunction.Context):
+    """The window function's view of the window at hand."""
+
+    def __init__(self, clock: Clock, window_state: Context, global_state: Context) -> None:
+        self._clock = clock
+        self._window_state, self._global_state = window_state, global_state
+        self.at: Any = None
+
+    def window(self) -> Any:
+        return self.at
+
+    def current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def current_watermark(self) -> int:
+        return self._clock.watermark()
+
+    def window_state(self) -> Context:
+        return self._window_state
+
+    def global_state(self) -> Context:
+        return self._global_state

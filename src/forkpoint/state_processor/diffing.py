@@ -1,0 +1,243 @@
+"""What two savepoints differ in, by operator and state, from a range of key groups at a time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from forkpoint.checkpoint.manifest import SourcePosition
+from forkpoint.runtime.tasks.gc_pause import collector_paused
+from forkpoint.savepoint.evolution import Rows
+from forkpoint.savepoint.layout import Layout
+from forkpoint.savepoint.tasks import Progress, no_progress
+from forkpoint.state_processor.reader import SavepointReader, StateReader
+from forkpoint.state_processor.rows import is_listed, list_name, objects_of, store_order
+from forkpoint.state_processor.writer import SavepointWriter
+
+Outcome = Literal["same", "changed", "added", "removed", "other"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An entry that is not the same in both. ``place``: its key, and namespace, map key, time or subtask where it has one.
+
+    ``before`` and ``after`` are its values as Python objects, a whole list of list state; None where it is not there.
+    """
+
+    change: Literal["added", "removed", "changed"]
+    place: dict[str, Any]
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class StateDiff:
+    """A state, or the timers of an operator, in both savepoints. A list counts as one entry.
+
+    ``outcome``: "added" and "removed" for a state that one of them does not have, "other" if its kind or keys are of
+    another type, so that entries cannot be compared; ``why`` says more.
+    """
+
+    uid: str
+    name: str
+    outcome: Outcome
+    rows_before: int
+    rows_after: int
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    why: str = ""
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True)
+class ValueDiff:
+    """Something there is one of for each uid: a source's position, an operator's watermark. None: not there."""
+
+    uid: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class SavepointDiff:
+    """What differs from ``before`` to ``after`` (their places). ``states`` has all states, the others what differs."""
+
+    before: str
+    after: str
+    states: tuple[StateDiff, ...]
+    positions: tuple[ValueDiff, ...]
+    watermarks: tuple[ValueDiff, ...]
+    max_parallelism: tuple[int, int]
+
+    @property
+    def same(self) -> bool:
+        """Whether a job that is restored from either goes on alike."""
+        return not (self.positions or self.watermarks) and all(state.outcome == "same" for state in self.states)
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each state."""
+        names = ("uid", "name", "outcome", "rows_before", "rows_after", "added", "removed", "changed", "why")
+        return pa.table({name: [getattr(state, name) for state in self.states] for name in names})
+
+
+def diff(
+    before: SavepointReader | str, after: SavepointReader | str, *, samples: int = 5, stamps: bool = True,
+    progress: Progress = no_progress,
+) -> SavepointDiff:  # fmt: skip
+    """Compare two savepoints by uid and state name; ``samples``: how many differing entries of each state are kept.
+    ``stamps``: whether entries differ that differ in nothing but the time from which their time to live counts.
+
+    States stay on storage: of each savepoint one file at a time is in memory. If the max parallelisms differ, the second
+    one's keys are first grouped as the first one's, in a temporary directory. Raises SavepointNotFound and
+    SavepointCorrupt.
+    """
+    a = before if isinstance(before, SavepointReader) else SavepointReader.read(before)
+    b = after if isinstance(after, SavepointReader) else SavepointReader.read(after)
+    groups = (a.metadata.max_parallelism, b.metadata.max_parallelism)
+    with tempfile.TemporaryDirectory(prefix="forkpoint-diff-") as scratch:
+        other = b
+        if groups[0] != groups[1]:
+            other = SavepointWriter.from_existing_savepoint(b).with_max_parallelism(groups[0]).write(scratch)
+        states = tuple(_states(a, other, samples, stamps, progress))
+    return SavepointDiff(
+        a.path, b.path, states, _differing(_positions(a), _positions(b)), _differing(a.watermarks, b.watermarks), groups
+    )
+
+
+def _positions(savepoint: SavepointReader) -> dict[str, Any]:
+    return {uid: _shown_position(position) for uid, position in savepoint.positions.items()}
+
+
+def _shown_position(position: SourcePosition) -> dict[str, Any]:
+    return position.model_dump(mode="json", exclude_defaults=True)
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[ValueDiff, ...]:
+    uids = dict.fromkeys([*before, *after])
+    return tuple(ValueDiff(uid, before.get(uid), after.get(uid)) for uid in uids if before.get(uid) != after.get(uid))
+
+
+def _states(
+    a: SavepointReader, b: SavepointReader, samples: int, stamps: bool, progress: Progress
+) -> Iterator[StateDiff]:
+    ours, theirs = ({(s.uid, s.kind == "timers", s.name): s for s in each.states} for each in (a, b))
+    names = dict.fromkeys([*ours, *theirs])
+    for number, name in enumerate(names):
+        progress(number, len(names))
+        one, other = ours.get(name), theirs.get(name)
+        if one is None and other is not None:
+            yield StateDiff(other.uid, other.name, "added", 0, other.count, added=other.count)
+        elif other is None and one is not None:
+            yield StateDiff(one.uid, one.name, "removed", one.count, 0, removed=one.count)
+        elif one is not None and other is not None:
+            yield _compare(one, other, samples, stamps)
+    progress(len(names), len(names))
+
+
+def _compare(a: StateReader, b: StateReader, samples: int, stamps: bool) -> StateDiff:
+    if why := _incomparable(a, b):
+        return StateDiff(a.uid, a.name, "other", a.count, b.count, why=why)
+    added = removed = changed = 0
+    found: list[Sample] = []
+    why = "" if a.value_type == b.value_type else f"values were {a.value_type!r} and are {b.value_type!r}"
+    for one, other in _pieces(a, b):
+        if why == "" and one.equals(other):
+            continue
+        with collector_paused():
+            ours, theirs = (
+                _Entries(side.layout, table, raw=not why, stamps=stamps) for side, table in ((a, one), (b, other))
+            )
+            before, after = ours.content, theirs.content
+            gone = [name for name in before if name not in after]
+            new = [name for name in after if name not in before]
+            both = [name for name, content in before.items() if name in after and after[name] != content]
+        added, removed, changed = added + len(new), removed + len(gone), changed + len(both)
+        left = max(0, samples - len(found))
+        made = [
+            *(Sample("removed", ours.place(name), ours.value(name), None) for name in gone[:left]),
+            *(Sample("added", theirs.place(name), None, theirs.value(name)) for name in new[:left]),
+            *(Sample("changed", ours.place(n), ours.value(n), theirs.value(n)) for n in both[:left]),
+        ]
+        found += made[:left]
+    outcome: Outcome = "changed" if added or removed or changed or why else "same"
+    return StateDiff(a.uid, a.name, outcome, a.count, b.count, added, removed, changed, why, tuple(found))
+
+
+def _incomparable(a: StateReader, b: StateReader) -> str:
+    if a.kind != b.kind:
+        return f"was {a.kind} state and is {b.kind} state"
+    for role in ("key", "namespace", "map_key"):
+        ours, theirs = (each.part(role).type if each.has(role) else None for each in (a.layout, b.layout))
+        if ours != theirs:
+            return f"its {role.replace('_', ' ')} type was {ours!r} and is {theirs!r}"
+    return ""
+
+
+def _pieces(a: StateReader, b: StateReader) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """All rows of both, by ranges of key groups for each of which one file of a side is enough."""
+    if not a.layout.has("key_group"):
+        yield a.to_arrow(), b.to_arrow()
+        return
+    files = [file for side in (a, b) for _, file in side.parts()]
+    borders = sorted({border for file in files for border in (file.kg_start, file.kg_stop)})
+    for start, stop in pairwise(borders):
+        yield _rows(a, start, stop), _rows(b, start, stop)
+
+
+def _rows(side: StateReader, start: int, stop: int) -> pa.Table:
+    """Rows of these key groups; for timers, of both domains."""
+    return pa.concat_tables([side.schema.empty_table(), *side.tables((start, stop))]).combine_chunks()
+
+
+class _Entries:
+    """The entries of a piece by their place in the store: encoded values, or objects where types differ.
+
+    ``names``: of each row its place, of lists the place of the whole list, whose content is a list.
+    """
+
+    def __init__(self, layout: Layout, table: pa.Table, *, raw: bool, stamps: bool) -> None:
+        self._layout, self._table, self._stamps = layout, table, stamps
+        names = store_order(layout, table)
+        if layout.spec.is_timers:  # both domains
+            domains = table.column("domain").to_pylist()
+            names = [domain.encode() + name for domain, name in zip(domains, names, strict=True)]
+        contents = self._contents(raw)
+        self.content: dict[bytes, Any]
+        if is_listed(layout):
+            self.names = list(map(list_name, names))
+            self.content = {}
+            for name, content in zip(self.names, contents, strict=True):
+                self.content.setdefault(name, []).append(content)
+        else:
+            self.names = names
+            self.content = dict(zip(names, contents, strict=True))
+
+    def _contents(self, raw: bool) -> Sequence[Any]:
+        rows = Rows(self._layout, self._table)
+        if not self._layout.has("value"):
+            return [None] * rows.count
+        values: Sequence[Any] = rows.encoded("value") if raw else rows.objects("value")
+        if not self._stamps or not self._layout.has("ttl_stamp"):
+            return values
+        return list(zip(values, rows.parts["ttl_stamp"][0].to_pylist(), strict=True))
+
+    def place(self, name: bytes) -> dict[str, Any]:
+        """Where an entry is."""
+        found = self._objects(name)
+        left_out = ("key_group", "value", "ttl_stamp", "index")
+        return {role: objects[0] for role, objects in found.items() if role not in left_out}
+
+    def value(self, name: bytes) -> Any:
+        """What it holds."""
+        values = self._objects(name).get("value")
+        return values if values is None or is_listed(self._layout) else values[0]
+
+    def _objects(self, name: bytes) -> dict[str, list[Any]]:
+        rows = [row for row, each in enumerate(self.names) if each == name]
+        return objects_of(self._layout, self._table.take(pa.array(rows)))

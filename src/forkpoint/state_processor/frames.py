@@ -1,0 +1,104 @@
+"""Spark DataFrames in and out; only what asks for Spark loads it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from forkpoint.errors import EditRefused
+from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.tasks import FileRef, RunTasks
+from forkpoint.state_processor.data import Fitter, tables_of
+from forkpoint.state_processor.tasks import Run, cut_rows
+from forkpoint.storage.base import open_storage
+
+
+@dataclass(frozen=True)
+class _File:
+    storage_url: str
+    spec: StateSpec
+    file: FileRef
+    entries: int
+
+
+_decode_file = msgspec.msgpack.Decoder(_File).decode
+
+
+def read_file(argument: bytes) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, verified."""
+    wanted = _decode_file(argument)
+    data = wanted.file.read(open_storage(wanted.storage_url))
+    for table in read_part(data, wanted.file.name, layout_of(wanted.spec), wanted.entries, None):
+        yield from table.replace_schema_metadata().to_batches()
+
+
+def frame_of(spark: Any, state: Any) -> Any:
+    """See ``StateReader.to_spark``."""
+    from forkpoint.spark.background_tasks import read_frame
+
+    url = state.opened.storage.url
+    files = [_File(url, spec, state.opened.file(file), file.entries) for spec, file in state.parts()]
+    return read_frame(spark, read_file, list(map(msgspec.msgpack.encode, files)), state.schema)
+
+
+def tasks_on(spark: Any) -> RunTasks:
+    """Runs tasks on the executors of a session."""
+    from forkpoint.spark.background_tasks import run_tasks_on
+
+    return run_tasks_on(spark)
+
+
+@dataclass(frozen=True)
+class _Partitions:
+    """Writes a DataFrame's partitions as runs; travels to the executors."""
+
+    fitter: Fitter
+    target_url: str
+    prefix: str
+    cuts: tuple[int, ...]
+    max_parallelism: int
+    partition_rows: int
+
+    def __call__(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+        fitter = replace(self.fitter, first=number * self.partition_rows)
+        target = open_storage(self.target_url)
+        directory, _, file = self.prefix.rpartition("/")
+        try:
+            for piece, table in enumerate(tables_of(batches)):
+                prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # a task that is repeated shares no file
+                runs = cut_rows(target, fitter.layout, fitter(table), prefix, self.cuts, self.max_parallelism)
+                yield _encode(_Piece(runs))
+        except EditRefused as error:  # as a result, so that it arrives as it was
+            yield _encode(_Piece(refused=str(error)))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    runs: list[Run] = field(default_factory=list)
+    refused: str | None = None
+
+
+_encode = msgspec.msgpack.encode
+_decode_piece = msgspec.msgpack.Decoder(_Piece).decode
+
+
+def runs_of(
+    frame: Any, fitter: Fitter, target_url: str, prefix: str, cuts: tuple[int, ...], max_parallelism: int,
+    partition_rows: int,
+) -> list[Run]:  # fmt: skip
+    """The rows of a Spark DataFrame as runs, written by its own tasks. Its columns are checked before anything runs."""
+    from forkpoint.spark.background_tasks import columns_of, write_frame
+
+    fitter(columns_of(frame))
+    write = _Partitions(fitter, target_url, prefix, cuts, max_parallelism, partition_rows)
+    pieces = list(map(_decode_piece, write_frame(frame, write)))
+    for piece in pieces:
+        if piece.refused is not None:
+            raise EditRefused(piece.refused)
+    return [run for piece in pieces for run in piece.runs]

@@ -1,0 +1,251 @@
+"""Spark's states in the shape of forkpoint's: keys, values, windows and timers from flat columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import ConfigError
+from forkpoint.functions import MergingWindowAssigner, WindowAssigner
+from forkpoint.functions.durations import to_ms
+from forkpoint.functions.windows import TimeWindow
+from forkpoint.graph.transformations import WindowSpec
+from forkpoint.runtime.windows.contexts import CONTENTS
+from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.savepoint.layout import StateSpec
+from forkpoint.state_processor.names import TIMERS
+from forkpoint.state_processor.plan import Given, PlannedState
+from forkpoint.types import TypeInformation, type_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from forkpoint.spark.query_state import QueryOperator, QueryState
+
+
+@dataclass(frozen=True)
+class ImportedState:
+    """What one of Spark's states becomes.
+
+    ``name``: the state's name in the program; by default Spark's. ``value``: SQL over the state's columns, for the value
+    (of a list an element, of a map a value); by default the only column, or a record of all. ``value_type``: its type, as
+    in a descriptor; by default from the schema. ``ttl``: how long entries live since they were written, needed where Spark
+    lets them expire. ``rows``: a function of the state's DataFrame, which returns one with the columns ``key`` and
+    ``value`` (and ``map_key`` or ``index``, as there was).
+    """
+
+    name: str | None = None
+    value: str | None = None
+    value_type: Any = None
+    ttl: timedelta | None = None
+    rows: Callable[[DataFrame], DataFrame] | None = None
+
+
+@dataclass(frozen=True)
+class ImportedOperator:
+    """What one of Spark's stateful operators becomes: the state of the operator ``uid``.
+
+    ``states``: by Spark's names, "state" for an operator's only one; those left out come as they are. ``key``: SQL over
+    the columns, for the key; by default the only column of the key, or a record of all. ``key_type``: its type; by default
+    from the schema. ``window``: the program's window assigner, where the groups are windows and become those of a window
+    operator, whose accumulators the values are.
+    """
+
+    uid: str
+    states: Mapping[str, ImportedState] = field(default_factory=dict)
+    key: str | None = None
+    key_type: Any = None
+    window: WindowAssigner | None = None
+
+
+@dataclass(frozen=True)
+class StateFound:
+    """A state of a checkpoint. ``columns``: name and Spark's type, those of keys first; SQL may use them."""
+
+    operator: int
+    name: str
+    kind: str
+    rows: int
+    key_columns: Mapping[str, str]
+    columns: Mapping[str, str]
+
+
+_VALUED = ("key", "map_key", "namespace", "value")
+
+
+@dataclass(frozen=True)
+class _Shaped:
+    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls; ``rows``: how many there are."""
+
+    uid: str
+    state: QueryState
+    operator: ImportedOperator
+    wanted: ImportedState
+    frame: DataFrame
+    rows: int
+    nulls: frozenset[str]
+
+
+def counted(state: QueryState) -> StateFound:
+    """What a state consists of, with the number of its rows."""
+    types = {field.name: field.dataType.simpleString() for field in state.frame.schema.fields}
+    columns = {name: of for name, of in types.items() if name not in state.key}
+    return StateFound(
+        state.operator, state.name, state.kind, state.frame.count(), {k: types[k] for k in state.key}, columns
+    )
+
+
+def shaped(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> dict[str, list[PlannedState]]:
+    """The states of each uid, ready to be written.
+
+    Raises ConfigError where what was asked does not fit what is there, TypeNotSupported for columns without a type.
+    """
+    by_uid: dict[str, list[_Shaped]] = {}
+    for operator in found:
+        if operator.id in wanted:
+            chosen = wanted[operator.id]
+            _check_names(operator, chosen)
+            by_uid.setdefault(chosen.uid, []).extend(_shape(state, chosen) for state in operator.states)
+    return {uid: _planned(uid, states) for uid, states in by_uid.items()}
+
+
+def _check_names(operator: QueryOperator, chosen: ImportedOperator) -> None:
+    known = [state.name for state in operator.states if not state.is_timers]
+    if strange := sorted(set(chosen.states) - set(known)):
+        raise ConfigError(
+            f"operator {operator.id} ({operator.name}) has no state {strange[0]!r}; it has {', '.join(known) or 'none'}"
+        )
+
+
+def _shape(state: QueryState, operator: ImportedOperator) -> _Shaped:
+    from forkpoint.spark.query_state import nulls, select
+
+    wanted = operator.states.get(state.name, ImportedState())
+    if wanted.rows is not None and not state.is_timers:
+        frame = _of_hook(state, wanted.rows)
+    else:
+        frame = select(state, _expressions(state, operator, wanted))
+    rows, found = nulls(frame, [name for name in _VALUED if name in frame.columns])
+    return _Shaped(operator.uid, state, operator, wanted, frame, rows, found)
+
+
+def _expressions(state: QueryState, operator: ImportedOperator, wanted: ImportedState) -> list[str]:
+    """What to select, in SQL."""
+    window = None if operator.window is None else _window_column(state)
+    key = tuple(name for name in state.key if name != window)
+    columns = [_packed("key", key, operator.key)]
+    if state.map_key:
+        columns.append(_packed("map_key", state.map_key, None))
+    if window is not None:
+        start, end = (f"unix_millis(`{window}`.{side}) AS {side}" for side in ("start", "end"))
+        columns.append(f"struct({start}, {end}) AS namespace")
+    if state.is_timers:
+        return [*columns, "timestamp"]
+    if state.kind == "list":
+        columns.append("CAST(index AS BIGINT) AS index")
+    if state.opaque and wanted.value is None:
+        raise ConfigError(
+            f"{state.where}: {', '.join(state.opaque)} is a buffer of Spark's own (collect_list, collect_set, sketches …), which "
+            "nothing else can read; choose the other columns with value="
+        )
+    columns.append(_packed("value", state.value, wanted.value))
+    if state.expires and wanted.ttl is not None:
+        columns.append(f"ttl_expiration_ms - {to_ms(wanted.ttl, 'ttl', 1)} AS ttl_stamp")
+    return columns
+
+
+def _of_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    frame = rows(state.frame)
+    needed = {"value": ["key", "value"], "list": ["key", "index", "value"], "map": ["key", "map_key", "value"]}
+    missing = [name for name in needed[state.kind] if name not in frame.columns]
+    if missing:
+        raise ConfigError(f"{state.where}: rows= returned no column {missing[0]!r}, but {', '.join(frame.columns)}")
+    return frame
+
+
+def _packed(role: str, names: Sequence[str], sql: str | None) -> str:
+    """One column: of the SQL expression; else the only one of those named, a record of them, or true where there is none."""
+    quoted = [f"`{name.replace('`', '``')}`" for name in names]
+    made = "true" if not quoted else quoted[0] if len(quoted) == 1 else f"struct({', '.join(quoted)})"
+    return f"{sql or made} AS {role}"
+
+
+def _window_column(state: QueryState) -> str:
+    fields = state.frame.schema
+    for name in state.key:
+        of: Any = fields[name].dataType
+        if getattr(of, "names", None) == ["start", "end"]:
+            return name
+    raise ConfigError(f"{state.where}: its groups ({', '.join(state.key)}) have no window; leave the window out")
+
+
+# -- types
+
+
+def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
+    key = _key_type(uid, states)
+    planned: dict[str, PlannedState] = {}
+    for shaped_state in states:
+        for each in _plan(uid, shaped_state, key):
+            if each.spec.name in planned:
+                raise ConfigError(
+                    f"operator {uid!r} would have two states called {each.spec.name!r}; give them other names"
+                )
+            planned[each.spec.name] = each
+    return list(planned.values())
+
+
+def _key_type(uid: str, states: Sequence[_Shaped]) -> TypeInformation:
+    given = [type_of(each.operator.key_type) for each in states if each.operator.key_type is not None]
+    found = given or [_column_type(each, "key", _all_nulls(states)) for each in states]
+    for other in found[1:]:
+        if other.describe() != found[0].describe():
+            raise ConfigError(f"operator {uid!r} would have keys of types {found[0]!r} and {other!r}; use two uids")
+    return found[0]
+
+
+def _all_nulls(states: Sequence[_Shaped]) -> frozenset[str]:
+    return frozenset(path for each in states for path in each.nulls if path.partition(".")[0] in ("key", "key[]"))
+
+
+def _column_type(shaped_state: _Shaped, column: str, nulls: frozenset[str] | None = None) -> TypeInformation:
+    from forkpoint.spark.state_types import state_type
+
+    found = shaped_state.frame.schema[column].dataType
+    return state_type(found, shaped_state.nulls if nulls is None else nulls, column)
+
+
+def _plan(uid: str, of: _Shaped, key: TypeInformation) -> Iterator[PlannedState]:
+    state, wanted = of.state, of.wanted
+    if state.is_timers:
+        domain = state.kind.removeprefix("timers-")
+        yield PlannedState(StateSpec(uid, TIMERS[domain], state.kind, key.describe()), Given(of.frame, {}))
+        return
+    given = None if wanted.value_type is None else type_of(wanted.value_type)
+    value = given or _column_type(of, "value")
+    if of.operator.window is not None:
+        yield from _window_state(uid, of, key, value, of.operator.window)
+        return
+    namespace = _column_type(of, "map_key").describe() if state.kind == "map" else None
+    ttl_ms = to_ms(wanted.ttl, "ttl", 1) if state.expires and wanted.ttl is not None else None
+    spec = StateSpec(uid, wanted.name or state.name, state.kind, key.describe(), value.describe(), namespace, ttl_ms)
+    yield PlannedState(spec, Given(of.frame, {}))
+
+
+def _window_state(
+    uid: str, of: _Shaped, key: TypeInformation, value: TypeInformation, window: WindowAssigner
+) -> Iterator[PlannedState]:
+    """The accumulators of windows, and the timers at which they close."""
+    if not window.is_event_time() or window.window_type() != type_of(TimeWindow):
+        raise ConfigError(f"{of.state.where}: the windows have to be of event time, not {window!r}")
+    spec = WindowSpec(window, window.get_default_trigger(), None, 0, None, "aggregating", value, None, None)
+    space = type_of(TimeWindow).describe()
+    contents = StateSpec(uid, CONTENTS, "aggregating", key.describe(), value.describe(), space)
+    yield PlannedState(contents, Given(of.frame, {}), fingerprint=spec.fingerprint)
+    timers = of.frame.selectExpr("key", "namespace", "namespace.end - 1 AS timestamp")
+    yield PlannedState(replace(contents, name=TIMERS["event"], kind="timers-event", value_type=None), Given(timers, {}))
+    if isinstance(window, MergingWindowAssigner):
+        kept_under = of.frame.selectExpr("key", "namespace AS map_key", "namespace AS value")
+        yield PlannedState(replace(contents, name=MERGING_WINDOWS, kind="map", value_type=space), Given(kept_under, {}))

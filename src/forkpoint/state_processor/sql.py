@@ -1,0 +1,114 @@
+"""SQL over a savepoint: every state is a view. DuckDB reads the Parquet files in place, after they were verified."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from forkpoint.errors import EditRefused, StateNotFound
+from forkpoint.state_processor import sandbox
+from forkpoint.state_processor.names import no_operator, no_state
+from forkpoint.state_processor.reader import SavepointReader, StateReader
+from forkpoint.storage.base import LocalStorage
+
+_DATABASE = "forkpoint_savepoint"
+_RESERVED = ("temp", "system", "information_schema", "pg_catalog", _DATABASE)  # DuckDB's own catalogs and schemas
+
+
+def views(savepoint: SavepointReader) -> dict[tuple[str, str], StateReader]:
+    """The names of all views: schemas are uids, views are states; a name that is taken gets a number behind it."""
+    schemas = _Free(_RESERVED)
+    by_uid = {uid: schemas.take(uid) for uid in savepoint.operators}
+    inside = {uid: _Free() for uid in by_uid}
+    plain = sorted(savepoint.states, key=lambda state: state.is_timers)  # a state named "timers" keeps its name
+    return {(by_uid[state.uid], inside[state.uid].take(state.name)): state for state in plain}
+
+
+class _Free:
+    """Gives out names, each once, without regard to case."""
+
+    def __init__(self, taken: tuple[str, ...] = ()) -> None:
+        self._taken = set(taken)
+
+    def take(self, name: str) -> str:
+        found, number = name, 2
+        while found.lower() in self._taken:
+            found, number = f"{name}_{number}", number + 1
+        self._taken.add(found.lower())
+        return found
+
+
+def query(savepoint: SavepointReader, sql: str) -> pa.Table:
+    """See ``SavepointReader.query``."""
+    known = views(savepoint)
+    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
+        connection = sandbox.connect(_DATABASE, Path(scratch))
+        try:
+            needed: dict[tuple[str, str], list[str]] = {}
+            for schema, name in sandbox.tables(connection, sql):
+                found = next(
+                    ((s, n) for s, n in known if (s.lower(), n.lower()) == (schema.lower(), name.lower())), None
+                )
+                if found is None and schema:
+                    raise _unknown(savepoint, known, schema, name)
+                if found is not None:
+                    place = Path(scratch) / "-".join(found).replace("/", "-")
+                    needed[found] = list(_files(known[found], place))
+            sandbox.shut(connection, [file for files in needed.values() for file in files])
+            for found, files in needed.items():
+                _create(connection, found, files)
+            return connection.sql(sql).to_arrow_table()
+        except duckdb.PermissionException as error:
+            raise EditRefused(f"the query may read the states of {savepoint.path} only: {error}") from error
+        except duckdb.Error as error:
+            listed = ", ".join(f"{_quoted(s)}.{_quoted(n)}" for s, n in known) or "none"
+            raise EditRefused(f"the query is wrong: {error}; the views of {savepoint.path} are {listed}") from error
+        finally:
+            connection.close()
+
+
+def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files: Sequence[str]) -> None:
+    schema, view = name
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}").fetchall()
+    connection.execute(
+        f"CREATE VIEW {_quoted(schema)}.{_quoted(view)} AS SELECT * FROM read_parquet([{', '.join(map(_text, files))}])"
+    ).fetchall()
+
+
+def _files(state: StateReader, scratch: Path) -> Iterator[str]:
+    """Verified files on this machine's disk: the savepoint's own, or copies if it lies elsewhere."""
+    storage = state.opened.storage
+    every = [file for _, saved in state.saved for file in saved.files]
+    filled = [file for file in every if file.entries] or every[:1]  # one without rows says the columns
+    for number, file in enumerate(filled):
+        ref = state.opened.file(file)
+        data = ref.read(storage)
+        place = str(Path(storage.root) / (ref.path or "")) if isinstance(storage, LocalStorage) else ""
+        if place and not set("*?[").intersection(place):  # which DuckDB would take for a pattern
+            yield place
+        else:
+            scratch.mkdir(exist_ok=True)
+            copy = scratch / f"part-{number}.parquet"
+            copy.write_bytes(data)
+            yield str(copy)
+
+
+def _unknown(
+    savepoint: SavepointReader, known: dict[tuple[str, str], StateReader], schema: str, name: str
+) -> StateNotFound:
+    schemas = {s for s, _ in known}
+    if schema.lower() not in {s.lower() for s in schemas}:
+        return no_operator(schema, schemas, savepoint.path)
+    return no_state(schema, name, [n for s, n in known if s.lower() == schema.lower()], savepoint.path)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

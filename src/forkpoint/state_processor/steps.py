@@ -1,0 +1,138 @@
+"""What becomes of a state's rows on their way from one savepoint to another, a slice at a time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.errors import EditRefused, RestoreRefused
+from forkpoint.savepoint.evolution import Change, changed
+from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.state_processor.rows import in_order, is_listed, objects_of, store_order
+
+Condition = str | Callable[[Any], Any]
+_ROW = "__row"
+
+
+class Step(Protocol):
+    """One change of a state's rows."""
+
+    def after(self, spec: StateSpec) -> StateSpec:
+        """What the state is afterwards."""
+
+    def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
+        """The rows of a slice, which are all that its keys have, afterwards."""
+
+    @property
+    def reorders(self) -> bool:
+        """Whether rows may be in another order afterwards."""
+
+
+def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[Layout, pa.Table]:
+    """The rows after all steps, in order."""
+    for step in steps:
+        table = step(layout, table)
+        layout = layout_of(step.after(layout.spec))
+        if step.reorders or is_listed(layout):  # the next step counts on lists without gaps, and on keys told apart
+            table = in_order(layout, table, store_order(layout, table))
+    return layout, table
+
+
+@lru_cache(maxsize=64)
+def entry_class(roles: tuple[str, ...]) -> Any:
+    """A NamedTuple of the parts of a row."""
+    return namedtuple("Entry", roles)
+
+
+def entries_of(layout: Layout, table: pa.Table) -> list[Any]:
+    """A NamedTuple for each row: ``entry.key``, ``entry.value``, … as Python objects."""
+    found = objects_of(layout, table)
+    return list(map(entry_class(tuple(found))._make, zip(*found.values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keeps the rows for which the condition holds: SQL over the columns, or a function of an entry."""
+
+    condition: Condition
+
+    @property
+    def reorders(self) -> bool:
+        return False
+
+    def after(self, spec: StateSpec) -> StateSpec:
+        return spec
+
+    def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
+        return table.take(pa.array(self._places(layout, table), pa.int64()))
+
+    def _places(self, layout: Layout, table: pa.Table) -> Any:
+        if isinstance(self.condition, str):
+            return matching(table, self.condition, layout.spec.where)
+        found = []
+        for place, entry in enumerate(entries_of(layout, table)):
+            try:
+                if self.condition(entry):
+                    found.append(place)
+            except Exception as error:
+                name = getattr(self.condition, "__qualname__", repr(self.condition))
+                raise EditRefused(
+                    f"{layout.spec.where}: the filter {name} failed with {error!r} for {entry!r}"
+                ) from error
+        return found
+
+
+def matching(table: pa.Table, condition: str, where: str) -> Any:
+    """The places of the rows for which a SQL condition holds. Raises EditRefused for one that is wrong."""
+    import duckdb  # only where it is used
+
+    from forkpoint.state_processor import sandbox
+
+    numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+    sql = f'SELECT "{_ROW}" FROM rows WHERE ({condition}\n)'
+    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
+        connection = sandbox.connect("", Path(scratch))
+        try:
+            connection.register("rows", numbered)
+            sandbox.shut(connection)
+            sandbox.tables(connection, sql)
+            found = connection.sql(sql).to_arrow_table()
+        except (duckdb.Error, EditRefused) as error:
+            columns = ", ".join(table.column_names)
+            raise EditRefused(
+                f"{where}: the condition {condition!r} is wrong: {error}; the columns are {columns}"
+            ) from error
+        finally:
+            connection.close()
+    return np.sort(found.column(0).to_numpy())
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Values or keys through a function, as a migration at restore does it. ``target``: the state afterwards."""
+
+    change: Change
+
+    @property
+    def reorders(self) -> bool:
+        return True
+
+    def after(self, spec: StateSpec) -> StateSpec:
+        return self.change.target
+
+    def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
+        if not table.num_rows:
+            return layout_of(self.change.target).schema.empty_table()
+        try:
+            found = list(changed([table], layout, self.change))
+        except RestoreRefused as error:
+            raise EditRefused(f"{self.change.target.where}: {error.__cause__ or error}") from error
+        return pa.concat_tables(found)

@@ -1,0 +1,155 @@
+"""The tasks that write a savepoint's files: one file at a time, or through runs where keys change their places.
+
+Where key groups stay, a file becomes a file. Where they change, or where data comes from elsewhere, rows are first cut
+into runs, one for each slice of key groups, and each slice's runs then become a file. Runs lie below ``operators/_runs``
+of the new savepoint while it is not one yet: what is left of an attempt that was killed is cleared away by the next.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forkpoint.checkpoint.format import checksum
+from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part, read_part
+from forkpoint.savepoint.tasks import FileRef, TaskOf, task
+from forkpoint.state_processor.rows import blocks, in_order, split, store_order, with_key_groups
+from forkpoint.state_processor.steps import Step, run_steps
+from forkpoint.storage.base import Storage, open_storage
+
+_ORDER = "__order"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of a saved state, its rows, and the steps (pickled for the tasks of this write) that they go through."""
+
+    storage_url: str
+    file: FileRef
+    entries: int
+    saved: StateSpec
+    target: StateSpec
+    steps: bytes
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A file that becomes one of the same key groups."""
+
+    source: Source
+    target_url: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A file whose keys get new key groups; ``prefix``: of the runs' paths. Slice i begins at key group ``cuts[i]``."""
+
+    source: Source
+    target_url: str
+    prefix: str
+    cuts: tuple[int, ...]
+    max_parallelism: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows of one slice, with their order."""
+
+    slice: int
+    file: FileRef
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The runs of a slice that become a file."""
+
+    target_url: str
+    spec: StateSpec
+    runs: tuple[FileRef, ...]
+    path: str
+
+
+@task(Rewrite)
+def _rewrite(plan: Rewrite) -> WrittenPart | None:
+    source, target = plan.source, open_storage(plan.target_url)
+    if not source.steps and source.saved == source.target:
+        data = source.file.read(open_storage(source.storage_url))
+        target.put(plan.path, data)
+        return WrittenPart(plan.path, source.entries, len(data), checksum(data))
+    layout, table = _stepped(source)
+    return _put(target, plan.path, layout, table)
+
+
+@task(Cut)
+def _cut(plan: Cut) -> list[Run]:
+    layout, table = _stepped(plan.source)
+    return cut_rows(open_storage(plan.target_url), layout, table, plan.prefix, plan.cuts, plan.max_parallelism)
+
+
+@task(Merge)
+def _merge(plan: Merge) -> WrittenPart | None:
+    target, layout = open_storage(plan.target_url), layout_of(plan.spec)
+    tables = [pq.read_table(pa.BufferReader(run.read(target))) for run in plan.runs]
+    table = pa.concat_tables(tables)
+    order = table.column(_ORDER).to_pylist()
+    rows = _with_schema(layout, table.drop_columns([_ORDER]))
+    return _put(target, plan.path, layout, in_order(layout, rows, order))
+
+
+rewrite = TaskOf[Rewrite, WrittenPart | None](_rewrite, WrittenPart | None)  # type: ignore[arg-type]
+cut = TaskOf[Cut, list[Run]](_cut, list[Run])
+merge = TaskOf[Merge, WrittenPart | None](_merge, WrittenPart | None)  # type: ignore[arg-type]
+
+
+def _stepped(source: Source) -> tuple[Layout, pa.Table]:
+    """A file's rows after their steps, in order and under the state's new name."""
+    saved, target = layout_of(source.saved), layout_of(source.target)
+    data = source.file.read(open_storage(source.storage_url))
+    found = list(read_part(data, source.file.name, saved, source.entries, None))
+    table = pa.concat_tables(found) if found else saved.schema.empty_table()
+    steps: Sequence[Step] = pickle.loads(source.steps) if source.steps else ()
+    _, table = run_steps(steps, saved, table)
+    return target, _with_schema(target, table)
+
+
+def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
+    """The same columns, as those of this state."""
+    return pa.Table.from_arrays(table.columns, schema=layout.schema)
+
+
+def cut_rows(
+    target: Storage, layout: Layout, table: pa.Table, prefix: str, cuts: Sequence[int], max_parallelism: int
+) -> list[Run]:
+    """Write rows as runs, one for each slice that has some. Paths go on from ``prefix``."""
+    table = with_key_groups(layout, table, max_parallelism)
+    table = table.append_column(_ORDER, pa.array(store_order(layout, table), pa.large_binary()))
+    runs = []
+    for number, rows in split(table, cuts):
+        sink = io.BytesIO()
+        pq.write_table(rows, sink, compression="lz4", use_dictionary=False, write_statistics=False)
+        data, path = sink.getvalue(), f"{prefix}{number}.parquet"
+        target.put(path, data)
+        runs.append(Run(number, FileRef(path, path, None, len(data), checksum(data))))
+    return runs
+
+
+def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
+    """Write rows that are in order; no file if there are none."""
+    if not table.num_rows:
+        return None
+    part = PartWriter(layout)
+    for block in blocks(table):
+        part.write(block)
+    return put_part(target, path, part)
+
+
+def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
+    """Write rows that come from elsewhere, in order."""
+    return _put(target, path, layout, in_order(layout, table, store_order(layout, table)))

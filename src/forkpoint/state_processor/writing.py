@@ -1,0 +1,286 @@
+"""Writing a planned savepoint: its files, task by task, then the seal and savepoint.json."""
+
+from __future__ import annotations
+
+import platform
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.checkpoint.manifest import Parent, SourcePosition
+from forkpoint.checkpoint.paths import state_directory, state_part, timers_part
+from forkpoint.checkpoint.savepoint_manifest import (
+    SAVEPOINT,
+    Savepoint,
+    SavepointFile,
+    SavepointOperator,
+    SavepointState,
+    Versions,
+    save_savepoint,
+)
+from forkpoint.driver.background_savepoints import new_savepoint_id
+from forkpoint.errors import ForkpointError
+from forkpoint.savepoint.export import clear_place, forkpoint_version, remove_partial, saved_state, source_files
+from forkpoint.savepoint.layout import Layout, layout_of
+from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.parquet import put_empty
+from forkpoint.savepoint.seal import write_seal
+from forkpoint.savepoint.slices import ENTRIES_PER_SLICE, MAX_SLICES, cut_groups
+from forkpoint.savepoint.tasks import Progress, RunTasks
+from forkpoint.state_processor.data import Fitter, is_spark, tables_of
+from forkpoint.state_processor.plan import Given, PlannedState, Saved, key_type_of
+from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, Run, Source, cut, cut_rows, merge, put_rows, rewrite
+from forkpoint.storage.base import Storage
+from forkpoint.types import dumps
+
+_RUNS = "operators/_runs"  # no operator can have this name, as escaped names have no leading underscore
+_PARTITION_ROWS = 1 << 40  # lists whose elements come from several partitions keep these apart
+
+
+@dataclass(frozen=True)
+class NewSavepoint:
+    """All that a new savepoint is to be. ``base``: what it is made from. ``operators``: uid, name, kind and states."""
+
+    job: str
+    run: str
+    base: Savepoint | None
+    parent: Parent
+    max_parallelism: int
+    parallelism: int
+    sources: Mapping[str, SourcePosition]
+    watermarks: Mapping[str, int]
+    input_watermarks: Mapping[str, list[int]]
+    operators: tuple[tuple[str, str, str, tuple[PlannedState, ...]], ...]
+    label: str | None = None
+    note: str | None = None
+    savepoint_id: str | None = None
+
+    def states(self) -> list[PlannedState]:
+        """The states of all operators."""
+        return [state for _, _, _, states in self.operators for state in states]
+
+
+def write_savepoint(new: NewSavepoint, target: Storage, run_tasks: RunTasks, progress: Progress) -> OpenedSavepoint:
+    """See ``SavepointWriter.write``."""
+    clear_place(target)
+    try:
+        savepoint = _savepoint(new, _Writing(new, target, run_tasks, progress).run())
+        for uid, position in new.sources.items():
+            for path, data in source_files(uid, position).items():
+                target.put(path, data)
+        write_seal(target, SAVEPOINT.dump(savepoint))
+    except BaseException:
+        with suppress(ForkpointError):
+            remove_partial(target)
+        raise
+    save_savepoint(target, savepoint)
+    return OpenedSavepoint(savepoint, target)
+
+
+def _savepoint(new: NewSavepoint, states: Mapping[tuple[str, str], SavepointState]) -> Savepoint:
+    base = new.base
+    operators = [
+        SavepointOperator(
+            uid=uid, name=name, kind=kind, key_type=key_type_of(planned),
+            states=[states[uid, state.spec.name] for state in planned],
+        )
+        for uid, name, kind, planned in new.operators
+    ]  # fmt: skip
+    return Savepoint(
+        id=new.savepoint_id or new_savepoint_id(),
+        job=new.job,
+        run=new.run,
+        epoch=0 if base is None else base.epoch,
+        created_ms=time.time_ns() // 1_000_000,
+        parent=new.parent,
+        label=new.label,
+        note=new.note,
+        drained=base is not None and base.drained,
+        edited=True,
+        versions=Versions(
+            forkpoint=forkpoint_version(),
+            python=platform.python_version(),
+            spark=None if base is None else base.versions.spark,
+        ),
+        code_version=None if base is None else base.code_version,
+        max_parallelism=new.max_parallelism,
+        parallelism=new.parallelism,
+        sources=dict(new.sources),
+        watermarks=dict(new.watermarks),
+        input_watermarks=dict(new.input_watermarks),
+        operators=operators,
+    )
+
+
+@dataclass
+class _Writing:
+    """Does the work. ``parts``: the files of each state; ``runs``: of each state by slice."""
+
+    new: NewSavepoint
+    target: Storage
+    run_tasks: RunTasks
+    progress: Progress
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    done: int = 0
+    total: int = 0
+    parts: defaultdict[int, list[SavepointFile]] = field(default_factory=lambda: defaultdict(list))
+    runs: defaultdict[int, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    numbers: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def run(self) -> dict[tuple[str, str], SavepointState]:
+        """Write all files; the states by uid and name."""
+        states = self.new.states()
+        kept = [n for n, state in enumerate(states) if self._keeps_groups(state)]
+        moved = [n for n, state in enumerate(states) if isinstance(state.origin, Saved) and n not in kept]
+        given = [n for n, state in enumerate(states) if isinstance(state.origin, Given)]
+        slices = sum(len(self._ranges(states[n])) for n in (*moved, *given) if not states[n].spec.is_operator_state)
+        self.total = sum(len(list(_sources(states[n]))) for n in (*kept, *moved)) + len(given) + slices
+        self._rewrite(states, kept)
+        self._cut(states, moved)
+        for number in given:
+            self._take(number, states[number])
+        self._merge(states)
+        for run in self.target.list(_RUNS):
+            self.target.delete(run)
+        return {(s.spec.uid, s.spec.name): self._finished(s, self.parts[n]) for n, s in enumerate(states)}
+
+    def _keeps_groups(self, state: PlannedState) -> bool:
+        if not isinstance(state.origin, Saved):
+            return False
+        same = state.origin.opened.savepoint.max_parallelism == self.new.max_parallelism
+        return state.spec.is_operator_state or (same and not state.rekeyed)
+
+    # -- saved states
+
+    def _rewrite(self, states: list[PlannedState], chosen: list[int]) -> None:
+        planned = [(n, file, source) for n in chosen for file, source in _sources(states[n])]
+        tasks = [Rewrite(source, self.target.url, self._path(states[n])) for n, _, source in planned]
+        written = rewrite(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
+        self.done += len(tasks)
+        for (n, file, _), part in zip(planned, written, strict=True):
+            if part is not None:
+                self.parts[n].append(part.file(file.kg_start, file.kg_stop))
+
+    def _cut(self, states: list[PlannedState], chosen: list[int]) -> None:
+        planned = [(n, source) for n in chosen for _, source in _sources(states[n])]
+        tasks = [
+            Cut(source, self.target.url, self._prefix(n, number), self._cuts(states[n]), self.new.max_parallelism)
+            for number, (n, source) in enumerate(planned)
+        ]
+        found = cut(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
+        self.done += len(tasks)
+        for (n, _), runs in zip(planned, found, strict=True):
+            self.runs[n] += runs
+
+    def _merge(self, states: list[PlannedState]) -> None:
+        planned: list[tuple[int, int, Merge]] = []
+        for n, runs in self.runs.items():
+            slices: defaultdict[int, list[Run]] = defaultdict(list)
+            for run in runs:
+                slices[run.slice].append(run)
+            for number, pieces in sorted(slices.items()):
+                files = tuple(run.file for run in pieces)
+                planned.append((n, number, Merge(self.target.url, states[n].spec, files, self._path(states[n]))))
+        tasks = [task for _, _, task in planned]
+        written = merge(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
+        for (n, number, _), part in zip(planned, written, strict=True):
+            if part is not None:
+                self.parts[n].append(part.file(*self._ranges(states[n])[number]))
+        self.progress(self.total, self.total)
+
+    def _ranges(self, state: PlannedState) -> list[tuple[int, int]]:
+        """The slices of key groups that a state's files will have."""
+        return cut_groups(self.new.max_parallelism, self.new.parallelism, _entries(state))
+
+    def _cuts(self, state: PlannedState) -> tuple[int, ...]:
+        return tuple(start for start, _ in self._ranges(state))
+
+    # -- data from elsewhere
+
+    def _take(self, number: int, state: PlannedState) -> None:
+        assert isinstance(state.origin, Given)
+        layout, data = layout_of(state.spec), state.origin.take(state.spec.where)
+        fitter = Fitter(layout, state.origin.columns, time.time_ns() // 1_000_000)
+        if state.spec.is_operator_state:
+            self._take_list(number, state, fitter, data)
+        elif is_spark(data):
+            from forkpoint.state_processor.frames import runs_of
+
+            plan = self.target.url, self._prefix(number, 0), self._cuts(state), self.new.max_parallelism
+            self.runs[number] += runs_of(data, fitter, *plan, _PARTITION_ROWS)
+        else:
+            for piece, table in enumerate(tables_of(data)):
+                self.runs[number] += cut_rows(
+                    self.target, layout, fitter(table), self._prefix(number, piece), self._cuts(state),
+                    self.new.max_parallelism,
+                )  # fmt: skip
+        self.done += 1
+        self.progress(self.done, self.total)
+
+    def _take_list(self, number: int, state: PlannedState, fitter: Fitter, data: Any) -> None:
+        """Operator state is small: all at once."""
+        found = list(tables_of(data.toArrow() if is_spark(data) else data))
+        layout = fitter.layout
+        table = pa.concat_tables([layout.schema.empty_table(), *map(fitter, found)])
+        told = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
+        if not told and state.spec.kind == "operator-list" and table.num_rows:
+            table = _dealt_out(layout, table, self.new.parallelism)
+        part = put_rows(self.target, self._path(state), layout, table)
+        if part is not None:
+            self.parts[number].append(part.file(0, 0))
+
+    # -- small things
+
+    def _path(self, state: PlannedState) -> str:
+        """The next free path of a state; both domains' timers share a directory."""
+        uid, name = state.spec.uid, state.spec.name
+        directory = f"timers of {uid}" if state.spec.is_timers else state_directory(uid, name)
+        number = self.numbers[directory]
+        self.numbers[directory] += 1
+        return timers_part(uid, number) if state.spec.is_timers else state_part(uid, name, number)
+
+    def _prefix(self, state: int, piece: int) -> str:
+        return f"{_RUNS}/{self.attempt}-{state}-{piece}/part-"
+
+    def _finished(self, state: PlannedState, files: list[SavepointFile]) -> SavepointState:
+        files = files or [put_empty(self.target, self._path(state), layout_of(state.spec))]
+        return saved_state(
+            state.spec, files, fingerprint=state.fingerprint, version=state.version, key_version=state.key_version
+        )
+
+
+def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
+    """The files of a saved state that have rows, with what becomes of them."""
+    saved = state.origin
+    assert isinstance(saved, Saved)
+    steps = dumps(state.steps) if state.steps else b""
+    for file in saved.state.files:
+        if file.entries:
+            ref = saved.opened.file(file)
+            yield file, Source(saved.opened.storage.url, ref, file.entries, saved.spec, state.spec, steps)
+
+
+def _entries(state: PlannedState) -> int:
+    if isinstance(state.origin, Saved):
+        return state.origin.state.entries
+    data = state.origin.data
+    rows = getattr(data, "num_rows", None)
+    if isinstance(data, Sequence) and data and hasattr(data[0], "num_rows"):  # tables, not rows
+        rows = sum(getattr(each, "num_rows", 1) for each in data)
+    elif rows is None and hasattr(data, "__len__") and not isinstance(data, Mapping):
+        rows = len(data)
+    return ENTRIES_PER_SLICE * MAX_SLICES if rows is None else int(rows)
+
+
+def _dealt_out(layout: Layout, table: pa.Table, parallelism: int) -> pa.Table:
+    """A list's elements on all subtasks, in order and evenly."""
+    count = table.num_rows
+    shares = (np.arange(count, dtype=np.int64) * parallelism // count).astype(np.int32)
+    return table.set_column(0, layout.schema.field(0), pa.array(shares))

@@ -1,0 +1,137 @@
+"""SQL reads the savepoint and nothing else of the machine, whoever wrote it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+import pytest
+from saved_job import saved
+
+import forkpoint as fp
+from forkpoint.state_processor import SavepointReader, SavepointWriter, sandbox
+
+
+@pytest.fixture(scope="module")
+def savepoint(tmp_path_factory: pytest.TempPathFactory) -> SavepointReader:
+    return saved(tmp_path_factory.mktemp("saved"), parallelism=1, max_parallelism=8)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of each kind that DuckDB reads."""
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "secret.csv").write_text("a,b\nsecret,2\n")
+    (tmp_path / "secret.json").write_text('{"a": "secret"}')
+    duckdb.connect().execute(f"COPY (SELECT 'secret' AS a) TO '{tmp_path}/secret.parquet'").close()
+    return tmp_path
+
+
+READS = [
+    "SELECT * FROM read_text('{0}/secret.txt')",
+    "SELECT * FROM read_blob('{0}/secret.txt')",
+    "SELECT * FROM read_csv('{0}/secret.csv')",
+    "SELECT * FROM read_csv_auto('{0}/secret.csv')",
+    "SELECT * FROM sniff_csv('{0}/secret.csv')",
+    "SELECT * FROM read_json('{0}/secret.json')",
+    "SELECT * FROM read_ndjson_objects('{0}/secret.json')",
+    "SELECT * FROM read_parquet('{0}/secret.parquet')",
+    "SELECT * FROM parquet_metadata('{0}/secret.parquet')",
+    "SELECT * FROM glob('{0}/*')",
+    "SELECT * FROM '{0}/secret.csv'",
+    "FROM '{0}/secret.parquet'",
+    "WITH q AS (FROM '{0}/secret.csv') SELECT * FROM q",
+    "SELECT * FROM everything.total WHERE key IN (SELECT content FROM read_text('{0}/secret.txt'))",
+    "SELECT (SELECT count(*) FROM READ_TEXT('{0}/secret.txt'))",
+    "SELECT 1; SELECT * FROM read_text('{0}/secret.txt')",
+    "SELECT * FROM query('FROM read_text(''{0}/secret.txt'')')",
+    "SELECT * FROM query_table('{0}/secret.csv')",
+    "SELECT * FROM json_execute_serialized_sql('{{}}')",
+    "DESCRIBE (SELECT * FROM read_csv('{0}/secret.csv'))",
+    "SELECT * FROM read_csv('https://example.com/a.csv')",
+    "SELECT * FROM read_parquet('s3://bucket/a.parquet')",
+    "SELECT * FROM sqlite_scan('{0}/secret.txt', 't')",
+]
+CHANGES = [
+    "COPY everything.total TO '{0}/out.csv'",
+    "COPY (SELECT 1) TO '{0}/out.parquet'",
+    "EXPORT DATABASE '{0}/out'",
+    "ATTACH '{0}/out.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "CREATE SECRET (TYPE s3)",
+    "SET enable_external_access = true",
+    "PRAGMA enable_external_access = true",
+    "SELECT 1; SET lock_configuration = false",
+    "CREATE TABLE t AS SELECT 1",
+    "SELECT * FROM enable_logging()",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT getenv('HOME')",
+    # Addresses in this process's memory.
+    "SELECT * FROM arrow_scan(1, 2, 3)",
+    "SELECT * FROM python_arrow_scan(1, 2, 3)",
+    "SELECT * FROM pandas_scan(1)",
+    "SELECT * FROM python_map_function(1)",
+]
+
+
+@pytest.mark.parametrize("sql", READS + CHANGES)
+def test_a_query_sees_nothing_but_states(savepoint: SavepointReader, secret: Path, sql: str) -> None:
+    before = sorted(os.listdir(secret))
+    with pytest.raises((fp.EditRefused, fp.StateNotFound)) as found:
+        savepoint.query(sql.format(secret))
+    assert "secret,2" not in str(found.value)
+    assert sorted(os.listdir(secret)) == before
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "(SELECT count(*) FROM read_text('{0}/secret.txt')) = 1",
+        "EXISTS (FROM '{0}/secret.csv')",
+        "EXISTS (FROM glob('{0}/*'))",
+        "true) UNION ALL (SELECT length(content) FROM read_text('{0}/secret.txt')",
+        "true); COPY rows TO '{0}/out.csv'; SELECT 0 FROM rows WHERE (true",
+        "EXISTS (FROM pandas_scan(1))",
+    ],
+)
+def test_a_condition_sees_nothing_but_its_rows(
+    savepoint: SavepointReader, secret: Path, tmp_path: Path, condition: str
+) -> None:
+    edit = SavepointWriter.from_existing_savepoint(savepoint)
+    with pytest.raises(fp.EditRefused, match=r"the condition .* is wrong"):
+        edit.filter("everything", condition.format(secret), "total").write(tmp_path / "new")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_even_sql_that_nobody_looked_at_is_kept_inside(secret: Path) -> None:
+    """The second lock: DuckDB's own settings."""
+    connection = sandbox.connect("", secret / "scratch")
+    sandbox.shut(connection, [str(secret / "secret.parquet")])
+    assert connection.sql(f"FROM read_parquet('{secret}/secret.parquet')").fetchall() == [("secret",)]
+    files = [each.format(secret) for each in READS if "{0}" in each and "secret.parquet" not in each]
+    inside = ("CREATE TABLE", "SELECT * FROM", "SELECT getenv", "SELECT 1; SET")
+    for sql in [*files, *(each.format(secret) for each in CHANGES if not each.startswith(inside))]:
+        if "everything" in sql:
+            continue
+        with pytest.raises(duckdb.Error):
+            connection.sql(sql).fetchall()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM range(3)",
+        "SELECT unnest([1, 2])",
+        "SELECT * FROM generate_series(1, 3) t(i) JOIN (SELECT 1 AS i) USING (i)",
+        "WITH q AS (SELECT max(sum) AS m FROM everything.total) SELECT m FROM q",
+        "SELECT DISTINCT ON (key) key, sum FROM EVERYTHING.Total ORDER BY ALL",
+        "DESCRIBE SELECT * FROM everything.total",
+        "SELECT date_trunc('day', now())",
+        "SELECT regexp_extract(key, '[0-9]+')::INT AS n FROM everything.total ORDER BY n",
+    ],
+)
+def test_plain_sql_works(savepoint: SavepointReader, sql: str) -> None:
+    assert savepoint.query(sql).num_rows > 0
