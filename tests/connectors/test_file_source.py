@@ -22,8 +22,9 @@ from connector_reading import elements, json_round_trip, read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.connectors import file_index, file_listing
 from forkpoint.connectors.base import Source, SplitEnumerator
+from forkpoint.connectors.files import index as file_index
+from forkpoint.connectors.files import listing as file_listing
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.errors import ConfigError, RecordParseError, RestoreRefused, StorageError
 from forkpoint.types import Types

@@ -28,9 +28,9 @@ from unittest.mock import patch
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching, prepare
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.connectors.files import writing as file_writing
-from forkpoint.connectors.base import SinkContext
 from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restorer import RestoreOptions, restorer
