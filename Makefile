@@ -46,7 +46,7 @@ lmdb-versions: setup ## clear() of the LMDB store with each allowed version of l
 	$(RUN) scripts/lmdb_versions.sh
 
 lint: setup ## style, types, and who may import whom
-	$(RUN) ruff check .
+	$(RUN) ruff check . && ruff format --check .
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python scripts/check_light_import.py

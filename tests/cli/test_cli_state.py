@@ -176,7 +176,9 @@ def test_errors_say_what_there_is(run, saved, tmp_path):
     assert run("edit", "latest", "--filter", "a: counts.seen", code=2)["error"]["code"] == "UsageError"
     assert run("edit", "latest", "--filter", "a: counts.seen: valu > 1", code=1)["error"]["code"] == "EditRefused"
     assert run("edit", "latest", "--rename-uid", "a", code=2)["error"]["exit_code"] == 2
-    assert "given twice" in run("edit", "latest", "--rename-uid", "a=b", "--rename-uid", "a=c", code=2)["error"]["message"]
+    assert (
+        "given twice" in run("edit", "latest", "--rename-uid", "a=b", "--rename-uid", "a=c", code=2)["error"]["message"]
+    )
     assert run("edit", "latest", "--remove-state", "a: counts", code=2)["error"]["code"] == "UsageError"
     assert run("edit", "latest", "--set-position", "numbers={", code=2)["error"]["code"] == "UsageError"
     assert "'numbers'" in run("edit", "latest", "--remove-position", "number", code=5)["error"]["message"]

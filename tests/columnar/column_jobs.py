@@ -18,7 +18,7 @@ import forkpoint as fp
 from forkpoint.runtime.columnar import objects
 from forkpoint.runtime.columnar.running import ColumnRunning
 from forkpoint.runtime.windows.session_columns import ColumnSessions
-from forkpoint.runtime.windows.time_columns import ByElements, ColumnTimeWindows
+from forkpoint.runtime.windows.time_columns import ColumnarUnsupported, ColumnTimeWindows
 from forkpoint.testing import TestSource, run_local
 
 
@@ -241,7 +241,7 @@ def counting_columns():
         def counted(self, batch, epoch, *skipped):
             try:
                 outputs = method(self, batch, epoch, *skipped)
-            except ByElements as left:
+            except ColumnarUnsupported as left:
                 counts["elements" if left.rows is None else "both"] += 1
                 raise
             counts["columns" if outputs is not None else "elements"] += batch.size > 0 and not skipped

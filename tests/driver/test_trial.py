@@ -201,6 +201,6 @@ def test_a_trial_ends_with_its_epochs_or_when_nothing_comes_in() -> None:
     clock.advance(1)
     assert not course.withholds(clock(), last=False)
     course.committed(False, clock())
-    assert not course.going_on
+    assert not course.active
     assert course.ends_at_ms() is None
-    assert not TrialCourse(None, 0).going_on
+    assert not TrialCourse(None, 0).active

@@ -433,7 +433,9 @@ def test_a_state_that_is_none_of_its_type_is_refused_with_the_key(epochs):
     def build(env, source):
         return one(env.from_source(source, NO_TIME, "s")).map_with_state(lambda v, kept: (v, [v]), int).uid("here")
 
-    with pytest.raises(TypeNotSupported, match=r"operator 'here', state 'state': .* of key 0 .* LONG: \[1\] is not a value"):
+    with pytest.raises(
+        TypeNotSupported, match=r"operator 'here', state 'state': .* of key 0 .* LONG: \[1\] is not a value"
+    ):
         run_local(build, [1, 2], epochs=epochs)
 
 

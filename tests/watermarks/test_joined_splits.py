@@ -52,9 +52,9 @@ def test_a_split_that_its_generator_marks_idle_is_left_out_from_the_epochs_end_o
 
 
 def test_an_origin_that_was_not_heard_of_holds_back_and_leaves_no_split_behind() -> None:
-    unheard = join_pieces({}, [])
-    assert not unheard.ends
-    channels = [source_channel(unheard, MIN_MS), source_channel(join_pieces(AB, []), MIN_MS)]
+    no_splits_yet = join_pieces({}, [])
+    assert not no_splits_yet.ends
+    channels = [source_channel(no_splits_yet, MIN_MS), source_channel(join_pieces(AB, []), MIN_MS)]
     assert combined(channels, MIN_MS, union=True) == Channel(MIN_MS, MIN_MS, active=True, waiting=True)
     assert window({}, released=True, current=5) == (5, 5)
 

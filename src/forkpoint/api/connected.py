@@ -64,7 +64,7 @@ class ConnectMixin(StreamBase):
         """
         if broadcast_state_descriptor is None:
             return self._stream(self._partitioned(Broadcast()), self._type)
-        stream = self._stream(self._partitioned(Broadcast(settled=True)), self._type)
+        stream = self._stream(self._partitioned(Broadcast(at_next_watermark=True)), self._type)
         return BroadcastStream(stream, (broadcast_state_descriptor, *others))
 
 

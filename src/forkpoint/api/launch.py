@@ -141,7 +141,10 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Tr
     name = (launch.job_name or name or UNNAMED) + (f"-{number}" if number > 1 else "")
     if launch.inspect is not None:
         graph = compile_graph(
-            ends, max_parallelism=options.max_parallelism, require_uids=not launch.generated_uids, mode=options.runtime_mode
+            ends,
+            max_parallelism=options.max_parallelism,
+            require_uids=not launch.generated_uids,
+            mode=options.runtime_mode,
         ).graph
         launch.inspect(Inspected(name, graph, options))
         raise ProgramStopped

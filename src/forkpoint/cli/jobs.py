@@ -32,7 +32,9 @@ def list_(everything: bool) -> None:
     """Running jobs, and those that were lost because their driver was killed."""
     settings = current()
     views = [
-        v for v in list_runs(settings.storage_there) if everything or v.is_live or (v.newest and v.state in _WITHOUT_END)
+        v
+        for v in list_runs(settings.storage_there)
+        if everything or v.is_live or (v.newest and v.state in _WITHOUT_END)
     ]
 
     def show(out: TextOutput) -> None:

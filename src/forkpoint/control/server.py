@@ -137,9 +137,7 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
     async def stop(request: Request) -> Response:
         body = await _body(request, StopBody)
         _refuse_ended(driver)
-        asked = driver.savepoint(
-            body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable
-        )
+        asked = driver.savepoint(body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable)
         return _reply(Accepted(request_id=answers.add(asked.done)), 202)
 
     async def cancel(request: Request) -> Response:

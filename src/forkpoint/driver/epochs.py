@@ -183,10 +183,10 @@ class EpochRunner:
             self._one_by_one |= changing
             return False
         raise_failure(rows)
-        if unsure := {source for row in rows for source in row.unsure}:
-            self.planner.whole |= unsure
+        if needs_whole_splits := {source for row in rows for source in row.needs_whole_splits}:
+            self.planner.whole |= needs_whole_splits
             return False
-        if not self._bound.judge(joined_splits(self.graph, context, rows), self.planner.planned):
+        if not self._bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
         self._steps.on_step("computed", epoch)
         stops = drain and not ends  # what a drain gives before its time counts once the job has stopped with it

@@ -326,7 +326,7 @@ class JobDriver:
 
     @property
     def _on_trial(self) -> bool:
-        return self._trial is not None and (self._runner is None or self._runner.trial.going_on)
+        return self._trial is not None and (self._runner is None or self._runner.trial.active)
 
     def _until_done(self, manifest: Manifest) -> Result:
         failed: Exception | None = None
@@ -421,7 +421,7 @@ class JobDriver:
                     return Result(self.run_id, "finished", runner.manifest.epoch)
                 if runner.reached:
                     return self._stopped_by_itself(runner)
-                if not runner.trial.going_on:
+                if not runner.trial.active:
                     self._trial = None
             if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
                 self._collected = runner.manifest.epoch
@@ -441,7 +441,7 @@ class JobDriver:
             wait_ms = min(wait_ms, max(0, due - now_ms))
         wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
         # Requests wait for the end of a trial, except for one to cancel.
-        (self._inbox.pause if runner.trial.going_on else self._inbox.wait)(wait_ms / 1000)
+        (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         """A batch of DataFrame sources, on the streams' own thread."""
@@ -456,7 +456,7 @@ class JobDriver:
 
     def _answer(self, runner: EpochRunner) -> Result | None:
         """Answer what was asked; a result if the job is to end."""
-        if runner.trial.going_on:
+        if runner.trial.active:
             return self._cancelled(runner.manifest.epoch) if self._inbox.cancelled else None
         if self._schedule is not None and (due := self._schedule.due(runner.manifest)) is not None:
             self._savepoints.begin(due, runner.manifest)

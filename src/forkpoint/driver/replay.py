@@ -48,7 +48,7 @@ class Bound(Protocol):
     def limits(self) -> Mapping[str, int | None] | None:
         """Which sources the next epoch reads, and how many elements of each at most (None: as usual). None: all."""
 
-    def judge(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+    def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
         """Whether an epoch that was computed may be committed; if not, it is planned again, in smaller steps."""
 
     def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
@@ -65,7 +65,7 @@ class NoBound:
     def limits(self) -> Mapping[str, int | None] | None:
         return None
 
-    def judge(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+    def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
         return True
 
     def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
@@ -129,7 +129,7 @@ class TimeBound(NoBound):
     def limits(self) -> Mapping[str, int | None] | None:
         return self._narrowed or {uid: None for uid in self._native if uid not in self._passed}
 
-    def judge(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+    def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
         past = {uid for uid, origins in self._origins.items() if _mark_ms(origins, joined) >= self._time_ms}
         too_far = {uid for uid in past - self._passed if not self._finest(uid, planned.get(uid, []))}
         for uid in too_far:

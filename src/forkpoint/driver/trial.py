@@ -23,12 +23,12 @@ class TrialCourse:
         self._resting_since_ms = now_ms
 
     @property
-    def going_on(self) -> bool:
+    def active(self) -> bool:
         return self._left > 0
 
     def ends_at_ms(self) -> int | None:
         """When it ends if nothing comes in."""
-        return self._resting_since_ms + REST_MS if self.going_on else None
+        return self._resting_since_ms + REST_MS if self.active else None
 
     def withholds(self, now_ms: int, *, last: bool) -> bool:
         """Whether the epoch that is about to be committed still belongs to it. ``last``: the job's last epoch."""

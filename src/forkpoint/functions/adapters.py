@@ -17,7 +17,7 @@ from forkpoint.functions.descriptors import StateDescriptor, declared_states
 from forkpoint.functions.process import KeyedProcessFunction
 
 
-class StandIn(Function):
+class FunctionAdapter(Function):
     """Stands in for a user's function: shows its declared states, and opens and closes it."""
 
     def __init__(self, function: Any) -> None:
@@ -36,7 +36,7 @@ class StandIn(Function):
         self.function.close()
 
 
-class ListeningStandIn(StandIn, CheckpointListener):
+class ListeningFunctionAdapter(FunctionAdapter, CheckpointListener):
     """One that passes on what is said of checkpoints."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -48,7 +48,7 @@ class ListeningStandIn(StandIn, CheckpointListener):
             self.function.notify_checkpoint_aborted(checkpoint_id)
 
 
-class CheckpointedStandIn(ListeningStandIn, CheckpointedFunction):
+class CheckpointedStandIn(ListeningFunctionAdapter, CheckpointedFunction):
     """One for a function that has operator state."""
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
@@ -60,7 +60,7 @@ class CheckpointedStandIn(ListeningStandIn, CheckpointedFunction):
         self.function.snapshot_state(context)
 
 
-class KeyedAdapter(ListeningStandIn, KeyedProcessFunction):
+class KeyedAdapter(ListeningFunctionAdapter, KeyedProcessFunction):
     """The user's function as a process function; all calls are passed on to it."""
 
     function: MapFunction | FlatMapFunction | FilterFunction

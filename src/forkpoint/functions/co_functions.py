@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from forkpoint.functions.adapters import CheckpointedStandIn, ListeningStandIn
+from forkpoint.functions.adapters import CheckpointedStandIn, ListeningFunctionAdapter
 from forkpoint.functions.base import Function
 from forkpoint.functions.checkpointed import CheckpointedFunction
 from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction
@@ -72,7 +72,7 @@ class KeyedCoProcessFunction(Function):
         return None
 
 
-class _CoAdapter(ListeningStandIn):
+class _CoAdapter(ListeningFunctionAdapter):
     """A CoMapFunction or CoFlatMapFunction as a process function; all calls are passed on to it."""
 
     function: CoMapFunction | CoFlatMapFunction

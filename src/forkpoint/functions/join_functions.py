@@ -9,7 +9,7 @@ from inspect import isgeneratorfunction
 from itertools import chain, product, starmap
 from typing import Any, Literal, NamedTuple
 
-from forkpoint.functions.adapters import StandIn
+from forkpoint.functions.adapters import FunctionAdapter
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.subscripts import Subscripted
@@ -77,7 +77,7 @@ class TaggedUnion(NamedTuple):
     right: Any
 
 
-class StandInFor(StandIn):
+class FunctionAdapterFor(FunctionAdapter):
     """Stands in for a user's function, or for a callable. ``call``: the function's method of this name, or the callable."""
 
     def __init__(self, function: Any, method: str) -> None:
@@ -101,7 +101,7 @@ def is_flat(function: Any) -> bool:
     return isgeneratorfunction(function) or isgeneratorfunction(getattr(type(function), "__call__", None))  # noqa: B004
 
 
-class JoinedWindow(StandInFor, WindowFunction):
+class JoinedWindow(FunctionAdapterFor, WindowFunction):
     """All pairs of a window over two streams."""
 
     def __init__(self, function: Any) -> None:
@@ -114,7 +114,7 @@ class JoinedWindow(StandInFor, WindowFunction):
         return chain.from_iterable(filter(None, pairs)) if self._flat else pairs
 
 
-class CoGroupedWindow(StandInFor, WindowFunction):
+class CoGroupedWindow(FunctionAdapterFor, WindowFunction):
     """The elements of a window over two streams, parted."""
 
     def __init__(self, function: Any) -> None:

@@ -10,7 +10,7 @@ from forkpoint.errors import GraphError
 from forkpoint.functions.co_functions import KeyedCoProcessFunction
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import MapStateDescriptor, StateDescriptor, declared_states
-from forkpoint.functions.join_functions import ProcessJoinFunction, StandInFor, is_flat
+from forkpoint.functions.join_functions import FunctionAdapterFor, ProcessJoinFunction, is_flat
 from forkpoint.functions.output_tag import OutputTag
 from forkpoint.functions.process import KeyedProcessFunction
 from forkpoint.functions.state import MapState
@@ -35,7 +35,7 @@ class Interval:
         return max(0, -self.lower_ms)
 
 
-class _Joining(StandInFor, KeyedCoProcessFunction):
+class _Joining(FunctionAdapterFor, KeyedCoProcessFunction):
     """Stands in for a user's function, whose states it shows beside those of its own."""
 
     def __init__(self, function: Any, method: str, own: Mapping[str, StateDescriptor]) -> None:

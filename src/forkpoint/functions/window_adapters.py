@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from forkpoint.functions.adapters import StandIn
+from forkpoint.functions.adapters import FunctionAdapter
 from forkpoint.functions.base import AggregateFunction
 from forkpoint.functions.window_functions import (
     AllWindowFunction,
@@ -15,7 +15,7 @@ from forkpoint.functions.window_functions import (
 )
 
 
-class KeylessProcess(StandIn, ProcessWindowFunction):
+class KeylessProcess(FunctionAdapter, ProcessWindowFunction):
     """A ProcessAllWindowFunction, run under the one key that all elements have."""
 
     function: ProcessAllWindowFunction
@@ -29,7 +29,7 @@ class KeylessProcess(StandIn, ProcessWindowFunction):
         self.function.clear(context)
 
 
-class KeylessWindow(StandIn, WindowFunction):
+class KeylessWindow(FunctionAdapter, WindowFunction):
     """An AllWindowFunction, run under the one key that all elements have."""
 
     function: AllWindowFunction

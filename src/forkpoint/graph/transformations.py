@@ -74,11 +74,11 @@ class Custom:
 class Broadcast:
     """Every subtask gets every element.
 
-    ``settled``: an element's place is where the watermark behind it begins, as far as the source knows that, instead of the
-    watermark ahead of it; so a rule whose stream had been silent takes effect at its own time.
+    ``at_next_watermark``: an element takes effect at the watermark that follows it, as far as the source knows that one,
+    instead of the watermark before it, so a rule whose stream had been silent takes effect at its own time.
     """
 
-    settled: bool = False
+    at_next_watermark: bool = False
 
 
 Partitioning = Forward | KeyBy | Rebalance | Custom | Broadcast

@@ -355,7 +355,7 @@ class TimerCodec(_Columns):
 
 
 class OperatorCodec(_Columns):
-    """Operator state: an element an entry. ``to_entries`` keeps subtask and index; ``dealt`` deals them out anew."""
+    """Operator state: an element an entry. ``to_entries`` keeps subtask and index; ``redistribute`` deals them out anew."""
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored elements"):
@@ -404,7 +404,9 @@ class BroadcastCodec(_Columns):
         return [], []
 
 
-def dealt(kind: str, keys: list[bytes], values: list[bytes], subtask: int, saved: int, parallelism: int) -> Entries:
+def redistribute(
+    kind: str, keys: list[bytes], values: list[bytes], subtask: int, saved: int, parallelism: int
+) -> Entries:
     """The entries of one subtask of operator state, from those of all subtasks of the savepoint. Pure.
 
     A list is dealt out in order and evenly, and stays as it is where the parallelism does; of a union every subtask

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
-from forkpoint.savepoint.entries import Moved, codec_of, dealt
+from forkpoint.savepoint.entries import Moved, codec_of, redistribute
 from forkpoint.savepoint.evolution import Change, changed
 from forkpoint.savepoint.layout import StateSpec, layout_of
 from forkpoint.savepoint.parquet import read_part
@@ -188,7 +188,7 @@ def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
         if len(set(keys)) != len(keys):
             files = ", ".join(file.file.name for file in state.files)
             raise SavepointCorrupt(f"{files}: two elements of {state.spec.where} have the same place; restore a copy")
-        shares = dealt(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
+        shares = redistribute(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
         yield from zip(*shares, strict=True)
 
 

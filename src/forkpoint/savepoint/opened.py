@@ -178,7 +178,7 @@ def verify_files(
     found = _verify_files(run_tasks, arguments, progress)
     problems = [problem for problem in found if problem is not None]
     problems += _check_sources(opened)
-    problems += _strangers(opened)
+    problems += _unlisted_files(opened)
     if problems:
         raise SavepointCorrupt(
             f"{opened.url}: {len(problems)} of its files are not as they should be:\n" + "\n".join(problems)
@@ -202,7 +202,7 @@ def _check_sources(opened: OpenedSavepoint) -> Iterator[str]:
                 )
 
 
-def _strangers(opened: OpenedSavepoint) -> Iterator[str]:
+def _unlisted_files(opened: OpenedSavepoint) -> Iterator[str]:
     known = {part.path for _, state in opened.states() for part in state.files}
     known |= {path for uid, position in opened.savepoint.sources.items() for path in source_files(uid, position)}
     for path in opened.storage.list(opened.directory):

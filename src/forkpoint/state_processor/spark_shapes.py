@@ -247,5 +247,7 @@ def _window_state(
     timers = of.frame.selectExpr("key", "namespace", "namespace.end - 1 AS timestamp")
     yield PlannedState(replace(contents, name=TIMERS["event"], kind="timers-event", value_type=None), Given(timers, {}))
     if isinstance(window, MergingWindowAssigner):
-        kept_under = of.frame.selectExpr("key", "namespace AS map_key", "namespace AS value")
-        yield PlannedState(replace(contents, name=MERGING_WINDOWS, kind="map", value_type=space), Given(kept_under, {}))
+        state_window = of.frame.selectExpr("key", "namespace AS map_key", "namespace AS value")
+        yield PlannedState(
+            replace(contents, name=MERGING_WINDOWS, kind="map", value_type=space), Given(state_window, {})
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from forkpoint.savepoint.entries import dealt
+from forkpoint.savepoint.entries import redistribute
 from forkpoint.state import OPERATOR_KG, Changes, read_snapshot, sid_of
 
 
@@ -32,7 +32,7 @@ class HarnessSnapshot(msgspec.Struct, frozen=True):
         values: list[bytes | None] = []
         for sid, found in sorted(entries.items()):
             names, contents = [k for k, _ in found], [v for _, v in found]
-            mine = dealt(self.operator_kinds[sid], names, contents, subtask, len(self.files), parallelism)
+            mine = redistribute(self.operator_kinds[sid], names, contents, subtask, len(self.files), parallelism)
             keys += mine[0]
             values += mine[1]
         return Changes(keys, values)

@@ -47,7 +47,7 @@ class PieceClock:
         """Set the positions and take the watermark on. Here: no watermarks."""
         batch.positions = 2 * self.watermark_ms + 1
 
-    def settled(self, batch: Batch) -> Batch:
+    def at_next_watermark(self, batch: Batch) -> Batch:
         """The elements moved to where the watermarks behind them begin, where these follow from their timestamps: ahead of all
         that sees such a watermark."""
         return batch
@@ -109,7 +109,7 @@ class BoundedClock(PieceClock):
         self.watermark_ms = int(behind[-1])
         batch.positions = element_positions(before)
 
-    def settled(self, batch: Batch) -> Batch:
+    def at_next_watermark(self, batch: Batch) -> Batch:
         stamps = batch.timestamps
         if stamps is None or not batch.size:
             return batch

@@ -72,7 +72,7 @@ class Splits:
 
     ``pieces`` maps (split, piece) to the split's watermark just before that piece: tasks know only their own piece,
     so whoever receives their elements completes the running maximum with it. ``active`` splits take part in the epoch;
-    ``waiting`` ones are waited for at its end: neither finished nor marked idle by then. ``unheard``: there are none yet,
+    ``waiting`` ones are waited for at its end: neither finished nor marked idle by then. ``no_splits_yet``: there are none yet,
     and that holds the watermark back. ``ended``: all are finished.
     """
 
@@ -82,7 +82,7 @@ class Splits:
     ends: Mapping[str, int]
     active: frozenset[str]
     waiting: frozenset[str]
-    unheard: bool
+    no_splits_yet: bool
     ended: bool
 
 
@@ -119,8 +119,17 @@ def join_pieces(
     active = frozenset() if released and not fed else frozenset(set(ends) - idle - (marked & asleep))
     waiting = active - asleep - set(finished)
     order = {s: i for i, s in enumerate(sorted(ends))}
-    unheard = not ends and not released
-    return Splits(order, pieces, starts, ends, active, waiting, unheard, ended=not unheard and set(ends) <= set(finished))
+    no_splits_yet = not ends and not released
+    return Splits(
+        order,
+        pieces,
+        starts,
+        ends,
+        active,
+        waiting,
+        no_splits_yet,
+        ended=not no_splits_yet and set(ends) <= set(finished),
+    )
 
 
 def origin_splits(
@@ -182,7 +191,7 @@ def source_channel(splits: Splits, last_ms: int) -> Channel:
         Channel(splits.starts[split], end, split in splits.active, split in splits.waiting)
         for split, end in splits.ends.items()
     ]
-    if splits.unheard:
+    if splits.no_splits_yet:
         channels.append(Channel(MIN_MS, MIN_MS, True, True))
     return replace(combined(channels, last_ms, union=False), ended=splits.ended)
 

@@ -133,8 +133,8 @@ class Failure(msgspec.Struct, frozen=True):
 class CommitRow(msgspec.Struct, frozen=True):
     """What one task tells the driver at its end; all of them together become the manifest.
 
-    ``unsure``: sources of which a function asked for a watermark that needs pieces which other tasks read. ``one_by_one``: an
-    operator whose outputs can change, which was not known; the task ended there.
+    ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
+    ``one_by_one``: an operator whose outputs turned out to be mutable; the task ended there.
     """
 
     stage: int
@@ -150,7 +150,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     late_records_dropped: dict[str, int] = {}
     next_processing_timer_ms: int | None = None
     in_flight: int = 0  # elements that iterations feed back
-    unsure: list[int] = []
+    needs_whole_splits: list[int] = []
     one_by_one: list[str] = []
     failure: Failure | None = None
 

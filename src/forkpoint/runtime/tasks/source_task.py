@@ -53,9 +53,9 @@ class SourceTask:
     records: dict[str, int] = field(default_factory=dict)
     latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
     begun: set[tuple[int, str, int]] = field(default_factory=set)
-    unsure: set[int] = field(default_factory=set)
+    needs_whole_splits: set[int] = field(default_factory=set)
     outlets: dict[int, Outlet] = field(default_factory=dict)
-    _asked: Callable[[], None] | None = None
+    _on_watermark_read: Callable[[], None] | None = None
 
     def begin(self, operator: Operator, split: str, piece: int) -> None:
         """What is fed from here on is this piece of a source. One without elements makes progress, too.
@@ -67,7 +67,7 @@ class SourceTask:
         known = piece == 0 or (operator.id, split, piece - 1) in self.begun
         if known:
             self.begun.add((operator.id, split, piece))
-        self._asked = None if known else partial(self.unsure.add, operator.id)
+        self._on_watermark_read = None if known else partial(self.needs_whole_splits.add, operator.id)
 
     def feed(self, operator: Operator, split: str, piece: int, elements: pa.RecordBatch | list[Any]) -> None:
         """Take a run of a source's elements, in their order."""
@@ -142,7 +142,7 @@ class SourceTask:
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
-            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, asked=self._asked,
+            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, asked=self._on_watermark_read,
             one_by_one=operator.uid in self.context.one_by_one,
         )  # fmt: skip
         outputs = instance.run([batch], epoch)
@@ -154,7 +154,7 @@ class SourceTask:
         parallelism = self.spec.parallelism
         if isinstance(edge.partitioning, Broadcast):
             clock = self.clocks[piece.origin, piece.split, piece.piece]
-            blob = encode_chunk(clock.settled(batch) if edge.partitioning.settled else batch, piece)
+            blob = encode_chunk(clock.at_next_watermark(batch) if edge.partitioning.at_next_watermark else batch, piece)
             for target in range(parallelism):
                 self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), blob))
             return
@@ -175,7 +175,7 @@ class SourceTask:
         }
         commit = to_commit_blob(
             0, self.task, self.attempt, progress=progress, committables=committables, records_in=self.records,
-            unsure=sorted(self.unsure),
+            needs_whole_splits=sorted(self.needs_whole_splits),
         )  # fmt: skip
         targets = range(self.spec.parallelism) if self.spec.graph.stages else ()
         shared = [msgspec.structs.replace(p, generator=None) for p in progress]

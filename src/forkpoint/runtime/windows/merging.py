@@ -77,10 +77,10 @@ class MergingWindows:
             for window in saved.keys() - windows.keys():
                 log.keys.append(prefix + encode(window))
                 log.values.append(None)
-            for window, kept_under in windows.items():
-                if saved.get(window) != kept_under:
+            for window, state_window in windows.items():
+                if saved.get(window) != state_window:
                     log.keys.append(prefix + encode(window))
-                    log.values.append(encode(kept_under))
+                    log.values.append(encode(state_window))
         self._saved, self._maps = {}, {}
 
     # -- what the operator asks
@@ -104,10 +104,10 @@ class MergingWindows:
             old = [m for m in members if m != new]
             if len(old) < len(members):
                 result, merged_in = merged, True
-            kept_under = [windows.pop(m) for m in old]
-            windows[merged] = kept_under[0]
+            state_window = [windows.pop(m) for m in old]
+            windows[merged] = state_window[0]
             if old != [merged]:  # else the new window lies within one that is there
-                on_merge(merged, old, kept_under[0], kept_under[1:])
+                on_merge(merged, old, state_window[0], state_window[1:])
         if not merged_in:
             windows[new] = new
         return result

@@ -195,7 +195,7 @@ class WindowRunner(KeyedProcessFunction):
         skipped = True
         for assigned in windows:
             if self._merging is None:
-                window = kept_under = assigned
+                window = state_window = assigned
                 if self._is_late(window):
                     continue
             else:
@@ -203,10 +203,10 @@ class WindowRunner(KeyedProcessFunction):
                 if self._is_late(window):
                     self._merging.retire(window)
                     continue
-                kept_under = self._merging.state_window(window)
+                state_window = self._merging.state_window(window)
             skipped = False
             space = self._space.now = self._encode(window)
-            self._contents_space.now = space if kept_under is window else self._encode(kept_under)
+            self._contents_space.now = space if state_window is window else self._encode(state_window)
             self._contents.add(value if self._evictor is None else (value, stamp))
             result = self._trigger.on_element(value, stamp, window, self._trigger_context)
             self._react(result, window, out)
@@ -219,7 +219,7 @@ class WindowRunner(KeyedProcessFunction):
                 self.stamps.append(stamp)
         return out or None
 
-    def _on_merge(self, merged: Any, members: list[Any], kept_under: Any, others: list[Any]) -> None:
+    def _on_merge(self, merged: Any, members: list[Any], state_window: Any, others: list[Any]) -> None:
         context, encode = self._trigger_context, self._encode
         self._space.now = encode(merged)
         context.merged = [encode(m) for m in members if m != merged]
@@ -229,7 +229,7 @@ class WindowRunner(KeyedProcessFunction):
                 self._space.now = space = encode(member)
                 self._trigger.clear(member, context)
                 self._delete_cleanup(member, space)
-        self._contents.merge(encode(kept_under), [encode(other) for other in others])
+        self._contents.merge(encode(state_window), [encode(other) for other in others])
 
     def _is_late(self, window: Any) -> bool:
         return self._event_time and self._cleanup_time(window) <= self._clock.watermark_ms
@@ -260,13 +260,13 @@ class WindowRunner(KeyedProcessFunction):
         space = ctx.namespace
         window = self._decode(space)
         if self._merging is None:
-            kept_under = window
+            state_window = window
         else:
-            kept_under = self._merging.state_window(window)
-            if kept_under is None:
+            state_window = self._merging.state_window(window)
+            if state_window is None:
                 return None  # a timer of a window that has become part of another
         self._space.now = space
-        self._contents_space.now = self._encode(kept_under)
+        self._contents_space.now = self._encode(state_window)
         event = ctx.time_domain() is TimeDomain.EVENT_TIME
         react = self._trigger.on_event_time if event else self._trigger.on_processing_time
         out: list[Any] = []

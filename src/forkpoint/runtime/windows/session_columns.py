@@ -25,7 +25,7 @@ from forkpoint.runtime.exchange.batch import Batch, Longs, spread, stable_order
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, with_late
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
-from forkpoint.runtime.windows.time_columns import ByElements, ColumnWindows, Due
+from forkpoint.runtime.windows.time_columns import ColumnarUnsupported, ColumnWindows, Due
 from forkpoint.state import prefix_stop, sid_range
 
 _KEY_AT = 10  # where the key begins in a state's name
@@ -89,18 +89,18 @@ class ColumnSessions(ColumnWindows):
         return with_late(main, batch, sessions.late, self._spec.late_tag)
 
     def _check_timers(self, saved: Saved, due: Due, epoch: Epoch) -> None:
-        """ByElements where the timers aren't those of the sessions in flight, at their ends and when they go."""
+        """ColumnarUnsupported where the timers aren't those of the sessions in flight, at their ends and when they go."""
         before, end = epoch.window.before, epoch.window.end
         matched = 0
         for behind in {0, self._lateness_ms}:
             expected = saved.ends - 1 + behind
             of_kind = int(np.count_nonzero(due.times == due.ends - 1 + behind))
             if of_kind != np.count_nonzero((expected > before) & (expected <= end)):
-                raise ByElements
+                raise ColumnarUnsupported
             matched += of_kind
         gone = saved.ends - 1 + self._lateness_ms <= before
         if matched != len(due.times) or gone.any():
-            raise ByElements
+            raise ColumnarUnsupported
 
     def _saved(self, columns: list[pa.Array], due: Due, skipped: frozenset[bytes]) -> Saved:
         """The sessions in flight, at least of the keys that have rows and of those that end."""
@@ -120,7 +120,7 @@ class ColumnSessions(ColumnWindows):
         windows = decode_numbers(self._window_layout, spaces)
         kept = decode_numbers(self._window_layout, [raw for _, raw in entries])
         if windows is None or kept is None:
-            raise ByElements
+            raise ColumnarUnsupported
         keys = self._decoded([name[_KEY_AT:end] for name, end in zip(names, ends, strict=True)])
         by_start, starts = stable_order(windows[0])
         return Saved(keys.take(pa.array(by_start)), starts, windows[1][by_start], kept[0][by_start], kept[1][by_start])
@@ -139,7 +139,7 @@ class ColumnSessions(ColumnWindows):
         return list(found.items())
 
     def _cut(self, saved: Saved, columns: list[pa.Array], timestamps: Longs, seen: Longs) -> Sessions:
-        """ByElements for rows whose session depends on more than what came before them."""
+        """ColumnarUnsupported for rows whose session depends on more than what came before them."""
         count, gap, lateness = len(saved.starts), self._gap_ms, self._lateness_ms
         parts = [
             pa.concat_arrays([old, new])
@@ -156,7 +156,7 @@ class ColumnSessions(ColumnWindows):
         key_of = np.cumsum(new_key) - 1
         least, width = int(low.min()), int(high.max()) - int(low.min()) + 1
         if (width * (len(order) + 1)).bit_length() > 62:
-            raise ByElements
+            raise ColumnarUnsupported
         top = np.maximum.accumulate(key_of * width + (high - least))
         before = np.empty_like(top)  # the last timestamp of all before, of the same key
         before[0], before[1:] = 0, top[:-1] - key_of[1:] * width + least
@@ -169,13 +169,13 @@ class ColumnSessions(ColumnWindows):
         ended = is_row[first] & (low[first] + gap - 1 <= moment[first])
         late = ended & (low[first] + gap - 1 + lateness <= moment[first])
         odd = np.concatenate((
-            self._odd(begins, new_key, session, first, low, floor, before),
+            self._rows_needing_fallback(begins, new_key, session, first, low, floor, before),
             first[late][last[late] > first[late]],
             first[ended & ~late],
             np.flatnonzero(~begins & (moment >= before + gap - 1)),
         ))  # fmt: skip
         if len(odd):
-            raise ByElements(np.unique(order[odd]) - count)
+            raise ColumnarUnsupported(np.unique(order[odd]) - count)
         keep = np.flatnonzero(~late)
         starts, ends = floor[last][keep], (top[last] - key_of[last] * width + least + gap)[keep]
         begun = first[keep]
@@ -191,7 +191,7 @@ class ColumnSessions(ColumnWindows):
             order[is_row & ~is_late] - count, sizes, np.sort(order[is_late] - count),
         )  # fmt: skip
 
-    def _odd(
+    def _rows_needing_fallback(
         self, begins: Bools, new_key: Bools, session: Longs, first: Longs, low: Longs, floor: Longs, before: Longs
     ) -> Longs:
         """Rows that reach back, and touch another session than the one that they come behind, or none."""
@@ -210,16 +210,16 @@ class ColumnSessions(ColumnWindows):
         asked = np.flatnonzero(old & (touched | fires))
         raw = self._backend.store.get_many(self._kept(sessions, asked))
         if None in raw:
-            raise ByElements
+            raise ColumnarUnsupported
         stored = [r for r in raw if r is not None]
         contents = self._codec.decode(stored) if stored else empty_leaves(self._plan.type)
         if contents is None:
-            raise ByElements
+            raise ColumnarUnsupported
         at = np.full(len(old), -1)
         at[asked] = np.arange(len(asked))
         leaves = self._leaves(sessions, batch, touched, contents, at)
         if leaves is None:
-            raise ByElements
+            raise ColumnarUnsupported
         self._column_log = self._log(sessions, saved, leaves, fires, goes)
         ending = np.flatnonzero(fires)
         which = pa.array(ending)

@@ -77,7 +77,7 @@ class Due:
         )  # fmt: skip
 
 
-class ByElements(Exception):
+class ColumnarUnsupported(Exception):
     """Some rows' keys, or where ``rows`` is None all, have to be worked through element by element in this epoch."""
 
     def __init__(self, rows: Longs | None = None) -> None:
@@ -113,7 +113,7 @@ class ColumnWindows(WindowOperator):
         self._mixed = False
         try:
             return self._run_columns(batch, epoch)
-        except ByElements as left:
+        except ColumnarUnsupported as left:
             if left.rows is not None and len(left.rows) * 2 < batch.size:
                 return self._run_both(batch, epoch, left.rows)
         return super().run(inputs, epoch)
@@ -128,7 +128,7 @@ class ColumnWindows(WindowOperator):
         return log
 
     def _run_columns(self, batch: Batch, epoch: Epoch, skipped: frozenset[bytes] = frozenset()) -> Outputs:
-        """Raises ByElements. ``skipped``: encoded keys that have no rows here, and whose saved windows are left alone."""
+        """Raises ColumnarUnsupported. ``skipped``: encoded keys without rows here; their saved windows are left alone."""
         raise AssertionError("each kind of windows has its own")
 
     def _run_both(self, batch: Batch, epoch: Epoch, rows: Longs) -> Outputs:
@@ -139,7 +139,7 @@ class ColumnWindows(WindowOperator):
         skipped = frozenset(to_list(self._keys_of(columns, rows[firsts]).encoded))
         try:
             first = self._run_columns(batch.take(np.flatnonzero(~slow)), epoch, skipped)
-        except ByElements:
+        except ColumnarUnsupported:
             return super().run([batch], epoch)
         self._timers.event.only = skipped
         try:
@@ -165,19 +165,19 @@ class ColumnWindows(WindowOperator):
     # -- what the kinds have in common
 
     def _rows(self, batch: Batch) -> tuple[list[pa.Array], Longs]:
-        """Key columns and timestamps; ByElements where elements are no columns, or have no timestamps to compute with."""
+        """Key columns and timestamps. Raises ColumnarUnsupported where elements are not columns or lack usable timestamps."""
         if not batch.size:
             return [pa.array([], part.arrow_type) for part in self._key_parts], np.empty(0, np.int64)
         timestamps = None if batch.table is None else batch.timestamps
         if timestamps is None or NO_TIMESTAMP_MS in (timestamps[0], timestamps.min()):
-            raise ByElements
+            raise ColumnarUnsupported
         columns = key_columns(batch, self._by, self._key_parts)
         if columns is None or max(abs(int(timestamps.min())), abs(int(timestamps.max()))) > LARGEST_MS:
-            raise ByElements
+            raise ColumnarUnsupported
         return columns, timestamps
 
     def _due(self, epoch: Epoch, skipped: frozenset[bytes]) -> Due:
-        """ByElements where a timer isn't one that these windows have set."""
+        """ColumnarUnsupported where a timer isn't one that these windows have set."""
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
             for group in range(*self._groups_range):
@@ -187,7 +187,7 @@ class ColumnWindows(WindowOperator):
         assert self._window_layout is not None
         bounds = decode_numbers(self._window_layout, spaces) if spaces else [times, times]
         if bounds is None or (len(times) and not window.before < int(times.min()) <= int(times.max()) <= LARGEST_MS):
-            raise ByElements
+            raise ColumnarUnsupported
         due = Due(names, times, keys, self._decoded(keys), bounds[0], bounds[1])
         return due.without(skipped) if skipped else due
 
@@ -198,10 +198,10 @@ class ColumnWindows(WindowOperator):
         return KeySet(column, self._key_type, self._info.max_parallelism)
 
     def _decoded(self, encoded: list[bytes]) -> pa.Array:
-        """Saved keys; ByElements where one has None in it."""
+        """Saved keys; ColumnarUnsupported where one has None in it."""
         keys = decode_keys(encoded, self._key_type)
         if any(part.null_count for part in parts_of(keys, self._by)):
-            raise ByElements
+            raise ColumnarUnsupported
         return keys
 
     def _spaces(self, starts: Longs, ends: Longs) -> pa.BinaryArray:
@@ -239,14 +239,14 @@ class ColumnTimeWindows(ColumnWindows):
     def _run_columns(self, batch: Batch, epoch: Epoch, skipped: frozenset[bytes] = frozenset()) -> Outputs:
         (columns, timestamps), due = self._rows(batch), self._due(epoch, skipped)
         if not self._are_mine(due):
-            raise ByElements
+            raise ColumnarUnsupported
         seen = epoch.window.at(spread(batch.positions, batch.size))
         rows, starts = self._assign(timestamps)
         latest, lateness = self._size_ms - 1, self._spec.lateness_ms
         alive = starts + (latest + lateness) > seen[rows]
         behind = alive & (starts + latest <= seen[rows])
         if lateness and behind.any():
-            raise ByElements(np.unique(rows[behind]))  # each of these makes its window fire
+            raise ColumnarUnsupported(np.unique(rows[behind]))  # each of these makes its window fire
         rejected = np.ones(batch.size, bool)
         rejected[rows[alive]] = False
         rejected &= timestamps <= seen - lateness
@@ -310,12 +310,12 @@ class ColumnTimeWindows(ColumnWindows):
         stored = [r for r in raw if r is not None]
         saved = self._codec.decode(stored) if stored else empty_leaves(self._plan.type)
         if saved is None:
-            raise ByElements
+            raise ColumnarUnsupported
         saved_at = np.full(len(windows.starts), -1)
         saved_at[asked[held]] = np.arange(len(stored))
         leaves = self._leaves(windows, batch, has_rows, saved, saved_at)
         if leaves is None:
-            raise ByElements
+            raise ColumnarUnsupported
         fires = self._fires(windows, due, last, epoch.window.end) & (has_rows | (saved_at >= 0))
         self._column_log = self._log(windows, due, leaves, last, epoch.window.end, saved_at)
         at = np.flatnonzero(fires)
