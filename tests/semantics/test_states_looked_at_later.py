@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
+from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.tasks.worker import Worker
 from forkpoint.testing import TestSource, run_local
 
 STATE = tuple[float, int]
@@ -21,6 +23,21 @@ class Sum(fp.KeyedProcessFunction):
         total, count = self.sums.value() or (0.0, 0)
         self.sums.update((e[1] if isinstance(e[1], int) else total + e[1], count + 1))
         yield repr(self.sums.value())
+
+
+@pytest.fixture
+def moving_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every epoch's tasks run in processes that have seen none of the operators yet."""
+    instance = Worker.instance
+
+    def anew(self: Worker, operator: Any, subtask: int, context: Any, attempt: str) -> Any:
+        kept = self.instances.get((operator.id, subtask))
+        if kept is not None and (kept.epoch, kept.attempt) != (context.epoch, attempt):
+            del self.instances[operator.id, subtask]
+            kept.instance.close()
+        return instance(self, operator, subtask, context, attempt)
+
+    monkeypatch.setattr(Worker, "instance", anew)
 
 
 def of_process(keyed: fp.KeyedStream) -> fp.DataStream:
@@ -39,6 +56,28 @@ def of_map_with_state(keyed: fp.KeyedStream) -> fp.DataStream:
 ELEMENTS = (
     [("a", 0.5)] * 8 + [("a", 0.5), ("b", 1), ("a", 2), ("b", 0.5)] + [("a", 3), ("a", 0.5), ("b", 7), ("b", 0.25)]
 )
+
+
+@pytest.mark.parametrize("build", [of_process, of_map_with_state])
+@pytest.mark.parametrize("epochs", [1, 4, 100])
+@pytest.mark.usefixtures("moving_tasks")
+def test_results_are_the_same_where_tasks_move(build: Any, epochs: int) -> None:
+    test_results_are_those_of_one_element_an_epoch(build, epochs)
+
+
+@pytest.mark.parametrize("build", [of_process, of_map_with_state])
+@pytest.mark.usefixtures("moving_tasks")
+def test_what_the_first_epoch_showed_holds_for_tasks_that_move(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    take = Outlet.take
+    monkeypatch.setattr(Outlet, "take", lambda self, value: taken.append(value) or take(self, value))
+
+    def job(env: Any, source: Any) -> Any:
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
+        return build(stream.key_by(lambda e: e[0], str)).uid("sums")
+
+    run_local(job, TestSource([("a", 0.5)] * 40), epochs=4, parallelism=1)
+    assert len(taken) == 4
 
 
 @pytest.mark.parametrize("build", [of_process, of_map_with_state])

@@ -86,6 +86,8 @@ class EpochRunner:
         self._failure: Exception | None = None
         self.epoch_began_ms: int | None = None  # while one is computed
         self._one_by_one: set[str] = set()
+        self._mutable: set[str] = set()  # operators by uid, as are these: those that have had outputs
+        self._seen: set[str] = set()
         self.progress = Progress(
             next_timer_ms=0 if _has_processing_timers(manifest) else None,
             in_flight=int(graph.loops),
@@ -189,6 +191,8 @@ class EpochRunner:
         if not self._bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
         self._steps.on_step("computed", epoch)
+        self._mutable |= {uid for row in rows for uid in row.mutable}
+        self._seen |= {uid for row in rows for uid, count in row.records_out.items() if count}
         stops = drain and not ends  # what a drain gives before its time counts once the job has stopped with it
         withheld = stops or self.trial.withholds(now_ms, last=drain)
         self._check_sinks(rows)
@@ -261,6 +265,7 @@ class EpochRunner:
             finished=splits_by_origin(self.graph, self._finished_splits(finished)),
             ended=[] if self.graph.loops else ended,  # the last watermark comes when nothing goes round any more
             one_by_one=sorted(self._one_by_one),
+            trusted=sorted(self._seen - self._one_by_one - self._mutable),
             snapshot_subtasks=due_snapshots(
                 before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO
             ),

@@ -111,7 +111,7 @@ class RunningAggregates(ColumnRunning):
                 accumulator = self._kept(accumulator)
             extend((row(key, None, aggregates.get_result(accumulator)),))
         # These aggregates change no accumulator that they have given out, so one that can change is encoded once.
-        return self._last(accumulator) if unchanging else self._kept(accumulator)
+        return accumulator if unchanging else self._kept(accumulator)
 
 
 class ColumnRolling(ColumnRunning):

@@ -66,8 +66,8 @@ class EpochContext(msgspec.Struct, frozen=True):
     watermark by uid, ``input_watermarks`` those of what several splits or streams come together in. ``released`` are
     watermark origins that hold nothing back: ended with this epoch or before, or silent for too long. ``finished`` has by
     origin the splits that end with this epoch or before; operators behind nothing but ``ended`` origins end the epoch with
-    the final watermark, and all do with ``drain``. ``one_by_one``: the uids of operators that have emitted what can
-    change.
+    the final watermark, and all do with ``drain``. ``one_by_one``: the uids of operators with mutable outputs; ``trusted``:
+    of those that have had outputs in an earlier epoch of this run, and no mutable ones.
     """
 
     generation: int
@@ -84,6 +84,7 @@ class EpochContext(msgspec.Struct, frozen=True):
     ended: list[int] = []
     input_watermarks: dict[str, list[int]] = {}
     one_by_one: list[str] = []
+    trusted: list[str] = []
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
@@ -134,7 +135,8 @@ class CommitRow(msgspec.Struct, frozen=True):
     """What one task tells the driver at its end; all of them together become the manifest.
 
     ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
-    ``one_by_one``: an operator whose outputs turned out to be mutable; the task ended there.
+    ``mutable``: operators whose outputs turned out to be mutable. ``one_by_one``: one of which that was found too late, so
+    that the task ended there.
     """
 
     stage: int
@@ -151,6 +153,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     next_processing_timer_ms: int | None = None
     in_flight: int = 0  # elements that iterations feed back
     needs_whole_splits: list[int] = []
+    mutable: list[str] = []
     one_by_one: list[str] = []
     failure: Failure | None = None
 

@@ -25,7 +25,8 @@ _ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 class Epoch:
     """The epoch as an operator sees it. ``asked`` is called when the watermark is asked for and may be behind.
     ``fires_all``: at its end, processing-time timers fire that are not due, too. ``one_by_one``: outputs are taken one by
-    one, because some that can change were found among them."""
+    one, because mutable ones were found among them. ``trusted``: the operator has had outputs in an earlier epoch of this
+    run, and none of them was mutable."""
 
     id: int
     window: Window
@@ -34,15 +35,18 @@ class Epoch:
     asked: Callable[[], None] | None = None
     fires_all: bool = False
     one_by_one: bool = False
+    trusted: bool = False
 
 
 @dataclass
 class Outputs:
-    """What an operator gave in one epoch. ``late_records_dropped``: how many elements came too late and went nowhere."""
+    """What an operator gave in one epoch. ``late_records_dropped``: how many elements came too late and went nowhere.
+    ``mutable``: outputs turned out to be mutable, or not just what the type says, and were taken one by one."""
 
     main: Batch
     sides: dict[str, Batch] = field(default_factory=dict)
     late_records_dropped: int = 0
+    mutable: bool = False
 
 
 class OperatorInstance(Protocol):

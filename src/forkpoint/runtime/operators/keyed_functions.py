@@ -23,6 +23,14 @@ from forkpoint.types.containers import present
 
 STATE_NAME = "state"
 
+_ALL_EXACT = """
+def all_exact(states):
+    for state in states:
+        if not EXACT(state) and state is not None:
+            return False
+    return True
+"""
+
 
 class _OneValue(KeyedOperator):
     """Runs ``_run_key`` over the elements of each key, with what is kept of the key's value before and after.
@@ -44,6 +52,7 @@ class _OneValue(KeyedOperator):
         self._guard: Guard = self._state.guard
         self._class = present(type).python_class
         self._never_at_once = not type.immutable or self._class is None
+        self._all_exact: Callable[[list[Any]], bool] = present(type).specialized(_ALL_EXACT)
         self._one_by_one = True
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
@@ -60,12 +69,6 @@ class _OneValue(KeyedOperator):
 
     def _given(self, kept: Any) -> Any:
         return None if kept is None else self._guard.give(kept)
-
-    def _last(self, state: Any) -> Any:
-        """The same of a key's last state, where those before it were not looked at."""
-        if self._kept(state) is not state:
-            raise ChangingOutput(self._uid)
-        return state
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         """One output an element."""
@@ -93,6 +96,8 @@ class _OneValue(KeyedOperator):
             done = self._done(out)
             value = batch.objects(groups.order[done : done + 1])[0]
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
+        if not self._one_by_one and not self._all_exact(states):
+            raise ChangingOutput(self._uid)
         state.set_all(states)
         return self._outlet.outputs(self._finish(batch, groups.order, out))
 
@@ -108,7 +113,7 @@ class _OneValue(KeyedOperator):
         if state is not None:
             next(running)
         out.extend(running)
-        return self._last(out[-1])
+        return out[-1]
 
     def _done(self, out: list[Any]) -> int:
         """How many elements have been processed in full."""
@@ -138,7 +143,7 @@ class MapWithState(_OneValue):
             if type(state) is not cls and state is not None:
                 raise ChangingOutput(self._uid)
             append(result)
-        return self._last(state)
+        return state
 
 
 class FlatMapWithState(_OneValue):

@@ -4,8 +4,8 @@ A value is what it was when it was handed over, and what the declared type says.
 converted they are taken one by one, at the moment of the yield. Where none of an operator's outputs can change, nothing is
 done in its loop: they are looked through all at once, by the first who wants to see them, and misfits are refused there in
 the operator's name. Which of the two it is, the declared type says. Undeclared values, and lists given for tuples, tell it in the
-operator's first run, which takes one by one; should one come later, the epoch is thrown away, and from then on all
-are taken one by one.
+operator's first epoch with elements, which takes one by one; should one come later, the epoch is repeated, and from then on
+all are taken one by one.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ class Outlet:
         self._type = operator.output_type
         self._of = element_type(operator.output_type)
         self._tags: dict[str, TypeInformation] = {}
-        self._always = operator.output_type is not None and not self._of.immutable
+        self._declared_mutable = operator.output_type is not None and not self._of.immutable
+        self._always = self._declared_mutable
         self.one_by_one = True
 
     def begin(self, epoch: Epoch) -> None:
         """A run begins."""
         self._always = self._always or epoch.one_by_one
-        self.one_by_one = self.one_by_one or self._always
+        self.one_by_one = self._always or (self.one_by_one and not epoch.trusted)
 
     # -- in the loop
 
@@ -119,7 +120,9 @@ class Outlet:
             main.pending = partial(self._settled, self._of, self._type)
             for tag, side in sides.items():
                 side.pending = partial(self._settled, self._of_tag(tag), tag.type_info)
-        return Outputs(main, {tag.tag_id: side for tag, side in sides.items()})
+        return Outputs(
+            main, {tag.tag_id: side for tag, side in sides.items()}, mutable=self._always and not self._declared_mutable
+        )
 
     def _parted(self, batch: Batch) -> tuple[Batch, dict[OutputTag, Batch]]:
         if not OutputTag.used:

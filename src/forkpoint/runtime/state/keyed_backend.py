@@ -183,12 +183,13 @@ class KeyedBackend:
     # -- an epoch
 
     def begin(
-        self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int], *, one_by_one: bool = True
-    ) -> None:
-        """``one_by_one``: each value that is handed over is to be looked at; it is, too, until a run has shown that all of them
-        are what their types say."""
+        self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int], *, one_by_one: bool = True,
+        trusted: bool = False,
+    ) -> None:  # fmt: skip
+        """``one_by_one``: each value is checked in full when it is handed over. So it is until a run of this or, if ``trusted``,
+        of any subtask has shown that all of them are what their types say."""
         self.never_trusting = self.never_trusting or one_by_one
-        self.trusting = self._ran and not self.never_trusting
+        self.trusting = (self._ran or trusted) and not self.never_trusting
         self._ran = self._ran or bool(keys)
         self.keys = keys
         self.processing_time_ms = processing_time_ms

@@ -59,6 +59,7 @@ class StageTask:
             "records_out": {},
             "late_records_dropped": {},
             "committables": {},
+            "mutable": [],
             "in_flight": 0,
         }
         log = Changes([], [])
@@ -74,6 +75,8 @@ class StageTask:
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
             outputs = instance.run(inputs, self._epoch(operator, windows[operator.id]))
             self._parts["records_out"][operator.uid] = outputs.main.size
+            if outputs.mutable:
+                self._parts["mutable"].append(operator.uid)
             if outputs.late_records_dropped:
                 self._parts["late_records_dropped"][operator.uid] = outputs.late_records_dropped
             if operator.stateful:
@@ -94,10 +97,11 @@ class StageTask:
 
     def _epoch(self, operator: Operator, window: Window) -> Epoch:
         ended = self.spec.graph.batch and window.end == MAX_MS
-        one_by_one = operator.uid in self.context.one_by_one
+        context, uid = self.context, operator.uid
         return Epoch(
-            self.context.epoch, window, self.context.processing_time_ms, fires_all=ended, one_by_one=one_by_one
-        )
+            context.epoch, window, context.processing_time_ms, fires_all=ended, one_by_one=uid in context.one_by_one,
+            trusted=uid in context.trusted,
+        )  # fmt: skip
 
     # -- in
 
