@@ -111,7 +111,7 @@ def test_status_savepoint_and_stop(start, storage, tmp_path):
         while control.driver.status().state != "ended":
             time.sleep(0.005)
         assert not control.closed.is_set()  # the answer has not been fetched
-        with pytest.raises(ForkpointError, match="has ended; there is nothing left to ask"):
+        with pytest.raises(ForkpointError, match="no longer accepts requests"):
             client.savepoint()
         last = open_savepoint(client.wait(stopping)).savepoint
         assert last.drained

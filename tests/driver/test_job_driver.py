@@ -11,7 +11,8 @@ from jobs import clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
-from forkpoint.driver.epochs import EpochRunner, NoSteps
+from forkpoint.driver.epochs import EpochRunner
+from forkpoint.driver.events import Listeners
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.errors import JobFailed, StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
@@ -42,7 +43,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     executor.start(prepared.driver._spec(manifest))
     runner = EpochRunner(
         run="run", graph=prepared.graph, manifest=manifest, history=past, executor=executor, timeout_ms=60_000,
-        max_rows=5, now_ms=lambda: 0, steps=NoSteps(),
+        max_rows=5, now_ms=lambda: 0, listener=Listeners(),
     )  # fmt: skip
     for _ in range(2):
         with pytest.raises(JobFailed, match="ouch"):

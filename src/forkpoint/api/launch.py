@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -24,7 +24,7 @@ from forkpoint.api.interrupting import ctrl_c_cancels, interrupted
 from forkpoint.api.results import JobClient, JobExecutionResult, JobStatus
 from forkpoint.checkpoint.paths import AREAS
 from forkpoint.connectors import CollectSink, Sink
-from forkpoint.driver.epochs import Steps
+from forkpoint.driver.events import Listener, Steps
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.replay import Until
@@ -55,6 +55,7 @@ class Launch:
     the result or the error; ``on_step`` is told in words what the start has come to. With ``inspect`` nothing is run: it is
     called with the compiled job, and the program ends there by ProgramStopped. ``until``: where the run stops by itself.
     ``trial``: how many epochs show that it works. ``sinks`` puts other sinks, by uid, in the place of the program's.
+    ``steps`` and ``listeners`` are told what happens in the run (see ``driver.events``).
     ``generated_uids``: operators may do without a uid, also where their state outlives the run. ``unnamed`` counts the jobs
     that the program gives no name, so that each has its own.
     """
@@ -66,6 +67,7 @@ class Launch:
     on_driver: Callable[[JobDriver], Callable[[Result | BaseException], None]] | None = None
     on_step: Callable[[str], None] | None = None
     steps: Steps | None = None
+    listeners: Sequence[Listener] = ()
     inspect: Callable[[Inspected], None] | None = None
     until: Until | None = None
     trial: Trial | None = None
@@ -181,7 +183,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, ends: Iterable[Tr
         )
     driver = JobDriver(
         name, graph, options, storage, executor, parallelism=parallelism,
-        local_dir=str(stores_directory()), steps=launch.steps, until=launch.until, trial=launch.trial,
+        local_dir=str(stores_directory()), steps=launch.steps, listeners=launch.listeners, until=launch.until,
+        trial=launch.trial,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)
 

@@ -119,8 +119,8 @@ class Driving:
         first = 0
         restored, told = None, False
         while (status := driver.status()).state != "ended":
-            if driver.restored != restored and began is None:
-                restored = driver.restored
+            if status.restored != restored and began is None:
+                restored = status.restored
                 self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))
             if status.state == "running":
                 if began is None:

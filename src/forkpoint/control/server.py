@@ -180,7 +180,7 @@ def _doing(driver: JobDriver) -> str | None:
 
 def _refuse_ended(driver: JobDriver) -> None:
     if driver.status().state == "ended":
-        raise HTTPException(409, f"job {driver.job!r} has ended; there is nothing left to ask of run {driver.run_id}")
+        raise HTTPException(409, f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests")
 
 
 async def _body(request: Request, model: type[B]) -> B:

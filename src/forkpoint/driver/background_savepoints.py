@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.driver.events import Listener, SavepointEnded, SavepointProgressed
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.requests import Inbox, SavepointRequest
@@ -27,7 +28,9 @@ REST = 0.3  # of the time that tasks took: so an export beside a running job lea
 class Savepoints:
     """The savepoints that one run makes."""
 
-    def __init__(self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int], listener: Listener
+    ) -> None:
         self._history = history
         self._executor = executor
         self._directory = directory
@@ -36,7 +39,7 @@ class Savepoints:
         self._labels: set[str] = set()  # of the savepoints in the making
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self.progress: tuple[int, int] | None = None
+        self._listener = listener
 
     def pinned(self) -> set[int]:
         """Epochs whose files a savepoint in the making still reads."""
@@ -96,11 +99,15 @@ class Savepoints:
 
     def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str, run_tasks: RunTasks) -> str:
         target = self._target(request.directory, savepoint_id)
-        with self._labelled(request.label):
-            self.progress = (0, 1)
+
+        def report(done: int, total: int) -> None:
+            self._listener.on_event(SavepointProgressed(savepoint_id, manifest.epoch, done, total))
+
+        with self._labelled(request.label), self._told(savepoint_id, manifest.epoch, target.url):
+            report(0, 1)
             savepoint = export_savepoint(
                 storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
-                run_tasks=run_tasks, label=request.label, note=request.note, progress=self._report,
+                run_tasks=run_tasks, label=request.label, note=request.note, progress=report,
                 created_ms=self._now_ms(), schedule_ms=request.schedule_ms,
                 skip_unreadable=request.skip_unreadable,
             )  # fmt: skip
@@ -124,12 +131,17 @@ class Savepoints:
                 free_label(self._history.storage, self._history.paths.job, label)
             yield
         finally:
-            self.progress = None
             with self._lock:
                 self._labels.discard(label or "")
 
-    def _report(self, done: int, total: int) -> None:
-        self.progress = (done, total)
+    @contextmanager
+    def _told(self, savepoint_id: str, epoch: int, path: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._listener.on_event(SavepointEnded(savepoint_id, epoch, failure=str(error)))
+            raise
+        self._listener.on_event(SavepointEnded(savepoint_id, epoch, path))
 
     def _target(self, directory: str | None, savepoint_id: str) -> Storage:
         base = directory or self._directory

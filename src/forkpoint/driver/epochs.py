@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.alignment import Alignment
+from forkpoint.driver.events import EpochCommitted, EpochReached, Listener, Phase
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.manifests import (
@@ -26,6 +28,7 @@ from forkpoint.driver.manifests import (
     splits_by_origin,
 )
 from forkpoint.driver.planner import SourcePlanner, source_limits
+from forkpoint.driver.publishing import publish
 from forkpoint.driver.replay import Bound, NoBound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.driver.trial import Trial, TrialCourse
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
@@ -38,28 +41,15 @@ SNAPSHOT_RATIO = 1.0
 INTERRUPT_SECONDS = 1.0  # until an epoch that goes on is interrupted again
 
 
-class Steps(Protocol):
-    """Sees a run's epochs go by. ``step`` is one of: planned, computed, written, committed, published."""
-
-    def on_step(self, step: str, epoch: int) -> None: ...
-
-
-class NoSteps:
-    def on_step(self, step: str, epoch: int) -> None:
-        return None
-
-
 @dataclass
 class Progress:
     """What a run knows beside its manifest: who wrote the last epoch, when something is due, what iterations
-    have on its way (1 where nobody has counted yet), how long chains are, and what was counted by operator."""
+    have on its way (1 where nobody has counted yet), and how long chains are."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
     in_flight: int = 0
     since_snapshot: dict[int, tuple[int, int]] = field(default_factory=dict)
-    records: dict[str, int] = field(default_factory=dict)
-    late_records_dropped: dict[str, int] = field(default_factory=dict)
 
 
 class EpochRunner:
@@ -67,7 +57,7 @@ class EpochRunner:
 
     def __init__(
         self, *, run: str, graph: JobGraph, manifest: Manifest, history: History, executor: Executor,
-        timeout_ms: int, max_rows: int | None, now_ms: Callable[[], int], steps: Steps,
+        timeout_ms: int, max_rows: int | None, now_ms: Callable[[], int], listener: Listener,
         until: Until | None = None, trial: Trial | None = None,
     ) -> None:  # fmt: skip
         self.graph = graph
@@ -78,7 +68,7 @@ class EpochRunner:
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
         self._began_ms = now_ms()
-        self._steps = steps
+        self._listener = listener
         self._bound = _bound(graph, until, manifest, max_rows)
         self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self._bound.stops())
         self._alignment = Alignment(graph)
@@ -177,7 +167,7 @@ class EpochRunner:
         """
         context = self._context(now_ms, drain, positions.finished)
         epoch = context.epoch
-        self._steps.on_step("planned", epoch)
+        self._reached(epoch, "planned")
         rows = self._compute(context, tasks, frame)
         if changing := {uid for row in rows for uid in row.one_by_one}:
             if changing <= self._one_by_one:
@@ -190,14 +180,14 @@ class EpochRunner:
             return False
         if not self._bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
-        self._steps.on_step("computed", epoch)
+        self._reached(epoch, "computed")
         self._mutable |= {uid for row in rows for uid in row.mutable}
         self._seen |= {uid for row in rows for uid, count in row.records_out.items() if count}
         stops = drain and not ends  # what a drain gives before its time counts once the job has stopped with it
         withheld = stops or self.trial.withholds(now_ms, last=drain)
         self._check_sinks(rows)
         self._write_epoch_sinks(rows, epoch)
-        self._steps.on_step("written", epoch)
+        self._reached(epoch, "written")
         manifest = build_manifest(
             self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._now_ms(),
             kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
@@ -206,12 +196,13 @@ class EpochRunner:
         self._history.commit(manifest)
         self._alignment.committed(self.manifest, manifest)
         self.manifest = manifest
-        self._steps.on_step("committed", epoch)
+        self._reached(epoch, "committed")
         self.trial.committed(withheld, self._now_ms())
         if not withheld:
             self._publish(manifest)
-        self._steps.on_step("published", epoch)
+        self._reached(epoch, "published")
         self._remember(context, rows)
+        self._listener.on_event(_committed(manifest, rows))
         return True
 
     def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
@@ -332,10 +323,9 @@ class EpochRunner:
                 epochs, size = 0, 0
             size += row.changes.size if row.changes is not None else 0
             progress.since_snapshot[row.subtask] = (epochs + (row.stage == 1), size)
-        for row in rows:
-            _add(progress.records, row.records_in)
-            _add(progress.records, row.records_out)
-            _add(progress.late_records_dropped, row.late_records_dropped)
+
+    def _reached(self, epoch: int, phase: Phase) -> None:
+        self._listener.on_event(EpochReached(epoch, phase, self._now_ms()))
 
     def close(self) -> None:
         self.planner.close()
@@ -358,36 +348,29 @@ def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: i
     return TimeBound(graph, until, manifest, source_limits(graph, max_rows))
 
 
-def publish(graph: JobGraph, manifest: Manifest) -> None:
-    """Make the committed epoch's output visible; repeated at the next start if it was cut short.
-
-    A sink where something has gone does not keep the others from publishing.
-    """
-    missing: list[NotFound] = []
-    for operator in graph.sinks:
-        if isinstance(operator.spec, SinkSpec):
-            try:
-                operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
-            except NotFound as error:
-                missing.append(error)
-    if missing:
-        raise NotFound("; ".join(map(str, missing)))
-
-
-def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
-    """Remove what runs up to this one staged in vain."""
-    for operator in graph.sinks:
-        if isinstance(operator.spec, SinkSpec):
-            operator.spec.sink.cleanup(operator.uid, job, generation)
-
-
 def _in_flight(rows: Sequence[CommitRow]) -> int:
     return sum(row.in_flight for row in rows)
 
 
-def _add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
-    for uid, count in counts.items():
-        totals[uid] = totals.get(uid, 0) + count
+def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
+    return EpochCommitted(
+        manifest.epoch,
+        manifest.processing_time_ms,
+        records_in=_total(row.records_in for row in rows),
+        records_out=_total(row.records_out for row in rows),
+        late_records_dropped=_total(row.late_records_dropped for row in rows),
+        watermarks=manifest.watermarks,
+        changes_bytes=sum(row.changes.size for row in rows if row.changes is not None),
+        snapshot_bytes=sum(row.snapshot.size for row in rows if row.snapshot is not None),
+        catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
+    )
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
 
 
 def _has_processing_timers(manifest: Manifest) -> bool:

@@ -7,27 +7,40 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors import StagingSink
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.claims import claim_places
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, NoSteps, Steps, clean_sinks, publish, wall_clock_ms
+from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
+from forkpoint.driver.events import (
+    AttemptStarted,
+    Listener,
+    Listeners,
+    Outcome,
+    Restarting,
+    RestoreProgressed,
+    RunEnded,
+    StepListener,
+    Steps,
+)
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
+from forkpoint.driver.publishing import Republisher, clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
+from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import JobFailed, NotFound, OutputLost, SavepointCorrupt, StaleGeneration, StorageError
+from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
@@ -36,7 +49,6 @@ from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
 
-Outcome = Literal["finished", "stopped", "cancelled", "failed"]
 GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
 STUCK_SECONDS = 30.0
@@ -55,33 +67,13 @@ class Result:
     savepoint: str | None = None
 
 
-@dataclass(frozen=True)
-class Status:
-    """Where a run stands; what ``list`` and the control port show. ``late_records_dropped``: by operator uid, how many
-    elements came too late and went nowhere; it and ``records`` count since the last (re)start. ``ignored_files``: by source,
-    those that showed up too late to be read."""
-
-    job: str
-    run: str
-    state: Literal["starting", "running", "restarting", "ended"]
-    epoch: int
-    started_ms: int
-    restarts: int
-    records: Mapping[str, int]
-    late_records_dropped: Mapping[str, int]
-    ignored_files: Mapping[str, int]
-    watermarks: Mapping[str, int]
-    savepoint_progress: tuple[int, int] | None
-    failure: str | None
-
-
 class JobDriver:
     """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
 
     def __init__(
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
-        until: Until | None = None, trial: Trial | None = None,
+        listeners: Sequence[Listener] = (), until: Until | None = None, trial: Trial | None = None,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -94,7 +86,6 @@ class JobDriver:
         self.parallelism = parallelism
         self._local_dir = local_dir
         self.now_ms = now_ms
-        self._steps = steps or NoSteps()
         self._until = until
         self._trial = trial
         self.history = History(storage, JobPaths(job))
@@ -102,20 +93,19 @@ class JobDriver:
         self._lock = threading.RLock()  # held while an epoch runs
         self._closing = False
         self.over = threading.Event()  # set when the run has ended and nothing of it is left
-        self.restored: tuple[int, int] | None = (
-            None  # parts of the state that a run starts from, and how many there are
-        )
         self.on_stuck: Callable[[], None] | None = None  # is called when a cancelled run doesn't end
         self._runner: EpochRunner | None = None
         self._failures = Failures()
         self._restarts = 0
         self._generation = 0
         self._collected = 0  # the epoch at which garbage was collected last
-        self._state: Literal["starting", "running", "restarting", "ended"] = "starting"
-        self._failure: str | None = None
         self._started_ms = now_ms()
+        self._status = StatusListener(job, self.run_id, self._started_ms)
+        told = [*listeners, *([StepListener(steps)] if steps is not None else [])]
+        self._listener = Listeners([self._status, *told])
         self._records = RunRecords(storage, job, self.run_id)
-        self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms)
+        self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
+        self._republisher = Republisher(self.graph, self.history, job, self.run_id, self._records.ended_well)
         schedule = options.savepoint_schedule
         self._schedule = (
             Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
@@ -145,7 +135,7 @@ class JobDriver:
         began = time.monotonic()
         while not self.over.is_set():
             try:
-                if self._state == "starting" or time.monotonic() - began > ABANDON_SECONDS:
+                if self._status.status.state == "starting" or time.monotonic() - began > ABANDON_SECONDS:
                     self.executor.abandon()
                 else:
                     self.executor.interrupt()
@@ -158,7 +148,7 @@ class JobDriver:
 
     def report_restore(self, done: int, total: int) -> None:
         """Called while state is restored."""
-        self.restored = (done, total)
+        self._listener.on_event(RestoreProgressed(done, total))
 
     def note_cancelled(self) -> None:
         """Put on record that the run was cancelled, in the name of a thread that can't any more."""
@@ -174,26 +164,19 @@ class JobDriver:
         """What the run is at, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
         runner = self._runner
         if runner is None or not (passed_ms := self.epoch_ms):
-            return self._state
+            return self._status.status.state
         activity = self.executor.activity()
         return f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s{'' if activity is None else f', {activity}'}"
 
     def _put(self, request: SavepointRequest | CancelRequest) -> None:
         if self._closing:
-            request.done.set_exception(JobFailed(f"job {self.job!r} has ended; there is nothing left to ask of it"))
+            request.done.set_exception(JobFailed(f"job {self.job!r} has ended and no longer accepts requests"))
         else:
             self._inbox.put(request)
 
     def status(self) -> Status:
         runner = self._runner
-        manifest = runner.manifest if runner is not None else None
-        return Status(
-            self.job, self.run_id, self._state, manifest.epoch if manifest is not None else 0, self._started_ms,
-            self._restarts, dict(runner.progress.records) if runner is not None else {},
-            dict(runner.progress.late_records_dropped) if runner is not None else {},
-            runner.planner.ignored() if runner is not None else {},
-            dict(manifest.watermarks) if manifest is not None else {}, self._savepoints.progress, self._failure,
-        )  # fmt: skip
+        return replace(self._status.status, ignored_files={} if runner is None else runner.planner.ignored())
 
     # -- the run
 
@@ -205,8 +188,7 @@ class JobDriver:
         try:
             result = self._from_start(restored)
         except BaseException as error:
-            self._state = "ended"
-            self._failure = str(error)
+            self._listener.on_event(RunEnded("failed", str(error)))
             try:
                 self._records.end(
                     "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self.now_ms()
@@ -216,7 +198,7 @@ class JobDriver:
             finally:
                 self._end(error)
             raise
-        self._state = "ended"
+        self._listener.on_event(RunEnded(result.outcome))
         try:
             self._records.end(result.outcome, None, self.now_ms())
         finally:
@@ -282,47 +264,12 @@ class JobDriver:
         self._records.start(manifest, self.options, self._started_ms)
         if base.on_started is not None:
             base.on_started()
-        self._repeat_publishing(manifest)
+        self._republisher.repeat(manifest)
         return manifest
 
     def ended_well(self, run: str) -> bool:
-        """Whether a run came to its own end. One that was killed after its last commit has output to publish still."""
+        """Whether a run came to its own end."""
         return self._records.ended_well(run)
-
-    def _repeat_publishing(self, mine: Manifest) -> None:
-        """Output that was committed but perhaps not made visible; then what was staged in vain. ``mine``: this run's newest.
-
-        What was withheld becomes visible if the run that came next went on from it, and is dropped otherwise. That run's
-        first manifest says so; whoever comes later, as that run may have been killed, does the same.
-        """
-        self.history.must_be_newest(mine)
-        last: Manifest | None = mine
-        start = mine
-        while last is not None and last.kind == "start":
-            start, last = last, self.history.before(last.epoch)
-        if last is not None:
-            own = last.run == self.run_id
-            if own and last.withheld:
-                return  # the run that comes next decides
-            went_on = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
-            if went_on if last.withheld else not self.ended_well(last.run):
-                self._publish_again(last, must=own or went_on)
-        clean_sinks(self.graph, self.job, mine.generation)
-
-    def _publish_again(self, last: Manifest, *, must: bool) -> None:
-        try:
-            publish(self.graph, last)
-        except NotFound as error:
-            log.warning(
-                "job %r: output of epoch %d was not found: %s. It was published before, and has been taken away since",
-                self.job,
-                last.epoch,
-                error,
-            )
-        except OutputLost as error:
-            if must:
-                raise
-            log.error("job %r: %s", self.job, error)
 
     @property
     def _on_trial(self) -> bool:
@@ -334,7 +281,7 @@ class JobDriver:
             try:
                 if failed is not None:
                     manifest = self._own_newest(failed, manifest)
-                    self._repeat_publishing(manifest)
+                    self._republisher.repeat(manifest)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
                 return self._attempt(manifest)
@@ -353,11 +300,11 @@ class JobDriver:
                         )  # where a newer run is at work, it has removed what is missing
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                         newest = self._own_newest(error, manifest)
-                        self._repeat_publishing(newest)
+                        self._republisher.repeat(newest)
                         return self._cancelled(newest.epoch)
                     raise
-                self._state, self._failure = "restarting", str(error)
                 self._restarts += 1
+                self._listener.on_event(Restarting(str(error), self._restarts, delay_ms))
                 log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
                 self._inbox.pause(delay_ms / 1000)
 
@@ -374,10 +321,10 @@ class JobDriver:
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
             timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms,
-            steps=self._steps, until=self._until, trial=self._trial,
+            listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
-        self._state = "running"
+        self._listener.on_event(AttemptStarted(manifest.epoch, self._restarts, manifest.watermarks))
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
@@ -447,7 +394,7 @@ class JobDriver:
         """A batch of DataFrame sources, on the streams' own thread."""
         with self._lock:
             runner = self._runner
-            if self._closing or runner is None or self._state != "running" or runner.reached:
+            if self._closing or runner is None or self._status.status.state != "running" or runner.reached:
                 raise JobFailed(f"job {self.job!r} is ending; this batch is read again by the next run")
             runner.step(frame=frame, frames=positions)
         self._inbox.wake()

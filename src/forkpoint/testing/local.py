@@ -13,8 +13,8 @@ from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
-from forkpoint.driver.epochs import Steps
-from forkpoint.driver.job_driver import JobDriver, Outcome, Result
+from forkpoint.driver.events import Outcome, Steps
+from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -123,6 +123,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     checksum: str
 
 
+class CatchUp(msgspec.Struct, frozen=True):
+    """How a subtask's local store came to the committed epoch. ``by``: ``memory`` where it still had what it wrote itself (a
+    cache hit), ``changes`` over the changes of so many epochs, ``rebuild`` from snapshots and the changes behind them."""
+
+    subtask: int
+    by: Literal["memory", "changes", "rebuild"]
+    epochs: int
+    duration_ms: int
+
+
 class Failure(msgspec.Struct, frozen=True):
     """A user's function or a source failed: reported as a result, so that the message arrives undamaged."""
 
@@ -144,6 +154,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     attempt: str
     changes: Changes | None = None
     snapshot: Snapshot | None = None
+    catch_up: CatchUp | None = None
     states: list[dict[str, Any]] = []
     committables: dict[str, list[Any]] = {}
     progress: list[SplitProgress] = []

@@ -45,7 +45,7 @@ class StageTask:
         worker = worker_for(self.spec)
         graph = self.spec.graph
         state = worker.state(self.subtask)
-        state.catch_up(self.context)
+        catch_up = state.catch_up(self.context)
         operators = graph.stage(self.stage)
         inbox = unpack(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
         self.passing = inbox.passing
@@ -60,6 +60,7 @@ class StageTask:
             "late_records_dropped": {},
             "committables": {},
             "mutable": [],
+            "catch_up": catch_up,
             "in_flight": 0,
         }
         log = Changes([], [])

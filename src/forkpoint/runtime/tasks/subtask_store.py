@@ -6,13 +6,15 @@ store has to a committed version, over the changes of the epochs between or from
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from forkpoint.checkpoint.manifest import MANIFEST, ChangesRef, Manifest, SnapshotRef
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import NotFound, SavepointCorrupt, StorageError
-from forkpoint.runtime.exchange.control import EpochContext
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext
 from forkpoint.state import OPERATOR_KG, Changes, Store, decode_operator_key, kg_of, read_changes, read_snapshot
 from forkpoint.storage.base import Storage
 
@@ -66,10 +68,16 @@ class SubtaskState:
             self._pending, self._pending_epoch = {}, epoch
         self._pending[stage] = (attempt, changes)
 
-    def catch_up(self, context: EpochContext) -> None:
-        version = self.store.version
+    def catch_up(self, context: EpochContext) -> CatchUp | None:
+        """Bring the store to the committed epoch; None where it is there already."""
+        version, began = self.store.version, time.perf_counter()
         if version == context.committed:
-            return
+            return None
+        by = self._catch_up(context, version)
+        took_ms = round((time.perf_counter() - began) * 1000)
+        return CatchUp(self._share.subtask, by, context.committed - version, took_ms)
+
+    def _catch_up(self, context: EpochContext, version: int) -> Literal["memory", "changes", "rebuild"]:
         if version > context.committed:  # rolling back would pull the state from under the task of a newer epoch
             raise StorageError(
                 f"job {self._paths.job!r}, subtask {self._share.subtask}: its local store has reached epoch {version}; this "
@@ -80,11 +88,13 @@ class SubtaskState:
             if accepted == {stage: attempt for stage, (attempt, _) in self._pending.items()}:
                 merged = merge(self._pending[stage][1] for stage in sorted(accepted))
                 self.store.apply(merged, context.committed, version)
-                return
+                return "memory"
         try:
             manifest = read_manifest(self._storage, self._paths, context.committed)
-            if not (0 < version < context.committed and self._follow(version, context.committed)):
-                self._rebuild(manifest)
+            if 0 < version < context.committed and self._follow(version, context.committed):
+                return "changes"
+            self._rebuild(manifest)
+            return "rebuild"
         except (SavepointCorrupt, NotFound) as error:
             job = self._paths.job
             raise SavepointCorrupt(

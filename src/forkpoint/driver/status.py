@@ -1,0 +1,96 @@
+"""Where a run stands, gathered from its events."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from forkpoint.driver.events import (
+    AttemptStarted,
+    EpochCommitted,
+    EpochReached,
+    Event,
+    Restarting,
+    RestoreProgressed,
+    RunEnded,
+    SavepointEnded,
+    SavepointProgressed,
+)
+
+State = Literal["starting", "running", "restarting", "ended"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run stands; what ``list`` and the control port show. ``late_records_dropped``: by operator uid, how many
+    elements came too late and went nowhere; it and ``records`` count since the last (re)start. ``ignored_files``: by source,
+    those that showed up too late to be read. ``restored`` and ``savepoint_progress``: parts done, of so many; None where
+    nothing is restored, or no savepoint is being made."""
+
+    job: str
+    run: str
+    started_ms: int
+    state: State = "starting"
+    epoch: int = 0
+    restarts: int = 0
+    records: Mapping[str, int] = field(default_factory=dict)
+    late_records_dropped: Mapping[str, int] = field(default_factory=dict)
+    ignored_files: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    restored: tuple[int, int] | None = None
+    savepoint_progress: tuple[int, int] | None = None
+    failure: str | None = None
+
+
+class StatusListener:
+    """Keeps the status; it may be read on any thread."""
+
+    def __init__(self, job: str, run: str, started_ms: int) -> None:
+        self._status = Status(job, run, started_ms)
+        self._lock = threading.Lock()  # savepoints tell of themselves on threads of their own
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    def on_event(self, event: Event) -> None:
+        with self._lock:
+            self._status = after(self._status, event)
+
+
+def after(status: Status, event: Event) -> Status:
+    """The status once an event has happened. Pure."""
+    match event:
+        case RestoreProgressed(done, total):
+            return replace(status, restored=(done, total))
+        case AttemptStarted(epoch, restarts, watermarks):
+            started = replace(status, state="running", epoch=epoch, restarts=restarts, watermarks=watermarks)
+            return replace(started, records={}, late_records_dropped={})
+        case EpochReached(epoch, "committed"):
+            return replace(status, epoch=epoch)
+        case EpochCommitted():
+            return replace(
+                status,
+                watermarks=event.watermarks,
+                records=_sum(status.records, event.records_in, event.records_out),
+                late_records_dropped=_sum(status.late_records_dropped, event.late_records_dropped),
+            )
+        case Restarting(failure, restarts):
+            return replace(status, state="restarting", failure=failure, restarts=restarts)
+        case SavepointProgressed():
+            return replace(status, savepoint_progress=(event.done, event.total))
+        case SavepointEnded():
+            return replace(status, savepoint_progress=None)
+        case RunEnded():
+            return replace(status, state="ended", failure=event.failure or status.failure)
+    return status
+
+
+def _sum(*counts: Mapping[str, int]) -> Mapping[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
