@@ -14,7 +14,7 @@ from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.publishing import Republisher
 from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.driver.trial import REST_MS, Trial, TrialCourse
 from forkpoint.errors import UserFunctionError
@@ -181,7 +181,7 @@ def test_what_was_withheld_is_accepted_by_the_first_run_that_goes_on_from_it(tmp
     def killed(*_: Any) -> None:
         raise Killed
 
-    with pytest.raises(Killed), patch.object(JobDriver, "_repeat_publishing", killed):
+    with pytest.raises(Killed), patch.object(Republisher, "repeat", killed):
         run(tmp_path)  # its first manifest accepts it
     with pytest.raises(Crash):
         run(tmp_path, savepoint=savepoint, steps=StopAfter(1))

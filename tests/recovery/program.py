@@ -24,6 +24,7 @@ from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.publishing import Republisher
 from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.storage.base import open_storage
 
@@ -181,13 +182,13 @@ def run(plan: Plan) -> None:
 
 def _watch_more_steps(steps: Signaller) -> None:
     """The steps that a driver does not tell of."""
-    publishing: Callable[..., None] = JobDriver._repeat_publishing
+    publishing: Callable[..., None] = Republisher.repeat
 
     def watched(self: JobDriver, *args: Any) -> None:
         steps.on_step("started", 0)
         publishing(self, *args)
 
-    JobDriver._repeat_publishing = watched  # type: ignore[method-assign]
+    Republisher.repeat = watched  # type: ignore[method-assign]
     Totals.steps = steps
 
 
