@@ -4,16 +4,14 @@ from forkpoint.savepoint.catalog import LATEST, Listed, choose, find_savepoint, 
 from forkpoint.savepoint.dispose import Dependents, dependents, dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint, remove_partial
 from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.mapping import (
     ProgramOperator,
     RestorePlan,
     Row,
     Saved,
-    SavedState,
     StateMapping,
     Verdict,
-    WantedState,
     compare_state,
     plan_restore,
 )
@@ -32,12 +30,9 @@ __all__ = [
     "Row",
     "RunTasks",
     "Saved",
-    "SavedState",
     "StateMapping",
-    "StateSpec",
     "Verdict",
     "Verified",
-    "WantedState",
     "choose",
     "compare_state",
     "dependents",

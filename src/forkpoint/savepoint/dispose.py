@@ -55,7 +55,7 @@ def dispose_savepoint(
             "delete it nonetheless"
         )
     opened.storage.delete(opened.path(SAVEPOINT_FILE))
-    listed = [file.path for _, state in opened.states() for file in state.files]
+    listed = [file.path for state in opened.states() for file in state.files]
     for path in listed:
         opened.storage.delete(opened.path(path))
     left = remove_partial(opened.storage, opened.directory)

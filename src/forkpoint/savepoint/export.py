@@ -9,9 +9,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import cast
 
-from forkpoint.checkpoint.manifest import MANIFEST, Manifest, Parent, SourcePosition, StateInfo, StateKind
+from forkpoint.checkpoint.manifest import MANIFEST, Manifest, Parent, SourcePosition
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, JobPaths, source_file, state_part, timers_part
 from forkpoint.checkpoint.savepoint_manifest import (
     SAVEPOINT,
@@ -24,11 +23,12 @@ from forkpoint.checkpoint.savepoint_manifest import (
     Versions,
     save_savepoint,
 )
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import StateFiles, state_files
-from forkpoint.savepoint.export_task import ExportSlice, NumberedState, export_slice
+from forkpoint.savepoint.export_task import ExportSlice, StateFile, export_slice
 from forkpoint.savepoint.label import LABEL_FILE
-from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import put_empty
 from forkpoint.savepoint.seal import SEAL_FILE, write_seal
 from forkpoint.savepoint.slices import cut_groups
@@ -86,8 +86,7 @@ def export_savepoint(
                 parts[state.uid, state.name].append(part.file(planned.task.kg_start, planned.task.kg_stop))
     for state in manifest.states:
         if not parts[state.uid, state.name]:
-            layout = layout_of(StateSpec.of(state.uid, state))
-            parts[state.uid, state.name].append(put_empty(target, _path(state, 0, len(slices)), layout))
+            parts[state.uid, state.name].append(put_empty(target, _path(state, 0, len(slices)), layout_of(state)))
     for uid, position in manifest.sources.items():
         for path, data in source_files(uid, position).items():
             target.put(path, data)
@@ -204,26 +203,23 @@ class _Planned:
 
 def _plan(storage: Storage, target: Storage, manifest: Manifest, files: StateFiles) -> list[_Planned]:
     ranges = cut_groups(manifest.max_parallelism, manifest.parallelism, files.entries)
-    specs = [(state, StateSpec.of(state.uid, state)) for state in manifest.states]
-    keyed = tuple(state for state, spec in specs if not spec.is_operator_state)
-    operator = tuple(state for state, spec in specs if spec.is_operator_state)
+    keyed = tuple(state for state in manifest.states if not state.is_operator_state)
+    operator = tuple(state for state in manifest.states if state.is_operator_state)
     planned = []
     for number, (start, stop) in enumerate(ranges):
         share = files.entries * (stop - start) // manifest.max_parallelism
         task = ExportSlice(
-            storage.url, target.url, start, stop, files.slice(start, stop), _numbered(keyed, number, len(ranges)), share
+            storage.url, target.url, start, stop, files.slice(start, stop), _files(keyed, number, len(ranges)), share
         )
         planned.append(_Planned(task, keyed))
     if operator:
-        task = ExportSlice(storage.url, target.url, 0, 0, files.operator_state(), _numbered(operator, 0, 1), 0)
+        task = ExportSlice(storage.url, target.url, 0, 0, files.operator_state(), _files(operator, 0, 1), 0)
         planned.append(_Planned(task, operator))
     return planned
 
 
-def _numbered(states: Sequence[StateInfo], number: int, slices: int) -> tuple[NumberedState, ...]:
-    return tuple(
-        NumberedState(state.sid, StateSpec.of(state.uid, state), _path(state, number, slices)) for state in states
-    )
+def _files(states: Sequence[StateInfo], number: int, slices: int) -> tuple[StateFile, ...]:
+    return tuple(StateFile(state, _path(state, number, slices)) for state in states)
 
 
 def _path(state: StateInfo, number: int, slices: int) -> str:
@@ -243,28 +239,16 @@ def _operators(manifest: Manifest, parts: dict[tuple[str, str], list[SavepointFi
     operators = []
     for uid, (name, kind) in names.items():
         states = [state for state in manifest.states if state.uid == uid]
-        saved = [
-            saved_state(
-                StateSpec.of(uid, state), parts[uid, state.name], fingerprint=state.fingerprint, version=state.version,
-                key_version=state.key_version,
-            )
-            for state in states
-        ]  # fmt: skip
+        saved = [saved_state(state, parts[uid, state.name]) for state in states]
         key_type = next((state.key_type for state in states if state.key_type is not None), None)
         operators.append(SavepointOperator(uid=uid, name=name, kind=kind, key_type=key_type, states=saved))
     return operators
 
 
-def saved_state(
-    spec: StateSpec, files: list[SavepointFile], *, fingerprint: str | None, version: int, key_version: int
-) -> SavepointState:
+def saved_state(info: StateInfo, files: list[SavepointFile]) -> SavepointState:
     """A state as ``savepoint.json`` describes it."""
-    return SavepointState(
-        name=spec.name, kind=cast(StateKind, spec.kind), key_type=spec.key_type, value_type=spec.value_type,
-        namespace_type=spec.namespace_type, ttl_ms=spec.ttl_ms, fingerprint=fingerprint, version=version,
-        key_version=key_version, entries=sum(file.entries for file in files), bytes=sum(file.bytes for file in files),
-        files=files,
-    )  # fmt: skip
+    entries, size = sum(file.entries for file in files), sum(file.bytes for file in files)
+    return SavepointState(info=info, entries=entries, bytes=size, files=files)
 
 
 def forkpoint_version() -> str:

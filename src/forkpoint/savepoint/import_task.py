@@ -14,10 +14,11 @@ from itertools import pairwise
 import pyarrow as pa
 
 from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved, codec_of, redistribute
 from forkpoint.savepoint.evolution import Change, changed
-from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
@@ -45,7 +46,7 @@ class MovedState:
     written; None if nothing.
     """
 
-    spec: StateSpec
+    info: StateInfo
     moved: Moved
     files: tuple[SavedFile, ...]
     max_parallelism: int
@@ -156,8 +157,8 @@ def _converted(
     source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None
 ) -> tuple[list[Entry], int]:
     """A file's rows as store entries, and how many rows; of these key groups (as they were saved) only, if they are given."""
-    saved = layout_of(state.spec)
-    codec = codec_of(state.spec if state.change is None else state.change.target)
+    saved = layout_of(state.info)
+    codec = codec_of(state.info if state.change is None else state.change.target)
     data = file.file.read(source)
     rows = 0
 
@@ -187,8 +188,8 @@ def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         if len(set(keys)) != len(keys):
             files = ", ".join(file.file.name for file in state.files)
-            raise SavepointCorrupt(f"{files}: two elements of {state.spec.where} have the same place; restore a copy")
-        shares = redistribute(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
+            raise SavepointCorrupt(f"{files}: two elements of {state.info.where} have the same place; restore a copy")
+        shares = redistribute(state.info.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
         yield from zip(*shares, strict=True)
 
 

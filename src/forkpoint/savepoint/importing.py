@@ -11,6 +11,7 @@ from functools import cached_property
 from forkpoint.checkpoint.manifest import SnapshotRef
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import SavepointState
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved
 from forkpoint.savepoint.evolution import Change
@@ -25,7 +26,6 @@ from forkpoint.savepoint.import_task import (
     import_slice,
     sort_files,
 )
-from forkpoint.savepoint.layout import StateSpec
 from forkpoint.savepoint.mapping import StateMapping
 from forkpoint.savepoint.opened import OpenedSavepoint
 from forkpoint.savepoint.slices import Slice, cut_subtasks, wanted_slices
@@ -112,21 +112,21 @@ class _Plan:
 
     def _all_moved(self, *, operator_state: bool) -> list[MovedState]:
         """The mapped states of this sort with their files."""
-        saved = {(spec.uid, spec.name): (spec, state) for spec, state in self.opened.states()}
+        saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
         found: list[MovedState] = []
         for mapping in self.states:
             if (mapping.saved_uid, mapping.saved_name) not in saved:
                 raise RestoreRefused(
                     f"{self.opened.url} has no state {mapping.saved_name!r} of operator {mapping.saved_uid!r} to restore"
                 )
-            spec, state = saved[mapping.saved_uid, mapping.saved_name]
-            if spec.is_operator_state == operator_state:
-                found.append(self._moved(mapping, spec, state))
+            state = saved[mapping.saved_uid, mapping.saved_name]
+            if state.info.is_operator_state == operator_state:
+                found.append(self._moved(mapping, state))
         return found
 
-    def _moved(self, mapping: StateMapping, spec: StateSpec, state: SavepointState) -> MovedState:
-        target = mapping.target
-        ttl = target.ttl_ms is not None and not spec.is_operator_state
+    def _moved(self, mapping: StateMapping, state: SavepointState) -> MovedState:
+        info, target = state.info, mapping.target
+        ttl = target.ttl_ms is not None and not info.is_operator_state
         moved = Moved(target.sid, ttl, self.now_ms, self.epoch, self.max_parallelism if self.regrouped else None)
         files = tuple(
             SavedFile(self.opened.file(file), file.entries, file.kg_start, file.kg_stop)
@@ -134,7 +134,7 @@ class _Plan:
             if file.entries
         )
         saved = self.opened.savepoint
-        return MovedState(spec, moved, files, saved.max_parallelism, saved.parallelism, _change(mapping, spec))
+        return MovedState(info, moved, files, saved.max_parallelism, saved.parallelism, _change(mapping, info))
 
     def deal(self, piece: Slice) -> Deal | None:
         states = tuple(self.operator_state) if piece.first else ()
@@ -237,17 +237,16 @@ class _Plan:
         )  # fmt: skip
 
 
-def _change(mapping: StateMapping, spec: StateSpec) -> Change | None:
+def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
     """What becomes of the rows of a saved state; None if its entries stay as they are, but for their stamps."""
     if not (mapping.values or mapping.keys) and isinstance(mapping.step, Same):
         return None
     target = mapping.target
-    as_declared = replace(
-        spec, kind=target.kind, key_type=target.key_type, value_type=target.value_type,
-        namespace_type=target.namespace_type,
-    )  # fmt: skip
+    declared = info.replace(
+        kind=target.kind, key_type=target.key_type, value_type=target.value_type, namespace_type=target.namespace_type
+    )
     values, keys = (dumps(steps) if steps else b"" for steps in (mapping.values, mapping.keys))
-    return Change(as_declared, mapping.step, values, keys)
+    return Change(declared, mapping.step, values, keys)
 
 
 def _overlapping(state: MovedState, piece: Slice) -> MovedState:

@@ -6,17 +6,16 @@ fits a declared one: as it is, converted because its value type evolved, or thro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from forkpoint.checkpoint.manifest import Manifest, SourcePosition, StateInfo
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.checkpoint.states import OPERATOR_KINDS, TIMER_KINDS, StateInfo
 from forkpoint.errors import RestoreRefused, TypeNotSupported
 from forkpoint.graph.transformations import Migrations
-from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.savepoint.evolution import Migration
-from forkpoint.savepoint.layout import OPERATOR_KINDS, TIMER_KINDS
 from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
 from forkpoint.types.evolution import SAME, Same
 
@@ -25,74 +24,30 @@ Subject = Literal["operator", "state", "source", "rename"]
 
 
 @dataclass(frozen=True)
-class SavedState:
-    """A state of a savepoint or checkpoint; types are descriptions. ``entries``: None where nobody counted."""
-
-    uid: str
-    name: str
-    kind: str
-    key_type: Any = None
-    value_type: Any = None
-    namespace_type: Any = None
-    ttl_ms: int | None = None
-    fingerprint: str | None = None
-    entries: int | None = None
-    version: int = 1
-    key_version: int = 1
-
-
-@dataclass(frozen=True)
 class Saved:
-    """All that a restore can bring: states, operators by uid with their names, sources by uid with their kinds."""
+    """All that a restore can bring: states, operators by uid with their names, sources by uid with their kinds.
 
-    states: tuple[SavedState, ...]
+    ``empty``: the states, by uid and name, that are known to have no entries; of a checkpoint nobody counted them.
+    """
+
+    states: tuple[StateInfo, ...]
     operators: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    empty: Collection[tuple[str, str]] = ()
 
     @staticmethod
     def of(saved: Savepoint | Manifest) -> Saved:
+        operators = {o.uid: o.name for o in saved.operators}
         if isinstance(saved, Manifest):
-            states = tuple(_saved(state.uid, state, None) for state in saved.states)
             known = {state.uid: state.uid for state in saved.states}
-            return Saved(states, known | {o.uid: o.name for o in saved.operators}, _kinds(saved.sources))
-        states = tuple(_saved(o.uid, state, state.entries) for o in saved.operators for state in o.states)
-        return Saved(states, {o.uid: o.name for o in saved.operators}, _kinds(saved.sources))
-
-
-def _saved(uid: str, state: Any, entries: int | None) -> SavedState:
-    return SavedState(
-        uid, state.name, state.kind, state.key_type, state.value_type, state.namespace_type, state.ttl_ms,
-        state.fingerprint, entries, state.version, state.key_version,
-    )  # fmt: skip
+            return Saved(tuple(saved.states), known | operators, _kinds(saved.sources))
+        states = [state for operator in saved.operators for state in operator.states]
+        empty = {(state.info.uid, state.info.name) for state in states if not state.entries}
+        return Saved(tuple(state.info for state in states), operators, _kinds(saved.sources), empty)
 
 
 def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
     return {uid: position.kind for uid, position in sources.items()}
-
-
-class WantedState(Protocol):
-    """A state that the program declares, as a manifest's StateInfo has it."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def key_type(self) -> Any: ...
-    @property
-    def value_type(self) -> Any: ...
-    @property
-    def namespace_type(self) -> Any: ...
-    @property
-    def ttl_ms(self) -> int | None: ...
-    @property
-    def fingerprint(self) -> str | None: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def key_version(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -180,7 +135,7 @@ class Verdict:
 
 def plan_restore(
     saved: Saved,
-    wanted: Sequence[WantedState],
+    wanted: Sequence[StateInfo],
     operators: Sequence[ProgramOperator],
     *,
     allow_non_restored: bool = False,
@@ -202,7 +157,7 @@ def plan_restore(
     return plan
 
 
-def compare_state(saved: SavedState, wanted: WantedState, program: ProgramOperator | None = None) -> Verdict:
+def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
     """Whether a saved state can become the declared one: as it is, converted, or migrated. ``program``: whose it is."""
     migrations = Migrations() if program is None else program.migrations
     # What does not belong to keys has nothing to migrate with them.
@@ -252,7 +207,7 @@ def _counted(values: Sequence[Migration], keys: Sequence[Migration]) -> list[tup
 
 
 def _evolution(
-    saved: SavedState, wanted: WantedState, program: ProgramOperator | None
+    saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None
 ) -> tuple[Step, tuple[str, ...]] | Verdict:
     """How values of a state without migrations are converted."""
     remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
@@ -271,7 +226,9 @@ def _evolution(
     if saved.value_type is None or wanted.value_type is None:
         return _type_changed("value", saved.value_type, wanted.value_type)
     declared = None if program is None else program.value_types.get(wanted.name)
-    found = evolve(saved.value_type, declared or from_description(wanted.value_type))
+    old: Any = saved.value_type
+    new: Any = wanted.value_type
+    found = evolve(old, declared or from_description(new))
     if isinstance(found, Misfit):
         return _type_changed("value", saved.value_type, wanted.value_type, remedy, found.why)
     return found.step, found.changes
@@ -303,7 +260,7 @@ def render(rows: Iterable[Row]) -> str:
 @dataclass
 class _Planner:
     saved: Saved
-    wanted: Mapping[tuple[str, str], WantedState]
+    wanted: Mapping[tuple[str, str], StateInfo]
     program: Mapping[str, ProgramOperator]
     allow_non_restored: bool
     rows: list[Row] = field(default_factory=list)
@@ -320,7 +277,7 @@ class _Planner:
         there = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
         seen = there | {(row.uid, row.name) for row in self.rows}
         for (uid, name), wanted in self.wanted.items():
-            if (uid, name) not in seen and wanted.kind not in TIMER_KINDS:
+            if (uid, name) not in seen and not wanted.is_timers:
                 self._row("state", uid, name, "new", "starts empty")
         sources = self._sources(targets)
         self._check_numbers()
@@ -353,7 +310,7 @@ class _Planner:
             elif operator.stateful or operator.source is not None:
                 self._row("operator", operator.uid, "", "new", "starts empty")
 
-    def _state(self, state: SavedState, uid: str) -> None:
+    def _state(self, state: StateInfo, uid: str) -> None:
         operator = self.program.get(uid)
         wanted = self.wanted.get((uid, state.name))
         if wanted is not None:
@@ -369,8 +326,8 @@ class _Planner:
             missing = f"the program has no operator {uid!r}"
             self._gone(state, uid, missing if operator is None else "the operator has no such state any more")
 
-    def _gone(self, state: SavedState, uid: str, why: str) -> None:
-        if state.entries == 0:
+    def _gone(self, state: StateInfo, uid: str, why: str) -> None:
+        if (state.uid, state.name) in self.saved.empty:
             self._row("state", uid, state.name, "dropped", f"{why}; it was empty")
         elif self.allow_non_restored:
             self._row("state", uid, state.name, "dropped", f"{why}; it stays in the savepoint")
@@ -381,7 +338,7 @@ class _Planner:
                 "--allow-non-restored-state",
             )  # fmt: skip
 
-    def _keep(self, state: SavedState, operator: ProgramOperator) -> None:
+    def _keep(self, state: StateInfo, operator: ProgramOperator) -> None:
         """A state that the function may ask for once it runs: its keys may have changed, its type is not known."""
         if operator.migrations.version(state.name) > state.version:
             self._row(
@@ -390,11 +347,10 @@ class _Planner:
                 "make its descriptor a class attribute",
             )  # fmt: skip
             return
-        if state.key_type is None:
-            as_saved = _as_info(state, operator.uid, state.key_type, state.key_version)
-        else:
+        as_saved = state.named(operator.uid, state.name)
+        if state.key_type is not None:
             key_type = state.key_type if operator.key_type is None else operator.key_type
-            as_saved = _as_info(state, operator.uid, key_type, operator.migrations.key_version)
+            as_saved = as_saved.replace(key_type=key_type, key_version=operator.migrations.key_version)
         verdict = compare_state(state, as_saved, replace(operator, value_types={}))
         if not verdict.fits:
             self._row("state", operator.uid, state.name, "refused", verdict.why)
@@ -409,18 +365,10 @@ class _Planner:
             f"{why}not declared up front; there when the function asks for it",
         )
 
-    def _map(self, state: SavedState, wanted: WantedState, verdict: Verdict) -> None:
-        target = StateInfo.model_validate(
-            {
-                "sid": state_id(wanted.uid, wanted.name), "uid": wanted.uid, "name": wanted.name, "kind": wanted.kind,
-                "key_type": wanted.key_type, "value_type": wanted.value_type, "namespace_type": wanted.namespace_type,
-                "ttl_ms": wanted.ttl_ms, "fingerprint": wanted.fingerprint, "version": wanted.version,
-                "key_version": wanted.key_version,
-            }
-        )  # fmt: skip
+    def _map(self, state: StateInfo, wanted: StateInfo, verdict: Verdict) -> None:
         rewritten = verdict.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
         self.states.append(
-            StateMapping(state.uid, state.name, target, verdict.step, verdict.values, verdict.keys, rewritten)
+            StateMapping(state.uid, state.name, wanted, verdict.step, verdict.values, verdict.keys, rewritten)
         )
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
@@ -447,25 +395,16 @@ class _Planner:
 
     def _check_numbers(self) -> None:
         """Two states with one number would be one state."""
-        taken: dict[int, StateInfo] = {}
+        taken: dict[int, StateMapping] = {}
         for mapping in self.states:
             target = mapping.target
-            other = taken.setdefault(target.sid, target)
-            if other is not target:
+            first = taken.setdefault(target.sid, mapping)
+            if first is not mapping:
+                other = first.target
                 self._row(
                     "state", target.uid, target.name, "refused",
                     f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators",
                 )  # fmt: skip
-
-
-def _as_info(state: SavedState, uid: str, key_type: Any, key_version: int) -> StateInfo:
-    return StateInfo.model_validate(
-        {
-            "sid": state_id(uid, state.name), "uid": uid, "name": state.name, "kind": state.kind, "key_type": key_type,
-            "value_type": state.value_type, "namespace_type": state.namespace_type, "ttl_ms": state.ttl_ms,
-            "fingerprint": state.fingerprint, "version": state.version, "key_version": key_version,
-        }
-    )  # fmt: skip
 
 
 def _list(names: Iterable[str]) -> str:

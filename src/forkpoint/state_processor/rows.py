@@ -24,7 +24,7 @@ _INDEX_BYTES = 8  # how `store_order` of a list's element ends
 
 def is_listed(layout: Layout) -> bool:
     """Whether several rows are one list."""
-    return layout.has("index") and layout.spec.kind != "broadcast"
+    return layout.has("index") and layout.info.kind != "broadcast"
 
 
 def with_key_groups(layout: Layout, table: pa.Table, max_parallelism: int) -> pa.Table:
@@ -42,14 +42,14 @@ def store_order(layout: Layout, table: pa.Table) -> list[bytes]:
     def numbers(role: str) -> list[int]:
         return rows.parts[role][0].to_pylist()  # type: ignore[no-any-return]
 
-    if layout.spec.kind == "broadcast":
+    if layout.info.kind == "broadcast":
         return [operator_key(0, 0, 0) + key for key in rows.encoded("map_key")]
-    if layout.spec.is_operator_state:
+    if layout.info.is_operator_state:
         return [
             operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)
         ]
     groups, keys, spaces = numbers("key_group"), rows.encoded("key"), _spaces(layout, rows)
-    if layout.spec.is_timers:
+    if layout.info.is_timers:
         times = numbers("timestamp")
         return [timer_key(g, 0, t, k, s) for g, t, k, s in zip(groups, times, keys, spaces, strict=True)]
     names = [state_key(g, 0, k, s) for g, k, s in zip(groups, keys, spaces, strict=True)]
@@ -80,13 +80,13 @@ def in_order(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> pa.Tabl
     """
     if not table.num_rows:
         return table
-    if layout.spec.kind == "broadcast":  # in the order in which its keys came
+    if layout.info.kind == "broadcast":  # in the order in which its keys came
         return _indexed(layout, table, _each_once(layout, table, order))
     found = pa.array(order, pa.large_binary())
     places = pc.array_sort_indices(found)
     found = found.take(places)
     double = np.asarray(pc.equal(found[1:], found[:-1]).to_numpy(zero_copy_only=False), bool)
-    if double.any() and not layout.spec.is_timers:
+    if double.any() and not layout.info.is_timers:
         raise _twice(layout, table.slice(places[int(np.flatnonzero(double)[0])].as_py(), 1))
     if double.any():
         first = pa.array(np.concatenate([[True], ~double]))
@@ -126,7 +126,7 @@ def _twice(layout: Layout, row: pa.Table) -> EditRefused:
         f"{role} {shown[role]!r}" for role in ("key", "map_key", "namespace", "subtask", "index") if role in shown
     )
     return EditRefused(
-        f"{layout.spec.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
+        f"{layout.info.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
         "aggregate the data first"
     )
 

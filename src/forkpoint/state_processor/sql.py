@@ -82,7 +82,7 @@ def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files:
 def _files(state: StateReader, scratch: Path) -> Iterator[str]:
     """Verified files on this machine's disk: the savepoint's own, or copies if it lies elsewhere."""
     storage = state.opened.storage
-    every = [file for _, saved in state.saved for file in saved.files]
+    every = [file for saved in state.saved for file in saved.files]
     filled = [file for file in every if file.entries] or every[:1]  # one without rows says the columns
     for number, file in enumerate(filled):
         ref = state.opened.file(file)

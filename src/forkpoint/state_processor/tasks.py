@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.checkpoint.format import checksum
-from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part, read_part
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.state_processor.rows import blocks, in_order, split, store_order, with_key_groups
@@ -33,8 +34,8 @@ class Source:
     storage_url: str
     file: FileRef
     entries: int
-    saved: StateSpec
-    target: StateSpec
+    saved: StateInfo
+    target: StateInfo
     steps: bytes
 
 
@@ -71,7 +72,7 @@ class Merge:
     """The runs of a slice that become a file."""
 
     target_url: str
-    spec: StateSpec
+    info: StateInfo
     runs: tuple[FileRef, ...]
     path: str
 
@@ -95,7 +96,7 @@ def _cut(plan: Cut) -> list[Run]:
 
 @task(Merge)
 def _merge(plan: Merge) -> WrittenPart | None:
-    target, layout = open_storage(plan.target_url), layout_of(plan.spec)
+    target, layout = open_storage(plan.target_url), layout_of(plan.info)
     tables = [pq.read_table(pa.BufferReader(run.read(target))) for run in plan.runs]
     table = pa.concat_tables(tables)
     order = table.column(_ORDER).to_pylist()

@@ -89,7 +89,7 @@ def _savepoint(new: NewSavepoint, states: Mapping[tuple[str, str], SavepointStat
     operators = [
         SavepointOperator(
             uid=uid, name=name, kind=kind, key_type=key_type_of(planned),
-            states=[states[uid, state.spec.name] for state in planned],
+            states=[states[uid, state.info.name] for state in planned],
         )
         for uid, name, kind, planned in new.operators
     ]  # fmt: skip
@@ -140,7 +140,7 @@ class _Writing:
         kept = [n for n, state in enumerate(states) if self._keeps_groups(state)]
         moved = [n for n, state in enumerate(states) if isinstance(state.origin, Saved) and n not in kept]
         given = [n for n, state in enumerate(states) if isinstance(state.origin, Given)]
-        slices = sum(len(self._ranges(states[n])) for n in (*moved, *given) if not states[n].spec.is_operator_state)
+        slices = sum(len(self._ranges(states[n])) for n in (*moved, *given) if not states[n].info.is_operator_state)
         self.total = sum(len(list(_sources(states[n]))) for n in (*kept, *moved)) + len(given) + slices
         self._rewrite(states, kept)
         self._cut(states, moved)
@@ -149,13 +149,13 @@ class _Writing:
         self._merge(states)
         for run in self.target.list(_RUNS):
             self.target.delete(run)
-        return {(s.spec.uid, s.spec.name): self._finished(s, self.parts[n]) for n, s in enumerate(states)}
+        return {(s.info.uid, s.info.name): self._finished(s, self.parts[n]) for n, s in enumerate(states)}
 
     def _keeps_groups(self, state: PlannedState) -> bool:
         if not isinstance(state.origin, Saved):
             return False
         same = state.origin.opened.savepoint.max_parallelism == self.new.max_parallelism
-        return state.spec.is_operator_state or (same and not state.rekeyed)
+        return state.info.is_operator_state or (same and not state.rekeyed)
 
     # -- saved states
 
@@ -187,7 +187,7 @@ class _Writing:
                 slices[run.slice].append(run)
             for number, pieces in sorted(slices.items()):
                 files = tuple(run.file for run in pieces)
-                planned.append((n, number, Merge(self.target.url, states[n].spec, files, self._path(states[n]))))
+                planned.append((n, number, Merge(self.target.url, states[n].info, files, self._path(states[n]))))
         tasks = [task for _, _, task in planned]
         written = merge(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
         for (n, number, _), part in zip(planned, written, strict=True):
@@ -206,9 +206,9 @@ class _Writing:
 
     def _take(self, number: int, state: PlannedState) -> None:
         assert isinstance(state.origin, Given)
-        layout, data = layout_of(state.spec), state.origin.take(state.spec.where)
+        layout, data = layout_of(state.info), state.origin.take(state.info.where)
         fitter = Fitter(layout, state.origin.columns, time.time_ns() // 1_000_000)
-        if state.spec.is_operator_state:
+        if state.info.is_operator_state:
             self._take_list(number, state, fitter, data)
         elif is_spark(data):
             from forkpoint.state_processor.frames import runs_of
@@ -230,7 +230,7 @@ class _Writing:
         layout = fitter.layout
         table = pa.concat_tables([layout.schema.empty_table(), *map(fitter, found)])
         told = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
-        if not told and state.spec.kind == "operator-list" and table.num_rows:
+        if not told and state.info.kind == "operator-list" and table.num_rows:
             table = _dealt_out(layout, table, self.new.parallelism)
         part = put_rows(self.target, self._path(state), layout, table)
         if part is not None:
@@ -240,20 +240,18 @@ class _Writing:
 
     def _path(self, state: PlannedState) -> str:
         """The next free path of a state; both domains' timers share a directory."""
-        uid, name = state.spec.uid, state.spec.name
-        directory = f"timers of {uid}" if state.spec.is_timers else state_directory(uid, name)
+        uid, name = state.info.uid, state.info.name
+        directory = f"timers of {uid}" if state.info.is_timers else state_directory(uid, name)
         number = self.numbers[directory]
         self.numbers[directory] += 1
-        return timers_part(uid, number) if state.spec.is_timers else state_part(uid, name, number)
+        return timers_part(uid, number) if state.info.is_timers else state_part(uid, name, number)
 
     def _prefix(self, state: int, piece: int) -> str:
         return f"{_RUNS}/{self.attempt}-{state}-{piece}/part-"
 
     def _finished(self, state: PlannedState, files: list[SavepointFile]) -> SavepointState:
-        files = files or [put_empty(self.target, self._path(state), layout_of(state.spec))]
-        return saved_state(
-            state.spec, files, fingerprint=state.fingerprint, version=state.version, key_version=state.key_version
-        )
+        files = files or [put_empty(self.target, self._path(state), layout_of(state.info))]
+        return saved_state(state.info, files)
 
 
 def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
@@ -264,7 +262,7 @@ def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
     for file in saved.state.files:
         if file.entries:
             ref = saved.opened.file(file)
-            yield file, Source(saved.opened.storage.url, ref, file.entries, saved.spec, state.spec, steps)
+            yield file, Source(saved.opened.storage.url, ref, file.entries, saved.state.info, state.info, steps)
 
 
 def _entries(state: PlannedState) -> int:
