@@ -41,7 +41,7 @@ from forkpoint.runtime.operators.keyed_functions import STATE_NAME
 from forkpoint.runtime.state.broadcast_state import broadcast_record
 from forkpoint.runtime.windows.contexts import CONTENTS
 from forkpoint.runtime.windows.merging import merging_windows
-from forkpoint.savepoint.mapping import ProgramOperator
+from forkpoint.savepoint.compatibility import ProgramOperator
 from forkpoint.types import TypeInformation
 
 

@@ -16,8 +16,8 @@ from forkpoint.driver.start import from_checkpoint
 from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.mapping import StateMapping
-from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.restore_plan import StateMapping
 from forkpoint.savepoint.tasks import FileRef, Progress, no_progress, run_here
 from forkpoint.storage.base import Storage
 

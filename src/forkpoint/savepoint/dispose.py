@@ -9,8 +9,8 @@ from forkpoint.checkpoint.manifest import Run
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import StorageError
-from forkpoint.savepoint.export import remove_partial
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.directory import remove_partial
+from forkpoint.savepoint.reading import OpenedSavepoint
 
 
 @dataclass(frozen=True)

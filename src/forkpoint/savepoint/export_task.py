@@ -17,6 +17,7 @@ from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.chain import Base, StateFiles
 from forkpoint.savepoint.entries import Codec, codec_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
+from forkpoint.savepoint.runs import key_groups
 from forkpoint.savepoint.slices import steps
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.savepoint.unreadable import Block, LeftOut, readable
@@ -213,18 +214,10 @@ class _Reader:
             if block.first_kg < kg_stop and block.last_kg >= kg_start:
                 keys, values = file.read_columns(number)
                 if block.first_kg < kg_start or block.last_kg >= kg_stop:
-                    low, high = np.searchsorted(_groups(keys), (kg_start, kg_stop)).tolist()
+                    low, high = np.searchsorted(key_groups(keys), (kg_start, kg_stop)).tolist()
                     keys, values = keys[low:high], values[low:high]
                 found.append((keys, values))
         return found
-
-
-def _groups(keys: pa.Array) -> np.ndarray[Any, Any]:
-    """The key groups of store keys."""
-    _, offsets, data = keys.buffers()
-    starts = np.frombuffer(offsets, np.int64, len(keys), keys.offset * 8)
-    raw = np.frombuffer(data, np.uint8)
-    return raw[starts].astype(np.int64) << 8 | raw[starts + 1]
 
 
 def _merge(pieces: list[Columns]) -> _Entries:

@@ -16,18 +16,18 @@ from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved
 from forkpoint.savepoint.evolution import Change
 from forkpoint.savepoint.import_task import (
+    CutFiles,
     Deal,
     ImportSlice,
     MovedState,
-    Run,
     SavedFile,
-    SortFiles,
     WrittenSnapshot,
+    cut_files,
     import_slice,
-    sort_files,
 )
-from forkpoint.savepoint.mapping import StateMapping
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.savepoint.restore_plan import StateMapping
+from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import Slice, cut_subtasks, wanted_slices
 from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, no_progress
 from forkpoint.storage.base import Storage
@@ -185,13 +185,13 @@ class _Plan:
     def run(self, run_tasks: RunTasks, progress: Progress) -> list[SnapshotRef]:
         slices = self.slices
         runs: list[Run] = []
-        sorting = self.sort_tasks(slices) if self.regrouped else []
-        total = len(sorting) + len(slices)
+        cutting = self.cut_tasks(slices) if self.regrouped else []
+        total = len(cutting) + len(slices)
         waves = {"parallelism": self.parallelism, "total": total}
-        if sorting:
-            runs = [run for found in sort_files(run_tasks, sorting, progress, **waves) for run in found]
+        if cutting:
+            runs = [run for found in cut_files(run_tasks, cutting, progress, **waves) for run in found]
         tasks = [self.import_task(piece, [run.file for run in runs if run.slice == piece.number]) for piece in slices]
-        written = import_slice(run_tasks, tasks, progress, done=len(sorting), **waves)
+        written = import_slice(run_tasks, tasks, progress, done=len(cutting), **waves)
         if not self.regrouped:
             self.check_all_read(written)
         return [
@@ -215,17 +215,11 @@ class _Plan:
                         f"{file.kg_stop} that were recorded; restore it from a copy"
                     )
 
-    def sort_tasks(self, slices: Sequence[Slice]) -> list[SortFiles]:
-        cuts = (*(piece.kg_start for piece in slices), self.max_parallelism)
+    def cut_tasks(self, slices: Sequence[Slice]) -> list[CutFiles]:
+        source, target = self.opened.storage.url, self.storage.url
+        cuts = tuple(piece.kg_start for piece in slices)
         return [
-            SortFiles(
-                self.opened.storage.url,
-                self.storage.url,
-                group,
-                cuts,
-                tuple(self.run_path(number, s) for s in slices),
-                self.rekeyed,
-            )
+            CutFiles(source, target, group, cuts, tuple(self.run_path(number, s) for s in slices))
             for number, group in enumerate(self.groups)
         ]
 

@@ -13,9 +13,10 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused
 from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.tasks import FileRef, RunTasks, decoder_of, encode
 from forkpoint.state_processor.data import Fitter, tables_of
-from forkpoint.state_processor.tasks import Run, cut_rows
+from forkpoint.state_processor.tasks import cut_rows
 from forkpoint.storage.base import open_storage
 
 

@@ -19,7 +19,7 @@ from forkpoint.functions import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.state_processor.steps import Step
 from forkpoint.types import TypeInformation
 

@@ -18,8 +18,8 @@ from forkpoint.errors import ConfigError
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.evolution import Rows
 from forkpoint.savepoint.layout import Layout, layout_of
-from forkpoint.savepoint.opened import OpenedSavepoint, Verified, open_savepoint, verify_files
 from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.reading import OpenedSavepoint, Verified, open_savepoint, verify_files
 from forkpoint.savepoint.tasks import Progress, no_progress
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pyarrow as pa
 from forkpoint.errors import EditRefused, StateNotFound
 from forkpoint.state_processor import sandbox
 from forkpoint.state_processor.names import no_operator, no_state
-from forkpoint.state_processor.reader import SavepointReader, StateReader
 from forkpoint.storage.base import LocalStorage
+
+if TYPE_CHECKING:
+    from forkpoint.state_processor.reader import SavepointReader, StateReader
 
 _DATABASE = "forkpoint_savepoint"
 _RESERVED = ("temp", "system", "information_schema", "pg_catalog", _DATABASE)  # DuckDB's own catalogs and schemas

@@ -21,11 +21,11 @@ from forkpoint.savepoint.evolution import Change
 from forkpoint.savepoint.layout import layout_of, typed
 from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress, run_here
 from forkpoint.state_processor.data import Fitter
+from forkpoint.state_processor.drafts import Draft, DraftOperator, write_draft
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_source, no_state
 from forkpoint.state_processor.plan import Function, Given, PlannedState, Saved, described, key_type_of
 from forkpoint.state_processor.reader import SavepointReader
 from forkpoint.state_processor.steps import Condition, Keep, Transform, matching
-from forkpoint.state_processor.writing import NewSavepoint, write_savepoint
 from forkpoint.storage.base import open_storage
 from forkpoint.types import TypeInformation, dumps, type_of
 
@@ -332,15 +332,14 @@ class SavepointWriter:
             from forkpoint.state_processor.frames import tasks_on
 
             run_tasks = tasks_on(spark)
-        new = NewSavepoint(
+        draft = Draft(
             job=self._job, run=BOOTSTRAP_RUN if self._base is None else self._base.run, base=self._base, parent=self._parent,
             max_parallelism=self._max_parallelism, parallelism=self._parallelism, sources=self._sources,
-            watermarks=self._watermarks,
-            input_watermarks=self._input_watermarks,
-            operators=tuple((uid, o.name, o.kind, tuple(o.states.values())) for uid, o in self._operators.items()),
+            watermarks=self._watermarks, input_watermarks=self._input_watermarks,
+            operators=[DraftOperator(uid, o.name, o.kind, list(o.states.values())) for uid, o in self._operators.items()],
             label=label, note=note, savepoint_id=savepoint_id,
         )  # fmt: skip
-        return SavepointReader(write_savepoint(new, target, run_tasks, progress))
+        return SavepointReader(write_draft(draft, target, run_tasks, progress))
 
     # -- finding
 

@@ -11,7 +11,7 @@ from forkpoint.checkpoint.paths import SAVEPOINT_FILE
 from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint.export import check_links, is_own_file, source_files
+from forkpoint.savepoint.directory import check_links, is_own_file, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
 from forkpoint.savepoint.layout import layout_of, typed
 from forkpoint.savepoint.parquet import read_part
