@@ -21,9 +21,10 @@ import pyarrow as pa
 
 with atheris.instrument_imports(include=["forkpoint"]):
     from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, Versions
+    from forkpoint.checkpoint.states import StateInfo
     from forkpoint.errors import SavepointCorrupt
     from forkpoint.savepoint.entries import Moved, codec_of
-    from forkpoint.savepoint.layout import StateSpec, layout_of
+    from forkpoint.savepoint.layout import layout_of
     from forkpoint.savepoint.parquet import PartWriter, read_part
     from forkpoint.savepoint.rows import RowCheck, of_file
     from forkpoint.state import Changes, read_changes, read_snapshot, state_key, write_changes, write_snapshot
@@ -31,11 +32,11 @@ with atheris.instrument_imports(include=["forkpoint"]):
     from forkpoint.types import Types
 
 ROWS = 6
-SPECS = [
-    StateSpec("op", "total", "value", Types.LONG().describe(), Types.STRING().describe()),
-    StateSpec("op", "list", "list", Types.STRING().describe(), Types.ANY().describe(), None, 1000),
-    StateSpec("op", "map", "map", Types.LONG().describe(), Types.FLOAT().describe(), Types.STRING().describe()),
-    StateSpec("op", "seen", "operator-list", None, Types.LIST(Types.LONG()).describe()),
+STATES = [
+    StateInfo.of("op", "total", "value", Types.LONG(), Types.STRING()),
+    StateInfo.of("op", "list", "list", Types.STRING(), Types.ANY(), None, 1000),
+    StateInfo.of("op", "map", "map", Types.LONG(), Types.FLOAT(), Types.STRING()),
+    StateInfo.of("op", "seen", "operator-list", None, Types.LIST(Types.LONG())),
 ]
 
 
@@ -43,7 +44,7 @@ def savepoint_json(data: bytes) -> None:
     savepoint = SAVEPOINT.parse(data, "savepoint.json")
     for operator in savepoint.operators:
         for state in operator.states:
-            layout_of(StateSpec.of(operator.uid, state))
+            layout_of(state.info)
 
 
 def snapshot(data: bytes) -> None:
@@ -58,9 +59,9 @@ def changes(data: bytes) -> None:
 
 def part(data: bytes) -> None:
     """The first byte says of which state the file is said to be."""
-    spec, content = SPECS[data[0] % len(SPECS)] if data else SPECS[0], data[1:]
-    layout = layout_of(spec)
-    codec, check, moved = codec_of(spec), RowCheck(layout, 8, 2), Moved(1, spec.ttl_ms is not None, 0, 1)
+    state, content = STATES[data[0] % len(STATES)] if data else STATES[0], data[1:]
+    layout = layout_of(state)
+    codec, check, moved = codec_of(state), RowCheck(layout, 8, 2), Moved(1, state.ttl_ms is not None, 0, 1)
     with of_file("part"):
         for table in read_part(content, "part", layout, ROWS, None):
             check.check(table)
@@ -101,9 +102,9 @@ def _seeds() -> dict[str, list[bytes]]:
         parallelism=2,
     )  # fmt: skip
     parts = []
-    for number, spec in enumerate(SPECS):
-        writer = PartWriter(layout_of(spec))
-        writer.write(layout_of(spec).schema.empty_table())
+    for number, state in enumerate(STATES):
+        writer = PartWriter(layout_of(state))
+        writer.write(layout_of(state).schema.empty_table())
         parts.append(bytes([number]) + writer.finish())
     return {
         "savepoint.json": [SAVEPOINT.dump(savepoint), json.dumps({"format_version": 1}).encode()],
@@ -115,8 +116,8 @@ def _seeds() -> dict[str, list[bytes]]:
 
 def _filled() -> Iterator[bytes]:
     dice = random.Random(1)
-    for number, spec in enumerate(SPECS):
-        layout = layout_of(spec)
+    for number, state in enumerate(STATES):
+        layout = layout_of(state)
         rows = [{field.name: _some(str(field.type), dice) for field in layout.schema} for _ in range(ROWS)]
         writer = PartWriter(layout)
         writer.write(pa.Table.from_pylist(rows, schema=layout.schema))

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.gc import GcPlan, needed_files, plan_gc
-from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef, StateInfo
+from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError, StorageError
 
 PATHS = JobPaths("j")

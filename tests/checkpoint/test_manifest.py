@@ -26,7 +26,6 @@ from forkpoint.checkpoint.manifest import (
     SnapshotRef,
     SourcePosition,
     SplitState,
-    StateInfo,
 )
 from forkpoint.checkpoint.savepoint_manifest import (
     SAVEPOINT,
@@ -39,6 +38,7 @@ from forkpoint.checkpoint.savepoint_manifest import (
     read_savepoint_file,
     save_savepoint,
 )
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, SavepointNotFound
 from forkpoint.storage.base import LocalStorage
 
@@ -111,8 +111,7 @@ SAVED = Savepoint(
             key_type={"kind": "string"},
             states=[
                 SavepointState(
-                    name="sum",
-                    kind="value",
+                    info=StateInfo.of("counts", "sum", "value"),
                     entries=1,
                     bytes=4,
                     files=[
@@ -210,7 +209,7 @@ def test_other_refusals() -> None:
     with pytest.raises(ValidationError, match="checksum"):
         SavepointFile(path="p", kg_start=0, kg_stop=1, entries=0, bytes=0, checksum=SUM.upper())
     with pytest.raises(ValidationError, match="has 2 entries in 4 bytes, its files 1 in 4"):
-        SavepointState.model_validate({**SAVED.operators[0].states[0].model_dump(), "entries": 2})
+        SavepointState.model_validate({**dict(SAVED.operators[0].states[0]), "entries": 2})
     with pytest.raises(ValidationError, match="counts is there twice"):
         Savepoint.model_validate({**SAVED.model_dump(), "operators": [SAVED.operators[0].model_dump()] * 2})
     for parent in ({"kind": "checkpoint", "job": "j", "epoch": 1}, {"kind": "savepoint"}):

@@ -18,7 +18,7 @@ from forkpoint.control.client import ControlClient, Unreachable
 from forkpoint.control.registry import drop_stale, find_live, list_runs
 from forkpoint.control.server import HOST, ControlServer
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound
-from forkpoint.savepoint.opened import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.storage.base import open_storage
 from patience import PATIENCE_S
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch, launching, prepare
-from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, StateInfo
+from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.manifests import (
     Positions,
     _outside,

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from forkpoint.checkpoint.manifest import StateInfo
-from forkpoint.checkpoint.savepoint_manifest import SavepointState
+from forkpoint.checkpoint.savepoint_manifest import SavepointOperator
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.graph.transformations import Migrations
-from forkpoint.runtime.state.keyed_backend import state_id
-from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, SavedState, plan_restore
+from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, plan_restore
 from forkpoint.types import Types
 
 LONG, STRING = Types.LONG().describe(), Types.STRING().describe()
@@ -18,10 +17,8 @@ ONE, TWO = Migrations({"s": {1: str}}), Migrations({"s": {1: str, 2: len}})
 REKEYED = Migrations({}, {1: str})
 
 
-def saved(**more: Any) -> SavedState:
-    return SavedState(
-        **({"uid": "op", "name": "s", "kind": "value", "key_type": LONG, "value_type": LONG, "entries": 3} | more)
-    )
+def saved(**more: Any) -> StateInfo:
+    return wanted(**more)
 
 
 def wanted(**more: Any) -> StateInfo:
@@ -36,7 +33,7 @@ def wanted(**more: Any) -> StateInfo:
     return StateInfo.model_validate(given | more)
 
 
-def plan(state: SavedState, declared: StateInfo | None, migrations: Migrations, **more: Any) -> RestorePlan:
+def plan(state: StateInfo, declared: StateInfo | None, migrations: Migrations, **more: Any) -> RestorePlan:
     operator = ProgramOperator("op", "keyed_process", True, key_type=LONG, migrations=migrations, **more)
     program = [] if declared is None else [declared]
     return plan_restore(Saved((state,), {"op": "op"}), program, [operator], check_only=True)
@@ -71,7 +68,7 @@ def test_state_goes_through_the_steps_that_it_has_not_seen(version: int, steps: 
         (saved(namespace_type=LONG), ONE, "namespace type was LONG and is declared as none"),
     ],
 )
-def test_what_migrations_do_not_reach_is_refused(state: SavedState, migrations: Migrations, told: str) -> None:
+def test_what_migrations_do_not_reach_is_refused(state: StateInfo, migrations: Migrations, told: str) -> None:
     import re
 
     outcome, why = state_row(plan(state, wanted(), migrations))
@@ -110,5 +107,6 @@ def test_keys_are_hashed_by_their_type_so_it_must_not_change_how() -> None:
 
 
 def test_savepoints_from_before_there_were_versions_have_the_first() -> None:
-    state = SavepointState.model_validate({"name": "s", "kind": "value", "entries": 0, "bytes": 0})
-    assert (state.version, state.key_version) == (1, 1)
+    states = [{"name": "s", "kind": "value", "entries": 0, "bytes": 0}]
+    (state,) = SavepointOperator.model_validate({"uid": "op", "name": "op", "kind": "", "states": states}).states
+    assert (state.info.version, state.info.key_version) == (1, 1)

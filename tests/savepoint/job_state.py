@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint.checkpoint.format import checksum
@@ -19,7 +19,6 @@ from forkpoint.checkpoint.manifest import (
     Parent,
     SnapshotRef,
     SourcePosition,
-    StateInfo,
 )
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.functions import (
@@ -33,7 +32,7 @@ from forkpoint.functions import (
 )
 from forkpoint.runtime.event_time.timers import Timers
 from forkpoint.runtime.exchange.control import EpochContext
-from forkpoint.runtime.state.keyed_backend import KeyedBackend, StateRecord
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.operator_state import OperatorState
 from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
 from forkpoint.savepoint import StateMapping
@@ -191,7 +190,7 @@ class Cluster:
             lists(operator)
             (operator_changes or {}).get(subtask.index, lambda state: None)(operator)
             for record in [*backend.records, *operator.records]:
-                records[record.sid] = info(record)
+                records[record.sid] = record
             extra = operator.collect()
             log = Changes(log_timers.keys + extra.keys, log_timers.values + extra.values)
             if len(log):
@@ -275,7 +274,3 @@ def backend_log(backend: KeyedBackend, states: States) -> Changes:
     states.timers.collect(timers)
     log = backend.collect()
     return Changes(log.keys + timers.keys, log.values + timers.values)
-
-
-def info(record: StateRecord) -> StateInfo:
-    return StateInfo(**asdict(record))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.checkpoint.manifest import Manifest, Parent, Run, StateInfo
+from forkpoint.checkpoint.manifest import Manifest, Parent, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.savepoint import (
     dependents,

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from job_state import UID, Cluster, lists
 
-from forkpoint.savepoint import StateSpec, export_savepoint, layout_of, run_here
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.savepoint import export_savepoint, layout_of, run_here
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import Types, type_of
 
@@ -119,7 +120,7 @@ def test_positions_are_there_to_be_looked_at(operator: Path) -> None:
 
 def columns(**spec: Any) -> list[str]:
     described = {k: v.describe() if hasattr(v, "describe") else v for k, v in spec.items()}
-    return list(layout_of(StateSpec("u", "s", **described)).schema.names)
+    return list(layout_of(StateInfo(sid=1, uid="u", name="s", **described)).schema.names)
 
 
 def test_names_that_are_taken_get_a_prefix() -> None:
@@ -136,6 +137,6 @@ def test_windows_are_flat_too() -> None:
 
 
 def test_any_is_msgpack() -> None:
-    schema = layout_of(StateSpec("u", "s", "value", Types.ANY().describe(), Types.ANY().describe())).schema
+    schema = layout_of(StateInfo.of("u", "s", "value", Types.ANY(), Types.ANY())).schema
     assert schema.field("key").type == schema.field("value").type == pa.binary()
     assert json.loads(schema.metadata[b"forkpoint"])["value_type"] == {"kind": "any"}

@@ -164,7 +164,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
         first = everything.saved(tmp_path_factory.mktemp("first"))
         later = everything.saved(tmp_path_factory.mktemp("later"), events=44)
         opened = open_savepoint(str(first))
-        assert len({state.kind for _, state in opened.states()}) == 10
+        assert len({state.info.kind for state in opened.states()}) == 10
         assert verify_files(opened).files > 25
         expected = {each: everything.restored(opened, *each) for each in PARALLELISMS}
         yield Original(read_all(first), read_all(later), expected)

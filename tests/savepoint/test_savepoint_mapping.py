@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from forkpoint.checkpoint.manifest import StateInfo
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import RestoreRefused
-from forkpoint.runtime.state.keyed_backend import state_id
-from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, SavedState, plan_restore
+from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, plan_restore
 from forkpoint.types import TypeInformation, Types
 
 LONG, STRING = Types.LONG(), Types.STRING()
@@ -19,8 +17,8 @@ RECORD = Types.ROW_NAMED(["count", "total"], [LONG, Types.DOUBLE()])
 
 def saved(
     uid: str = "counts", name: str = "sum", kind: str = "value", value: TypeInformation = LONG, **more: Any
-) -> SavedState:
-    return SavedState(uid, name, kind, STRING.describe(), value.describe(), entries=more.pop("entries", 3), **more)
+) -> StateInfo:
+    return StateInfo.of(uid, name, kind, STRING, value).model_copy(update=more)
 
 
 def wanted(
@@ -30,11 +28,12 @@ def wanted(
     return StateInfo(sid=state_id(uid, name), uid=uid, name=name, kind=kind, **described)
 
 
-def plan(states: list[SavedState], program: list[StateInfo], *uids: str, **options: Any) -> RestorePlan:
+def plan(states: list[StateInfo], program: list[StateInfo], *uids: str, empty: Any = (), **options: Any) -> RestorePlan:
     operators = [
         ProgramOperator(uid, "process", True, complete=options.pop("complete", True)) for uid in uids or ("counts",)
     ]
-    return plan_restore(Saved(tuple(states), {s.uid: s.uid for s in states}), program, operators, **options)
+    saved = Saved(tuple(states), {s.uid: s.uid for s in states}, empty=empty)
+    return plan_restore(saved, program, operators, **options)
 
 
 def outcomes(found: RestorePlan, subject: str = "state") -> dict[str, str]:
@@ -66,7 +65,7 @@ def test_a_new_state_starts_empty() -> None:
         (saved(fingerprint="tumbling 5 s"), wanted(fingerprint="tumbling 9 s"), "was tumbling 5 s, is tumbling 9 s"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_with_both_values(state: SavedState, program: StateInfo, told: str) -> None:
+def test_what_does_not_fit_is_refused_with_both_values(state: StateInfo, program: StateInfo, told: str) -> None:
     with pytest.raises(RestoreRefused, match=told):
         plan([state], [program])
     assert outcomes(plan([state], [program], check_only=True)) == {"counts/sum": "refused"}
@@ -89,9 +88,10 @@ def test_state_is_dropped_only_when_that_is_allowed() -> None:
 
 
 def test_empty_state_is_dropped_without_asking() -> None:
-    assert outcomes(plan([saved(), saved("gone", "x", entries=0)], [wanted()]))["gone/x"] == "dropped"
+    states = [saved(), saved("gone", "x")]
+    assert outcomes(plan(states, [wanted()], empty=[("gone", "x")]))["gone/x"] == "dropped"
     with pytest.raises(RestoreRefused):
-        plan([saved(), replace(saved("gone", "x"), entries=None)], [wanted()])
+        plan(states, [wanted()])
 
 
 def test_operators_are_renamed() -> None:

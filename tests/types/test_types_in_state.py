@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.operator_state import OperatorState
 from forkpoint.runtime.state.window_state import SpacedStates
 from forkpoint.savepoint.entries import Moved, codec_of
-from forkpoint.savepoint.layout import OPERATOR_KINDS, StateSpec
 from forkpoint.state import Changes, kg_of
 from forkpoint.state.dict_store import DictStore
 from forkpoint.types import Row, TypeInformation, Types, type_of
@@ -140,14 +140,11 @@ class Place:
 
     def saved_and_restored(self) -> list[Any]:
         """What is read of a store that was filled from a savepoint's columns."""
-        record: StateRecord = self.backend.records[0] if self.keyed else self.operator.records[0]
-        spec = StateSpec(
-            "op", "s", record.kind, record.key_type, record.value_type, record.namespace_type, record.ttl_ms
-        )
-        codec = codec_of(spec)
+        record: StateInfo = self.backend.records[0] if self.keyed else self.operator.records[0]
+        codec = codec_of(record)
         entries = list(self.store.scan(b"", b"\xff" * 8))
         keys, values = [k for k, _ in entries], [v for _, v in entries]
-        groups = np.array([0 if record.kind in OPERATOR_KINDS else kg_of(k) for k in keys], np.int64)
+        groups = np.array([0 if record.is_operator_state else kg_of(k) for k in keys], np.int64)
         moved = Moved(record.sid, record.ttl_ms is not None, 0, 5)
         table = codec.to_table(groups, keys, values)
         got = codec.to_entries(table, moved)

@@ -127,7 +127,7 @@ def test_nothing_is_left_when_all_has_come_out(tmp_path: Any) -> None:
         run = run_local(job, script, state_root=tmp_path / str(drain), parallelism=2, epochs=5)
         assert run.savepoint is not None
         operators = {o.uid: o for o in open_savepoint(run.savepoint).savepoint.operators}
-        return {s.name: s.entries for s in operators["sort"].states}
+        return {s.info.name: s.entries for s in operators["sort"].states}
 
     waiting = entries(drain=False)
     assert waiting["elements"] == waiting["_event_timers"] > 0

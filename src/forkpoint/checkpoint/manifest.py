@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.paths import MAX_EPOCH
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import check_path
 
@@ -34,19 +35,6 @@ Name = Annotated[str, Field(min_length=1)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Parallelism = Annotated[int, Field(ge=1, le=32768)]
-
-StateKind = Literal[
-    "value",
-    "list",
-    "map",
-    "reducing",
-    "aggregating",
-    "timers-event",
-    "timers-processing",
-    "operator-list",
-    "operator-union",
-    "broadcast",
-]
 
 
 class SplitState(Record):
@@ -70,24 +58,6 @@ class SourcePosition(Record):
     spark_log: dict[str, str] = Field(default_factory=dict)
     splits: dict[str, SplitState] = Field(default_factory=dict)
     finished: bool = False
-
-
-class StateInfo(Record):
-    """One state of one operator. Types are descriptions (`TypeInformation.describe()`); None where there is no such
-    part. `fingerprint` tells whether a window or aggregate of this name still means the same. `version` and `key_version`
-    count the migrations that values and keys have behind them, from 1."""
-
-    sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
-    uid: Name
-    name: Name
-    kind: StateKind
-    key_type: JsonValue = None
-    value_type: JsonValue = None
-    namespace_type: JsonValue = None
-    ttl_ms: Annotated[int, Field(gt=0)] | None = None
-    fingerprint: str | None = None
-    version: Annotated[int, Field(ge=1)] = 1
-    key_version: Annotated[int, Field(ge=1)] = 1
 
 
 class OperatorInfo(Record):

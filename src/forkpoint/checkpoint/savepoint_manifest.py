@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from forkpoint.checkpoint.format import Format, Record, verify
 from forkpoint.checkpoint.manifest import (
@@ -17,9 +25,9 @@ from forkpoint.checkpoint.manifest import (
     RelativePath,
     Sha256,
     SourcePosition,
-    StateKind,
 )
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import NotFound, SavepointNotFound
 from forkpoint.storage.base import Storage
 
@@ -44,30 +52,44 @@ class SavepointFile(KeyGroups):
 
 
 class SavepointState(Record):
-    """One state of an operator; types are descriptions (`TypeInformation.describe()`), None where there is no such
-    part. `entries` and `bytes` are the sums over `files`. `version` and `key_version` as in the manifest."""
+    """One state of an operator. `entries` and `bytes` are the sums over `files`.
 
-    name: Name
-    kind: StateKind
-    key_type: JsonValue = None
-    value_type: JsonValue = None
-    namespace_type: JsonValue = None
-    ttl_ms: Annotated[int, Field(gt=0)] | None = None
-    fingerprint: str | None = None
-    version: Annotated[int, Field(ge=1)] = 1
-    key_version: Annotated[int, Field(ge=1)] = 1
+    In savepoint.json the description is flat, and without what follows from the operator: sid and uid.
+    """
+
+    info: StateInfo
     entries: Count
     bytes: Count
     files: list[SavepointFile] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unflattened(cls, content: Any) -> Any:
+        match content:
+            case str(uid), dict(flat):
+                described = {key: value for key, value in flat.items() if key in _DESCRIBED}
+                sid = state_id(uid, str(flat.get("name")))
+                info = StateInfo.model_validate({"sid": sid, "uid": uid, **described})
+                return {"info": info, **{key: value for key, value in flat.items() if key not in _DESCRIBED}}
+        return content
+
+    @model_serializer(mode="wrap")
+    def _flattened(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content = dump(self)
+        info = content.pop("info")
+        return {**{key: info[key] for key in _DESCRIBED}, **content}
 
     @model_validator(mode="after")
     def _sums(self) -> SavepointState:
         entries, size = sum(file.entries for file in self.files), sum(file.bytes for file in self.files)
         if (entries, size) != (self.entries, self.bytes):
             raise ValueError(
-                f"state {self.name} has {self.entries} entries in {self.bytes} bytes, its files {entries} in {size}"
+                f"state {self.info.name} has {self.entries} entries in {self.bytes} bytes, its files {entries} in {size}"
             )
         return self
+
+
+_DESCRIBED = tuple(key for key in StateInfo.model_fields if key not in ("sid", "uid"))
 
 
 class SavepointOperator(Record):
@@ -76,6 +98,14 @@ class SavepointOperator(Record):
     kind: str
     key_type: JsonValue = None
     states: list[SavepointState] = Field(default_factory=list)
+
+    @field_validator("states", mode="before")
+    @classmethod
+    def _with_uid(cls, states: Any, validated: ValidationInfo) -> Any:
+        if not isinstance(states, list):
+            return states
+        uid = validated.data.get("uid", "?")  # an error is told of one that is not valid
+        return [(uid, state) if isinstance(state, dict) else state for state in states]
 
 
 class UnreadableEntry(Record):
@@ -125,7 +155,7 @@ class Savepoint(Record):
     def _distinct(self) -> Savepoint:
         seen: set[tuple[str, str | None]] = set()
         for operator in self.operators:
-            for key in [(operator.uid, None), *((operator.uid, state.name) for state in operator.states)]:
+            for key in [(operator.uid, None), *((operator.uid, state.info.name) for state in operator.states)]:
                 if key in seen:
                     raise ValueError(f"{'/'.join(part for part in key if part)} is there twice")
                 seen.add(key)

@@ -30,7 +30,7 @@ from forkpoint.cli.settings import Settings, current
 from forkpoint.driver.history import History
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.state_processor import SavepointDiff, StateDiff, diff
 from forkpoint.storage.base import open_storage
 

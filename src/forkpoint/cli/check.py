@@ -22,8 +22,8 @@ from forkpoint.cli.text import place
 from forkpoint.driver.check import check_program
 from forkpoint.pyflink import installed
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
-from forkpoint.savepoint.mapping import RestorePlan, Row
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.savepoint.restore_plan import RestorePlan, Row
 from forkpoint.storage.base import open_storage
 
 _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refused": "bold red"}

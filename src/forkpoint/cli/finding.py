@@ -12,7 +12,7 @@ from forkpoint.cli.settings import Settings, absolute
 from forkpoint.cli.text import place
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
 from forkpoint.savepoint.catalog import LATEST, Listed, jobs_with_savepoints, list_savepoints, the_one_with
-from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
 from forkpoint.storage.base import Storage
 
 

@@ -147,13 +147,14 @@ def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:
         if not operator.states:
             rows.append([*first, "", "", "", "", "", last])
         for state in operator.states:
-            parts = [state.namespace_type, state.value_type]
+            info = state.info
+            parts = [info.namespace_type, info.value_type]
             inner = ", ".join(text.type_name(part) for part in parts if part is not None)
-            ttl = f", ttl {text.duration(state.ttl_ms)}" if state.ttl_ms is not None else ""
-            type_shown = f"{state.kind}<{inner}>{ttl}" if inner else f"{state.kind}{ttl}"
+            ttl = f", ttl {text.duration(info.ttl_ms)}" if info.ttl_ms is not None else ""
+            type_shown = f"{info.kind}<{inner}>{ttl}" if inner else f"{info.kind}{ttl}"
             rows.append(
                 [
-                    *first, state.name, text.type_name(state.key_type), type_shown, text.number(state.entries),
+                    *first, info.name, text.type_name(info.key_type), type_shown, text.number(state.entries),
                     text.size(state.bytes), last,
                 ]
             )  # fmt: skip

@@ -36,8 +36,8 @@ from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, NotFound
 from forkpoint.graph.job import JobGraph
 from forkpoint.savepoint.dispose import dispose_savepoint
-from forkpoint.savepoint.mapping import RestorePlan
-from forkpoint.savepoint.opened import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.restore_plan import RestorePlan
 
 WATCH_EPOCHS = 3
 TIMEOUT_SECONDS = 300.0

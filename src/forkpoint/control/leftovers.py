@@ -21,7 +21,7 @@ from forkpoint.driver.claims import CLAIM
 from forkpoint.driver.history import History
 from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.savepoint.catalog import jobs_with_savepoints, savepoints_below
-from forkpoint.savepoint.export import remove_partial
+from forkpoint.savepoint.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal["unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "sink claim", "temporary file"]

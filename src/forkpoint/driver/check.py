@@ -8,7 +8,7 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.declared import program_operators, program_states
 from forkpoint.graph.job import JobGraph
-from forkpoint.savepoint.mapping import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
 
 
 def check_program(

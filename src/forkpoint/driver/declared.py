@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from forkpoint.checkpoint.manifest import StateInfo
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.functions import (
     CheckpointedFunction,
     Function,
@@ -39,10 +39,9 @@ from forkpoint.runtime.operators.event_time_sort import ELEMENTS, waiting_elemen
 from forkpoint.runtime.operators.iteration import IN_FLIGHT, in_flight_record, in_flight_type
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME
 from forkpoint.runtime.state.broadcast_state import broadcast_record
-from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.runtime.windows.contexts import CONTENTS
 from forkpoint.runtime.windows.merging import merging_windows
-from forkpoint.savepoint.mapping import ProgramOperator
+from forkpoint.savepoint.compatibility import ProgramOperator
 from forkpoint.types import TypeInformation
 
 
@@ -144,7 +143,7 @@ def _states(operator: Operator) -> list[StateInfo]:
             elements = _described(operator, waiting_elements(value))
             return [elements, _state(operator, EVENT_TIMERS, "timers-event", None)]
         case IterationSpec(element_type=value):
-            return [StateInfo(**vars(in_flight_record(operator.uid, value)))]
+            return [in_flight_record(operator.uid, value)]
     return []
 
 
@@ -156,8 +155,8 @@ def _keyed_states(operator: Operator, states: Mapping[str, StateDescriptor]) -> 
 
 
 def _broadcast(operator: Operator, descriptor: MapStateDescriptor[Any, Any]) -> StateInfo:
-    record = broadcast_record(operator.uid, descriptor)
-    return StateInfo(**vars(record), version=operator.migrations.version(descriptor.name))
+    version = operator.migrations.version(descriptor.name)
+    return broadcast_record(operator.uid, descriptor).replace(version=version)
 
 
 def _window_states(operator: Operator, spec: WindowSpec) -> list[StateInfo]:
@@ -191,15 +190,7 @@ def _state(
     key = operator.key
     assert key is not None
     assert key.key_type is not None
-    return StateInfo(
-        sid=state_id(operator.uid, name),
-        uid=operator.uid,
-        name=name,
-        kind=kind,
-        key_type=key.key_type.describe(),
-        value_type=None if value is None else value.describe(),
-        namespace_type=None if namespace is None else namespace.describe(),
-        ttl_ms=ttl_ms,
-        version=operator.migrations.version(name),
+    return StateInfo.of(
+        operator.uid, name, kind, key.key_type, value, namespace, ttl_ms, version=operator.migrations.version(name),
         key_version=operator.migrations.key_version,
-    )
+    )  # fmt: skip

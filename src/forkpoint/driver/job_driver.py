@@ -44,7 +44,7 @@ from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, Stora
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.transformations import SinkSpec
-from forkpoint.runtime.exchange.control import JobSpec, KnownState
+from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
@@ -348,10 +348,7 @@ class JobDriver:
             local_dir=f"{self._local_dir}/{self.run_id}-{self._restarts}",
             parameters=dict(options.parameters),
             periodic_watermarks=options.auto_watermark_interval_ms > 0,
-            known_states={
-                s.sid: KnownState(s.uid, s.name, s.kind, s.key_type, s.value_type, s.namespace_type)
-                for s in manifest.states
-            },
+            known_states={state.sid: state for state in manifest.states},
         )
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:

@@ -15,8 +15,8 @@ from forkpoint.checkpoint.manifest import (
     SnapshotRef,
     SourcePosition,
     SplitState,
-    StateInfo,
 )
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import with_versions
 from forkpoint.errors import RestoreRefused, error_of
 from forkpoint.graph.job import JobGraph, Operator, makes_watermarks

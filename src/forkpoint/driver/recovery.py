@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run, SnapshotRef, StateInfo
+from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run, SnapshotRef
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.history import History
 from forkpoint.driver.start import from_checkpoint
 from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
-from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.mapping import StateMapping
-from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.restore_plan import StateMapping
 from forkpoint.savepoint.tasks import FileRef, Progress, no_progress, run_here
 from forkpoint.storage.base import Storage
 
@@ -214,7 +214,7 @@ def _start(
             }
         )  # fmt: skip
     saved = origin.savepoint
-    states = _states(saved)
+    states = [state.info for operator in saved.operators for state in operator.states]
     return Manifest(
         job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=_now_ms(),
         processing_time_ms=saved.created_ms, parallelism=saved.parallelism, max_parallelism=saved.max_parallelism,
@@ -222,18 +222,6 @@ def _start(
         operators=[OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=0) for o in saved.operators],
         snapshots=_imported(history, origin, states, plan.epoch, progress),
     )  # fmt: skip
-
-
-def _states(saved: Savepoint) -> list[StateInfo]:
-    return [
-        StateInfo(
-            sid=state_id(operator.uid, s.name), uid=operator.uid, name=s.name, kind=s.kind, key_type=s.key_type,
-            value_type=s.value_type, namespace_type=s.namespace_type, ttl_ms=s.ttl_ms, fingerprint=s.fingerprint,
-            version=s.version, key_version=s.key_version,
-        )
-        for operator in saved.operators
-        for s in operator.states
-    ]  # fmt: skip
 
 
 def _imported(

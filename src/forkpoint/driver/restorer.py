@@ -18,8 +18,8 @@ from forkpoint.savepoint.catalog import find_savepoint
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.mapping import RestorePlan, Saved, plan_restore
-from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
 from forkpoint.storage.base import open_storage
 
 if TYPE_CHECKING:

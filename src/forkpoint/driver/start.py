@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateInfo
+from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.history import History
 from forkpoint.driver.manifests import operator_infos
 from forkpoint.graph.job import JobGraph
@@ -76,7 +77,7 @@ def checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bo
     """Whether a checkpoint's files serve the new run as they are; otherwise it goes through a savepoint."""
     if manifest.max_parallelism != graph.max_parallelism:
         return False
-    operator_state = any(s.kind in ("operator-list", "operator-union", "broadcast") for s in manifest.states)
+    operator_state = any(s.is_operator_state for s in manifest.states)
     if operator_state and manifest.parallelism != parallelism:
         return False
     return {s.uid for s in manifest.states} <= set(graph.by_uid)

@@ -13,8 +13,9 @@ from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.interrupting import EpochInterrupted, Interruptible
+from forkpoint.runtime.exchange.commit_rows import commits_in
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
-from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
+from forkpoint.runtime.exchange.wire import ChunkRow
 from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.state import destroy_store
@@ -60,7 +61,7 @@ class LocalExecutor:
             for subtask, inbox in enumerate(inboxes):
                 rows.extend(run_subtask(spec, ctx, stage, subtask, inbox))
                 self._check()
-        return [blob for _, edge, _, blob in rows if edge == COMMIT]
+        return [blob for _, _, _, blob in commits_in(rows)]
 
     def _check(self) -> None:
         if self._interrupted:

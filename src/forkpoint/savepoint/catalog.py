@@ -10,7 +10,7 @@ from forkpoint.checkpoint.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, une
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.label import check_label, labelled
-from forkpoint.savepoint.opened import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
 from forkpoint.storage.base import Storage
 
 LATEST = "latest"

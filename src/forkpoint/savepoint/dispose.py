@@ -9,8 +9,8 @@ from forkpoint.checkpoint.manifest import Run
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import StorageError
-from forkpoint.savepoint.export import remove_partial
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.directory import remove_partial
+from forkpoint.savepoint.reading import OpenedSavepoint
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def dispose_savepoint(
             "delete it nonetheless"
         )
     opened.storage.delete(opened.path(SAVEPOINT_FILE))
-    listed = [file.path for _, state in opened.states() for file in state.files]
+    listed = [file.path for state in opened.states() for file in state.files]
     for path in listed:
         opened.storage.delete(opened.path(path))
     left = remove_partial(opened.storage, opened.directory)

@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.runtime.columnar.leaves import Codec as BulkCodec
 from forkpoint.runtime.state.broadcast_state import pack_entry, unpack_entry
 from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
-from forkpoint.savepoint.layout import Layout, Part, Role, StateSpec, layout_of
+from forkpoint.savepoint.layout import Layout, Part, Role, layout_of
 from forkpoint.state import (
     OperatorKey,
     decode_operator_key,
@@ -75,15 +76,15 @@ class Codec(Protocol):
         """What ``to_entries`` still holds back."""
 
 
-def codec_of(spec: StateSpec) -> Codec:
-    layout = layout_of(spec)
-    if spec.kind == "broadcast":
+def codec_of(info: StateInfo) -> Codec:
+    layout = layout_of(info)
+    if info.kind == "broadcast":
         return BroadcastCodec(layout)
-    if spec.is_operator_state:
+    if info.is_operator_state:
         return OperatorCodec(layout)
-    if spec.is_timers:
+    if info.is_timers:
         return TimerCodec(layout)
-    return ListCodec(layout) if spec.kind == "list" else ValueCodec(layout)
+    return ListCodec(layout) if info.kind == "list" else ValueCodec(layout)
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def _explained(layout: Layout, what: str) -> Iterator[None]:
     except (msgspec.MsgspecError, TypeNotSupported, ValueError, OverflowError, TypeError) as error:
         if isinstance(error, SavepointCorrupt):
             raise
-        raise SavepointCorrupt(f"{layout.spec.where}: {what} do not fit its recorded types: {error}") from error
+        raise SavepointCorrupt(f"{layout.info.where}: {what} do not fit its recorded types: {error}") from error
 
 
 class _Columns:
@@ -115,7 +116,7 @@ class _Columns:
     def _numbers(self, table: pa.Table, role: Role) -> Ints:
         (column,) = self.layout.columns(table, role)
         if column.null_count:
-            raise SavepointCorrupt(f"{self.layout.spec.where}: column {role} holds {column.null_count} nulls")
+            raise SavepointCorrupt(f"{self.layout.info.where}: column {role} holds {column.null_count} nulls")
         return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
 
     def _groups(self, table: pa.Table, keys: list[Any], moved: Moved) -> list[int]:
@@ -301,7 +302,7 @@ class ListCodec(_Columns):
         if not follows.all():
             at = int(np.flatnonzero(~follows)[0])
             raise SavepointCorrupt(
-                f"{self.layout.spec.where}: the elements of a list are not in order: index {indexes[at]} where the list's "
+                f"{self.layout.info.where}: the elements of a list are not in order: index {indexes[at]} where the list's "
                 "next element is expected"
             )
 
@@ -325,7 +326,7 @@ class TimerCodec(_Columns):
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored timers"):
             split = list(map(decode_timer_key, keys))
-            domain = self.layout.spec.kind.removeprefix("timers-")
+            domain = self.layout.info.kind.removeprefix("timers-")
             parts: dict[str, Sequence[pa.Array]] = {
                 "key_group": _small(groups),
                 "key": _decoded(self.layout.part("key"), list(map(_key, split))),

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, RestoreRefused, TypeNotSupported
-from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.types import Step, TypeInformation
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
 from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Number, Same
@@ -35,7 +36,7 @@ class Change:
     ``values`` and ``keys`` are migrations, one after the other, as ``dumps`` sends them to the tasks of this restore.
     """
 
-    target: StateSpec
+    target: StateInfo
     step: Step = SAME
     values: bytes = b""
     keys: bytes = b""
@@ -170,12 +171,12 @@ class _Failed(Exception):
 
 
 @contextmanager
-def _explained(spec: StateSpec) -> Iterator[None]:
+def _explained(info: StateInfo) -> Iterator[None]:
     try:
         yield
     except (TypeNotSupported, pa.ArrowException, _Failed) as error:
         raise RestoreRefused(
-            f"{spec.where}: what was saved does not become what the program declares: {error}"
+            f"{info.where}: what was saved does not become what the program declares: {error}"
         ) from error
 
 
@@ -243,7 +244,7 @@ class _Written:
 
 
 def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dict[str, Columns]:
-    kind = rows.layout.spec.kind
+    kind = rows.layout.info.kind
     values = rows.objects("value")
     stamps: list[int] = [0] * rows.count
     if rows.layout.has("ttl_stamp"):
@@ -256,7 +257,7 @@ def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dic
             content = values[start:stop]
         elif kind == "map":
             content = dict(zip(map_keys[start:stop], values[start:stop], strict=True))
-        _write(written, target.spec.kind, start, _apply(functions, content, kind), stamps[start:stop], kind, content)
+        _write(written, target.info.kind, start, _apply(functions, content, kind), stamps[start:stop], kind, content)
     places = pa.array(written.places, pa.int64())
     parts: dict[str, Columns] = {
         role: [column.take(places) for column in rows.parts[role]]

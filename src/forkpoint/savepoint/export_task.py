@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.chain import Base, StateFiles
 from forkpoint.savepoint.entries import Codec, codec_of
-from forkpoint.savepoint.layout import StateSpec
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
+from forkpoint.savepoint.runs import key_groups
 from forkpoint.savepoint.slices import steps
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.savepoint.unreadable import Block, LeftOut, readable
@@ -33,11 +34,10 @@ Columns = tuple[pa.Array, pa.Array]
 
 
 @dataclass(frozen=True)
-class NumberedState:
-    """A state, its number in store keys, and where this slice's part of it goes."""
+class StateFile:
+    """A state, and where this slice's part of it goes."""
 
-    sid: int
-    spec: StateSpec
+    info: StateInfo
     path: str
 
 
@@ -50,7 +50,7 @@ class ExportSlice:
     kg_start: int
     kg_stop: int
     files: StateFiles
-    states: tuple[NumberedState, ...]
+    states: tuple[StateFile, ...]
     entries: int
 
 
@@ -82,15 +82,15 @@ export_slice = TaskOf[ExportSlice, ExportedSlice](_export_slice, ExportedSlice)
 class _StateWriter:
     """Takes a state's entries and writes them as blocks of rows."""
 
-    def __init__(self, state: NumberedState) -> None:
+    def __init__(self, state: StateFile) -> None:
         self.state = state
-        self._codec: Codec = codec_of(state.spec)
+        self._codec: Codec = codec_of(state.info)
         self.part = PartWriter(self._codec.layout)
-        self.left_out = LeftOut(state.spec.uid, state.spec.name)
+        self.left_out = LeftOut(state.info.uid, state.info.name)
 
     def write(self, groups: np.ndarray[Any, Any], keys: list[bytes], values: list[bytes]) -> None:
-        if self.state.spec.kind == "broadcast":  # every subtask's copy is the same: the first one does
-            one = operator_range(self.state.sid, decode_operator_key(keys[0]).subtask)[1]
+        if self.state.info.kind == "broadcast":  # every subtask's copy is the same: the first one does
+            one = operator_range(self.state.info.sid, decode_operator_key(keys[0]).subtask)[1]
             keys = keys[: bisect_left(keys, one)]
             groups, values = groups[: len(keys)], values[: len(keys)]
         for low, high in _blocks(values):
@@ -102,7 +102,7 @@ class _StateWriter:
             table = self._codec.to_table(*block)
         except SavepointCorrupt:
             self._codec = before
-            table = self._codec.to_table(*readable(self.state.spec, block, self.left_out))
+            table = self._codec.to_table(*readable(self.state.info, block, self.left_out))
         self.part.write(table)
 
 
@@ -131,7 +131,7 @@ class _Entries:
         for writer in writers:
             ranges: list[tuple[int, int]] = []
             for group in range(kg_start, kg_stop):
-                start, stop = sid_range(group, writer.state.sid)
+                start, stop = sid_range(group, writer.state.info.sid)
                 low = bisect_left(self.keys, start)
                 ranges.append((low, bisect_left(self.keys, stop, low)))
             counts = [high - low for low, high in ranges]
@@ -141,7 +141,7 @@ class _Entries:
                 groups = np.repeat(np.arange(kg_start, kg_stop), counts)
                 writer.write(groups, _joined(self.keys, ranges), _joined(self.values, ranges))
         if shared != len(self.keys):
-            known = {writer.state.sid for writer in writers}
+            known = {writer.state.info.sid for writer in writers}
             strange = next(key for key in self.keys if sid_of(key) not in known)
             raise SavepointCorrupt(
                 f"{len(self.keys) - shared} stored entries belong to no state of the manifest, the first one to number "
@@ -214,18 +214,10 @@ class _Reader:
             if block.first_kg < kg_stop and block.last_kg >= kg_start:
                 keys, values = file.read_columns(number)
                 if block.first_kg < kg_start or block.last_kg >= kg_stop:
-                    low, high = np.searchsorted(_groups(keys), (kg_start, kg_stop)).tolist()
+                    low, high = np.searchsorted(key_groups(keys), (kg_start, kg_stop)).tolist()
                     keys, values = keys[low:high], values[low:high]
                 found.append((keys, values))
         return found
-
-
-def _groups(keys: pa.Array) -> np.ndarray[Any, Any]:
-    """The key groups of store keys."""
-    _, offsets, data = keys.buffers()
-    starts = np.frombuffer(offsets, np.int64, len(keys), keys.offset * 8)
-    raw = np.frombuffer(data, np.uint8)
-    return raw[starts].astype(np.int64) << 8 | raw[starts + 1]
 
 
 def _merge(pieces: list[Columns]) -> _Entries:

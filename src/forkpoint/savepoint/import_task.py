@@ -1,12 +1,11 @@
 """The tasks of a restore: from Parquet files to native snapshot files.
 
-Where the max parallelism stays, each task makes one slice. Where it changes, every file has keys for every slice: then
-one round of tasks sorts files into runs, one for each slice, and another makes slices of runs.
+Where the max parallelism stays, each task makes one slice. Where it changes, or keys do, every file has keys for every
+slice: then one round of tasks cuts files into runs, and another makes slices of runs (see ``runs``).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,14 +13,17 @@ from itertools import pairwise
 import pyarrow as pa
 
 from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved, codec_of, redistribute
 from forkpoint.savepoint.evolution import Change, changed
-from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
+from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.state import decode_state_key, kg_of, range_for, read_snapshot, write_snapshot
+from forkpoint.state import decode_state_key, kg_of, write_snapshot
+from forkpoint.state.arrow_file import as_list
 from forkpoint.storage.base import Storage, open_storage
 
 Entry = tuple[bytes, bytes]
@@ -45,7 +47,7 @@ class MovedState:
     written; None if nothing.
     """
 
-    spec: StateSpec
+    info: StateInfo
     moved: Moved
     files: tuple[SavedFile, ...]
     max_parallelism: int
@@ -90,23 +92,14 @@ class WrittenSnapshot:
 
 
 @dataclass(frozen=True)
-class SortFiles:
-    """Some files whose keys get new key groups; ``cuts[i]`` <= key group < ``cuts[i + 1]`` is slice i."""
+class CutFiles:
+    """Some files whose keys get new key groups; slice i begins at key group ``cuts[i]``."""
 
     source_url: str
     target_url: str
     states: tuple[MovedState, ...]
     cuts: tuple[int, ...]
     paths: tuple[str, ...]  # for each slice
-    rekeyed: bool = False
-
-
-@dataclass(frozen=True)
-class Run:
-    """What sorting found for one slice."""
-
-    slice: int
-    file: FileRef
 
 
 @task(ImportSlice)
@@ -118,9 +111,9 @@ def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
         for file in state.files:
             found, rows[file.file.name] = _converted(source, state, file, (plan.kg_start, plan.kg_stop))
             entries += found
-    for run in plan.runs:
-        for piece in read_snapshot(run.read(target), plan.kg_start, plan.kg_stop, run.name):
-            entries += zip(piece.keys, [value or b"" for value in piece.values], strict=True)
+    if plan.runs:
+        table, keys = read_runs(target, plan.runs)
+        entries += zip(as_list(keys), as_list(table.column(0)), strict=True)
     if plan.deal is not None:
         entries += _dealt(source, plan.deal)
     entries.sort()  # cheap: they come in a few runs that are in order
@@ -129,35 +122,27 @@ def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
     return WrittenSnapshot(plan.path, len(entries), len(data), checksum(data), rows)
 
 
-@task(SortFiles)
-def _sort_files(files: SortFiles) -> list[Run]:
+@task(CutFiles)
+def _cut_files(files: CutFiles) -> list[Run]:
     source, target = open_storage(files.source_url), open_storage(files.target_url)
-    entries: list[Entry] = []
-    for state in files.states:
-        for file in state.files:
-            entries += _converted(source, state, file, None)[0]
-    entries.sort()
-    borders = [bisect_left(entries, (range_for(cut, cut + 1)[0], b"")) for cut in files.cuts]
-    runs = []
-    for number, (low, high) in enumerate(pairwise(borders)):
-        if low < high:
-            data = _snapshot(entries[low:high], files.source_url, rekeyed=files.rekeyed)
-            path = files.paths[number]
-            target.put(path, data)
-            runs.append(Run(number, FileRef(path, path, None, len(data), checksum(data))))
-    return runs
+    entries = [
+        entry for state in files.states for file in state.files for entry in _converted(source, state, file, None)[0]
+    ]
+    values = pa.array([value for _, value in entries], pa.large_binary())
+    keys = [key for key, _ in entries]
+    return write_runs(target, pa.table({"value": values}), keys, files.cuts, files.paths.__getitem__)
 
 
 import_slice = TaskOf[ImportSlice, WrittenSnapshot](_import_slice, WrittenSnapshot)
-sort_files = TaskOf[SortFiles, list[Run]](_sort_files, list[Run])
+cut_files = TaskOf[CutFiles, list[Run]](_cut_files, list[Run])
 
 
 def _converted(
     source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None
 ) -> tuple[list[Entry], int]:
     """A file's rows as store entries, and how many rows; of these key groups (as they were saved) only, if they are given."""
-    saved = layout_of(state.spec)
-    codec = codec_of(state.spec if state.change is None else state.change.target)
+    saved = layout_of(state.info)
+    codec = codec_of(state.info if state.change is None else state.change.target)
     data = file.file.read(source)
     rows = 0
 
@@ -187,8 +172,8 @@ def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         if len(set(keys)) != len(keys):
             files = ", ".join(file.file.name for file in state.files)
-            raise SavepointCorrupt(f"{files}: two elements of {state.spec.where} have the same place; restore a copy")
-        shares = redistribute(state.spec.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
+            raise SavepointCorrupt(f"{files}: two elements of {state.info.where} have the same place; restore a copy")
+        shares = redistribute(state.info.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
         yield from zip(*shares, strict=True)
 
 

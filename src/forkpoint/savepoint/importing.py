@@ -11,23 +11,23 @@ from functools import cached_property
 from forkpoint.checkpoint.manifest import SnapshotRef
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import SavepointState
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.savepoint.entries import Moved
 from forkpoint.savepoint.evolution import Change
 from forkpoint.savepoint.import_task import (
+    CutFiles,
     Deal,
     ImportSlice,
     MovedState,
-    Run,
     SavedFile,
-    SortFiles,
     WrittenSnapshot,
+    cut_files,
     import_slice,
-    sort_files,
 )
-from forkpoint.savepoint.layout import StateSpec
-from forkpoint.savepoint.mapping import StateMapping
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.savepoint.restore_plan import StateMapping
+from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import Slice, cut_subtasks, wanted_slices
 from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, no_progress
 from forkpoint.storage.base import Storage
@@ -112,21 +112,21 @@ class _Plan:
 
     def _all_moved(self, *, operator_state: bool) -> list[MovedState]:
         """The mapped states of this sort with their files."""
-        saved = {(spec.uid, spec.name): (spec, state) for spec, state in self.opened.states()}
+        saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
         found: list[MovedState] = []
         for mapping in self.states:
             if (mapping.saved_uid, mapping.saved_name) not in saved:
                 raise RestoreRefused(
                     f"{self.opened.url} has no state {mapping.saved_name!r} of operator {mapping.saved_uid!r} to restore"
                 )
-            spec, state = saved[mapping.saved_uid, mapping.saved_name]
-            if spec.is_operator_state == operator_state:
-                found.append(self._moved(mapping, spec, state))
+            state = saved[mapping.saved_uid, mapping.saved_name]
+            if state.info.is_operator_state == operator_state:
+                found.append(self._moved(mapping, state))
         return found
 
-    def _moved(self, mapping: StateMapping, spec: StateSpec, state: SavepointState) -> MovedState:
-        target = mapping.target
-        ttl = target.ttl_ms is not None and not spec.is_operator_state
+    def _moved(self, mapping: StateMapping, state: SavepointState) -> MovedState:
+        info, target = state.info, mapping.target
+        ttl = target.ttl_ms is not None and not info.is_operator_state
         moved = Moved(target.sid, ttl, self.now_ms, self.epoch, self.max_parallelism if self.regrouped else None)
         files = tuple(
             SavedFile(self.opened.file(file), file.entries, file.kg_start, file.kg_stop)
@@ -134,7 +134,7 @@ class _Plan:
             if file.entries
         )
         saved = self.opened.savepoint
-        return MovedState(spec, moved, files, saved.max_parallelism, saved.parallelism, _change(mapping, spec))
+        return MovedState(info, moved, files, saved.max_parallelism, saved.parallelism, _change(mapping, info))
 
     def deal(self, piece: Slice) -> Deal | None:
         states = tuple(self.operator_state) if piece.first else ()
@@ -185,13 +185,13 @@ class _Plan:
     def run(self, run_tasks: RunTasks, progress: Progress) -> list[SnapshotRef]:
         slices = self.slices
         runs: list[Run] = []
-        sorting = self.sort_tasks(slices) if self.regrouped else []
-        total = len(sorting) + len(slices)
+        cutting = self.cut_tasks(slices) if self.regrouped else []
+        total = len(cutting) + len(slices)
         waves = {"parallelism": self.parallelism, "total": total}
-        if sorting:
-            runs = [run for found in sort_files(run_tasks, sorting, progress, **waves) for run in found]
+        if cutting:
+            runs = [run for found in cut_files(run_tasks, cutting, progress, **waves) for run in found]
         tasks = [self.import_task(piece, [run.file for run in runs if run.slice == piece.number]) for piece in slices]
-        written = import_slice(run_tasks, tasks, progress, done=len(sorting), **waves)
+        written = import_slice(run_tasks, tasks, progress, done=len(cutting), **waves)
         if not self.regrouped:
             self.check_all_read(written)
         return [
@@ -215,17 +215,11 @@ class _Plan:
                         f"{file.kg_stop} that were recorded; restore it from a copy"
                     )
 
-    def sort_tasks(self, slices: Sequence[Slice]) -> list[SortFiles]:
-        cuts = (*(piece.kg_start for piece in slices), self.max_parallelism)
+    def cut_tasks(self, slices: Sequence[Slice]) -> list[CutFiles]:
+        source, target = self.opened.storage.url, self.storage.url
+        cuts = tuple(piece.kg_start for piece in slices)
         return [
-            SortFiles(
-                self.opened.storage.url,
-                self.storage.url,
-                group,
-                cuts,
-                tuple(self.run_path(number, s) for s in slices),
-                self.rekeyed,
-            )
+            CutFiles(source, target, group, cuts, tuple(self.run_path(number, s) for s in slices))
             for number, group in enumerate(self.groups)
         ]
 
@@ -237,17 +231,16 @@ class _Plan:
         )  # fmt: skip
 
 
-def _change(mapping: StateMapping, spec: StateSpec) -> Change | None:
+def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
     """What becomes of the rows of a saved state; None if its entries stay as they are, but for their stamps."""
     if not (mapping.values or mapping.keys) and isinstance(mapping.step, Same):
         return None
     target = mapping.target
-    as_declared = replace(
-        spec, kind=target.kind, key_type=target.key_type, value_type=target.value_type,
-        namespace_type=target.namespace_type,
-    )  # fmt: skip
+    declared = info.replace(
+        kind=target.kind, key_type=target.key_type, value_type=target.value_type, namespace_type=target.namespace_type
+    )
     values, keys = (dumps(steps) if steps else b"" for steps in (mapping.values, mapping.keys))
-    return Change(as_declared, mapping.step, values, keys)
+    return Change(declared, mapping.step, values, keys)
 
 
 def _overlapping(state: MovedState, piece: Slice) -> MovedState:

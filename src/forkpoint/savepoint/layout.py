@@ -23,15 +23,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, count
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from forkpoint.checkpoint.manifest import StateInfo, StateKind
-from forkpoint.checkpoint.savepoint_manifest import SavepointState
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.types import TypeInformation, Types, from_description
 
@@ -40,48 +39,16 @@ Role = Literal[
 ]  # fmt: skip
 
 METADATA_KEY = b"forkpoint"
-TIMER_KINDS = ("timers-event", "timers-processing")
-OPERATOR_KINDS = ("operator-list", "operator-union", "broadcast")
+_SAID_OF_STATE = {"uid", "name", "kind", "key_type", "value_type", "namespace_type", "ttl_ms"}
 _BROKEN_TYPE = "the file is damaged or of a newer forkpoint"
 
 
-@dataclass(frozen=True)
-class StateSpec:
-    """A state of an operator as it is saved; types are descriptions. Travels to tasks, so plain data only."""
-
-    uid: str
-    name: str
-    kind: str
-    key_type: Any = None
-    value_type: Any = None
-    namespace_type: Any = None
-    ttl_ms: int | None = None
-
-    @property
-    def where(self) -> str:
-        return f"state {self.name!r} of operator {self.uid!r}"
-
-    @property
-    def is_operator_state(self) -> bool:
-        return self.kind in OPERATOR_KINDS
-
-    @property
-    def is_timers(self) -> bool:
-        return self.kind in TIMER_KINDS
-
-    @staticmethod
-    def of(uid: str, state: SavepointState | StateInfo) -> StateSpec:
-        return StateSpec(
-            uid, state.name, state.kind, state.key_type, state.value_type, state.namespace_type, state.ttl_ms
-        )
-
-
-def typed(description: Any, spec: StateSpec, what: str) -> TypeInformation:
+def typed(description: Any, info: StateInfo, what: str) -> TypeInformation:
     """The type of a part of a state. Raises SavepointCorrupt if the description is none."""
     try:
         return from_description(description)
     except TypeNotSupported as error:
-        raise SavepointCorrupt(f"{spec.where}: its {what} type cannot be used: {error}; {_BROKEN_TYPE}") from error
+        raise SavepointCorrupt(f"{info.where}: its {what} type cannot be used: {error}; {_BROKEN_TYPE}") from error
 
 
 @dataclass(frozen=True)
@@ -103,7 +70,7 @@ class Part:
 class Layout:
     """The columns of one state's files, in order."""
 
-    spec: StateSpec
+    info: StateInfo
     parts: tuple[Part, ...]
 
     def has(self, role: Role) -> bool:
@@ -124,12 +91,13 @@ class Layout:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        described = {"format": 1, **asdict(self.spec), "columns": {part.role: part.names for part in self.parts}}
+        said = self.info.model_dump(include=_SAID_OF_STATE)
+        described = {"format": 1, **said, "columns": {part.role: part.names for part in self.parts}}
         fields = [field for part in self.parts for field in part.fields]
         return pa.schema(fields, {METADATA_KEY: json.dumps(described, sort_keys=True)})
 
 
-def layout_of(spec: StateSpec) -> Layout:
+def layout_of(info: StateInfo) -> Layout:
     """The columns of a state's files. Raises SavepointCorrupt for types or kinds that are unknown."""
     names = _Names()
     parts: list[Part] = []
@@ -137,39 +105,39 @@ def layout_of(spec: StateSpec) -> Layout:
     def add(role: Role, type: TypeInformation, *, raw: bool = False) -> None:
         parts.append(Part(role, type, names.take(role, type), raw))
 
-    if spec.kind == "broadcast":
+    if info.kind == "broadcast":
         add("index", Types.LONG())
-        add("map_key", typed(spec.namespace_type, spec, "map key"))
-    elif spec.is_operator_state:
+        add("map_key", typed(info.namespace_type, info, "map key"))
+    elif info.is_operator_state:
         add("subtask", Types.INT())
         add("index", Types.LONG())
     else:
         add("key_group", Types.INT())
-        add("key", typed(spec.key_type, spec, "key"))
-    if spec.is_timers:
+        add("key", typed(info.key_type, info, "key"))
+    if info.is_timers:
         add("domain", Types.STRING())
-        _add_namespace(spec, add, raw=True)
+        _add_namespace(info, add, raw=True)
         add("timestamp", Types.LONG())
-        return Layout(spec, tuple(parts))
-    match cast(StateKind, spec.kind):
+        return Layout(info, tuple(parts))
+    match info.kind:
         case "map":
-            add("map_key", typed(spec.namespace_type, spec, "map key"))
+            add("map_key", typed(info.namespace_type, info, "map key"))
         case "value" | "reducing" | "aggregating":
-            _add_namespace(spec, add, raw=False)
+            _add_namespace(info, add, raw=False)
         case "list":
-            _add_namespace(spec, add, raw=False)
+            _add_namespace(info, add, raw=False)
             add("index", Types.LONG())
-        case _ if not spec.is_operator_state:
-            raise SavepointCorrupt(f"{spec.where} is of the unknown kind {spec.kind!r}; {_BROKEN_TYPE}")
-    add("value", typed(spec.value_type, spec, "value"))
-    if spec.ttl_ms is not None and not spec.is_operator_state:
+        case _ if not info.is_operator_state:
+            raise SavepointCorrupt(f"{info.where} is of the unknown kind {info.kind!r}; {_BROKEN_TYPE}")
+    add("value", typed(info.value_type, info, "value"))
+    if info.ttl_ms is not None and not info.is_operator_state:
         add("ttl_stamp", Types.LONG())
-    return Layout(spec, tuple(parts))
+    return Layout(info, tuple(parts))
 
 
-def _add_namespace(spec: StateSpec, add: Any, *, raw: bool) -> None:
-    if spec.namespace_type is not None:
-        add("namespace", typed(spec.namespace_type, spec, "namespace"))
+def _add_namespace(info: StateInfo, add: Any, *, raw: bool) -> None:
+    if info.namespace_type is not None:
+        add("namespace", typed(info.namespace_type, info, "namespace"))
     elif raw:
         add("namespace", Types.BYTES(), raw=True)
 

@@ -76,11 +76,6 @@ def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
     return WrittenPart(path, part.rows, len(data), checksum(data))
 
 
-def put_empty(target: Storage, path: str, layout: Layout) -> SavepointFile:
-    """Write a file without rows, so that the columns of a state can be read even while it is empty."""
-    return put_part(target, path, PartWriter(layout)).file(0, 0)
-
-
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
     """Where a dictionary is worth its time: for text, which repeats, and for the columns that are constant for long."""
     texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_boolean(f.type)]

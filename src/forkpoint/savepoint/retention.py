@@ -13,7 +13,7 @@ from forkpoint.errors import ForkpointError
 from forkpoint.savepoint.catalog import jobs_with_savepoints, list_savepoints, savepoints_below
 from forkpoint.savepoint.dispose import dependents, dispose_savepoint
 from forkpoint.savepoint.label import is_labelled
-from forkpoint.savepoint.opened import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")

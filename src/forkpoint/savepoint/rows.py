@@ -62,9 +62,9 @@ class RowCheck:
             self._check_groups(table)
         if self._layout.has("subtask"):
             self._check_range(table, "subtask", self._parallelism)
-        if self._layout.spec.is_timers:
+        if self._layout.info.is_timers:
             self._check_domain(table)
-        if self._layout.spec.kind == "list":
+        if self._layout.info.kind == "list":
             self._check_lists(table)
 
     def _column(self, table: pa.Table, role: Role) -> pa.ChunkedArray:
@@ -92,7 +92,7 @@ class RowCheck:
             )
 
     def _check_domain(self, table: pa.Table) -> None:
-        domain = self._layout.spec.kind.removeprefix("timers-")
+        domain = self._layout.info.kind.removeprefix("timers-")
         found = pc.unique(self._column(table, "domain")).to_pylist()
         if found not in ([], [domain]):
             raise self._wrong(f"column domain holds {', '.join(map(repr, found))}, expected {domain!r}")
@@ -113,7 +113,7 @@ class RowCheck:
                     raise self._wrong(f"the {role} changes within a list, from {before!r} to {after!r}")
 
     def _wrong(self, what: str) -> SavepointCorrupt:
-        return SavepointCorrupt(f"{self._layout.spec.where}: {what}")
+        return SavepointCorrupt(f"{self._layout.info.where}: {what}")
 
 
 def _like_before(columns: list[Any]) -> Any:

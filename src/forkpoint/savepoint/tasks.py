@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from pydantic import BaseModel
 
 from forkpoint.checkpoint.format import verify
 from forkpoint.errors import ForkpointError, SavepointCorrupt, error_of
@@ -49,8 +50,14 @@ class _Result(msgspec.Struct):
     error: tuple[str, str] | None = None
 
 
-encode: Callable[[Any], bytes] = msgspec.msgpack.encode
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder(enc_hook=BaseModel.model_dump).encode
+"""Makes bytes of plain data with records in it, such as descriptions of states."""
 _decode_result = msgspec.msgpack.Decoder(_Result).decode
+
+
+def decoder_of(kind: type[A]) -> Callable[[bytes], A]:
+    """The counterpart of ``encode``."""
+    return msgspec.msgpack.Decoder(kind, dec_hook=lambda record, content: record.model_validate(content)).decode
 
 
 @dataclass(frozen=True)
@@ -98,13 +105,13 @@ def task(argument: type[A]) -> Callable[[Callable[[A], Any]], Task]:
     """Make a function of bytes out of one that takes and returns plain data."""
 
     def wrap(function: Callable[[A], Any]) -> Task:
-        decoder = msgspec.msgpack.Decoder(argument)
+        decode = decoder_of(argument)
 
         @wraps(function)
         def run(data: bytes) -> bytes:
             try:
                 with collector_paused():
-                    return encode(_Result(value=msgspec.Raw(encode(function(decoder.decode(data))))))
+                    return encode(_Result(value=msgspec.Raw(encode(function(decode(data))))))
             except ForkpointError as error:
                 return encode(_Result(error=(type(error).__name__, str(error))))
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import MsgspecError, Raw, msgpack
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
 from forkpoint.savepoint.entries import Codec, Ints, codec_of
-from forkpoint.savepoint.layout import StateSpec
 from forkpoint.state import decode_operator_key, decode_state_key, decode_timer_key
 from forkpoint.types import Types
 from forkpoint.types.wire import pack, shown
@@ -52,19 +52,19 @@ Block = tuple[Ints, list[bytes], list[bytes]]
 """Key groups, store keys and values of entries, one for one."""
 
 
-def readable(spec: StateSpec, block: Block, left_out: LeftOut) -> Block:
+def readable(info: StateInfo, block: Block, left_out: LeftOut) -> Block:
     """The entries of a block that can be read, of lists the elements; the others are noted."""
     kept: list[tuple[int, bytes, bytes]] = []
 
     def sift(some: Block) -> None:
         groups, keys, values = some
-        if _failure(spec, some) is None:
+        if _failure(info, some) is None:
             kept.extend(zip(groups.tolist(), keys, values, strict=True))
         elif len(keys) > 1:
             half = len(keys) // 2
             sift((groups[:half], keys[:half], values[:half]))
             sift((groups[half:], keys[half:], values[half:]))
-        elif (rest := _readable_part(spec, some, left_out)) is not None:
+        elif (rest := _readable_part(info, some, left_out)) is not None:
             kept.append((int(groups[0]), keys[0], rest))
 
     sift(block)
@@ -72,38 +72,38 @@ def readable(spec: StateSpec, block: Block, left_out: LeftOut) -> Block:
     return np.array(groups, np.int64), list(keys), list(values)
 
 
-def _failure(spec: StateSpec, block: Block) -> str | None:
+def _failure(info: StateInfo, block: Block) -> str | None:
     try:
-        codec_of(spec).to_table(*block)
+        codec_of(info).to_table(*block)
     except SavepointCorrupt as error:
         return str(error.__cause__ or error)
     return None
 
 
-def _readable_part(spec: StateSpec, entry: Block, left_out: LeftOut) -> bytes | None:
+def _readable_part(info: StateInfo, entry: Block, left_out: LeftOut) -> bytes | None:
     """What can be read of an entry that as a whole cannot: of a list's chunk the other elements."""
     groups, keys, values = entry
-    place = _place(spec, codec_of(spec), keys[0])
+    place = _place(info, codec_of(info), keys[0])
     try:
-        elements = list(_elements(spec, values[0])) if spec.kind == "list" else []
+        elements = list(_elements(info, values[0])) if info.kind == "list" else []
     except (MsgspecError, ValueError):
         elements = []  # not even a list
     if not elements:
-        left_out.add(Unreadable(place, _failure(spec, entry) or ""))
+        left_out.add(Unreadable(place, _failure(info, entry) or ""))
         return None
     good: list[tuple[bytes, int]] = []
     for number, element in enumerate(elements):
-        why = _failure(spec, (groups, keys, [_chunk(spec, [element])]))
+        why = _failure(info, (groups, keys, [_chunk(info, [element])]))
         if why is None:
             good.append(element)
         else:
             left_out.add(Unreadable(f"{place}, element {number} of those added together", why))
-    return _chunk(spec, good) if good else None
+    return _chunk(info, good) if good else None
 
 
-def _elements(spec: StateSpec, value: bytes) -> Iterator[tuple[bytes, int]]:
+def _elements(info: StateInfo, value: bytes) -> Iterator[tuple[bytes, int]]:
     """The elements of a list's chunk, encoded, with their stamps."""
-    if spec.ttl_ms is None:
+    if info.ttl_ms is None:
         yield from ((bytes(element), 0) for element in _split(value))
         return
     length = unpack_stamp(value)
@@ -111,20 +111,20 @@ def _elements(spec: StateSpec, value: bytes) -> Iterator[tuple[bytes, int]]:
     yield from zip(map(bytes, _split(value[STAMP_BYTES + length :])), stamps, strict=True)
 
 
-def _chunk(spec: StateSpec, elements: Sequence[tuple[bytes, int]]) -> bytes:
+def _chunk(info: StateInfo, elements: Sequence[tuple[bytes, int]]) -> bytes:
     raw = pack([Raw(element) for element, _ in elements])
-    if spec.ttl_ms is None:
+    if info.ttl_ms is None:
         return raw
     stamps = _STAMPS.encode([stamp for _, stamp in elements])
     return pack_stamp(len(stamps)) + stamps + raw
 
 
-def _place(spec: StateSpec, codec: Codec, name: bytes) -> str:
+def _place(info: StateInfo, codec: Codec, name: bytes) -> str:
     """Which entry it is, in words."""
-    if spec.is_operator_state:
+    if info.is_operator_state:
         found = decode_operator_key(name)
         return f"subtask {found.subtask}, element {found.element}"
-    if spec.is_timers:
+    if info.is_timers:
         timer = decode_timer_key(name)
         return f"key {_shown(codec, timer.key)}, timer at {timer.ts_ms} ms"
     entry = decode_state_key(name)
@@ -132,7 +132,7 @@ def _place(spec: StateSpec, codec: Codec, name: bytes) -> str:
     if codec.layout.has("map_key"):
         text += f", map key {_shown(codec, entry.namespace, 'map_key')}"
     elif codec.layout.has("namespace"):
-        space = entry.namespace[:-8] if spec.kind == "list" else entry.namespace
+        space = entry.namespace[:-8] if info.kind == "list" else entry.namespace
         text += f", window {_shown(codec, space, 'namespace')}"
     return text
 

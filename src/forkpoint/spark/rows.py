@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 from pyspark.serializers import Serializer, SpecialLengths
 
+from forkpoint.runtime.exchange.wire import ChunkRow
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-ChunkRow = tuple[int, int, int, bytes]
-COMMIT_EDGE = -1
 MAX_BLOB_BYTES = 2**31 - 64
 
 _FRAME = struct.Struct("!i")

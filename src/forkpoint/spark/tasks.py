@@ -20,10 +20,12 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
+from forkpoint.runtime.exchange.commit_rows import commits_in
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.wire import ChunkRow
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
-from forkpoint.spark.rows import COMMIT_EDGE, ChunkRow, pair_batch
+from forkpoint.spark.rows import pair_batch
 from forkpoint.types import dumps
 
 EPOCH_PROPERTY = "forkpoint.epoch"
@@ -92,7 +94,7 @@ class SourceStage:
             context = _context()
             for plan in plans:
                 rows = job.runtime.run_source_task(job.spec, context, task, plan)
-                yield from (row for row in rows if row[1] == COMMIT_EDGE) if self.last else rows
+                yield from commits_in(rows) if self.last else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class SubtaskStage:
         with _task(f"stage {self.stage}, subtask {subtask}", self.handle.token):
             job = self.handle.open()
             out = job.runtime.run_subtask(job.spec, _context(), self.stage, subtask, rows)
-            yield from (row[3] for row in out if row[1] == COMMIT_EDGE) if self.last else out
+            yield from (row[3] for row in commits_in(out)) if self.last else out
             for _ in rows:  # a worker that leaves input unread cannot be reused
                 pass
 
@@ -130,9 +132,8 @@ class FrameStage:
             columns = (
                 batches if operator.output_type is None else to_declared(batches, operator.output_type, operator.uid)
             )
-            for row in job.runtime.run_frame_task(job.spec, _context(), self.operator, task, columns):
-                if not self.last or row[1] == COMMIT_EDGE:
-                    yield pair_batch(row)
+            rows = job.runtime.run_frame_task(job.spec, _context(), self.operator, task, columns)
+            yield from map(pair_batch, commits_in(rows) if self.last else rows)
             for _ in batches:
                 pass
 

@@ -112,7 +112,7 @@ class Fitter:
 
     @property
     def _where(self) -> str:
-        return self.layout.spec.where
+        return self.layout.info.where
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The rows, with key groups of 0. Raises EditRefused naming the column that is missing or does not fit."""
@@ -139,7 +139,7 @@ class Fitter:
                 return [pa.array(np.zeros(count, np.int32))]
             case "domain":
                 used.add("domain")
-                return [pa.repeat(pa.scalar(self.layout.spec.kind.removeprefix("timers-")), count)]
+                return [pa.repeat(pa.scalar(self.layout.info.kind.removeprefix("timers-")), count)]
         struct = self._struct(part, table)
         if struct is not None:
             used.add(self.columns.get(part.role, part.role))

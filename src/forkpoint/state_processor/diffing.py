@@ -204,7 +204,7 @@ class _Entries:
     def __init__(self, layout: Layout, table: pa.Table, *, raw: bool, stamps: bool) -> None:
         self._layout, self._table, self._stamps = layout, table, stamps
         names = store_order(layout, table)
-        if layout.spec.is_timers:  # both domains
+        if layout.info.is_timers:  # both domains
             domains = table.column("domain").to_pylist()
             names = [domain.encode() + name for domain, name in zip(domains, names, strict=True)]
         contents = self._contents(raw)

@@ -7,34 +7,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused
-from forkpoint.savepoint.layout import StateSpec, layout_of
+from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import read_part
-from forkpoint.savepoint.tasks import FileRef, RunTasks
+from forkpoint.savepoint.runs import Run
+from forkpoint.savepoint.tasks import FileRef, RunTasks, decoder_of, encode
 from forkpoint.state_processor.data import Fitter, tables_of
-from forkpoint.state_processor.tasks import Run, cut_rows
+from forkpoint.state_processor.tasks import cut_rows
 from forkpoint.storage.base import open_storage
 
 
 @dataclass(frozen=True)
 class _File:
     storage_url: str
-    spec: StateSpec
+    info: StateInfo
     file: FileRef
     entries: int
 
 
-_decode_file = msgspec.msgpack.Decoder(_File).decode
+_decode_file = decoder_of(_File)
 
 
 def read_file(argument: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of a file, verified."""
     wanted = _decode_file(argument)
     data = wanted.file.read(open_storage(wanted.storage_url))
-    for table in read_part(data, wanted.file.name, layout_of(wanted.spec), wanted.entries, None):
+    for table in read_part(data, wanted.file.name, layout_of(wanted.info), wanted.entries, None):
         yield from table.replace_schema_metadata().to_batches()
 
 
@@ -43,8 +44,8 @@ def frame_of(spark: Any, state: Any) -> Any:
     from forkpoint.spark.background_tasks import read_frame
 
     url = state.opened.storage.url
-    files = [_File(url, spec, state.opened.file(file), file.entries) for spec, file in state.parts()]
-    return read_frame(spark, read_file, list(map(msgspec.msgpack.encode, files)), state.schema)
+    files = [_File(url, info, state.opened.file(file), file.entries) for info, file in state.parts()]
+    return read_frame(spark, read_file, list(map(encode, files)), state.schema)
 
 
 def tasks_on(spark: Any) -> RunTasks:
@@ -73,9 +74,9 @@ class _Partitions:
             for piece, table in enumerate(tables_of(batches)):
                 prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # a task that is repeated shares no file
                 runs = cut_rows(target, fitter.layout, fitter(table), prefix, self.cuts, self.max_parallelism)
-                yield _encode(_Piece(runs))
+                yield encode(_Piece(runs))
         except EditRefused as error:  # as a result, so that it arrives as it was
-            yield _encode(_Piece(refused=str(error)))
+            yield encode(_Piece(refused=str(error)))
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ class _Piece:
     refused: str | None = None
 
 
-_encode = msgspec.msgpack.encode
-_decode_piece = msgspec.msgpack.Decoder(_Piece).decode
+_decode_piece = decoder_of(_Piece)
 
 
 def runs_of(

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.checkpoint.savepoint_manifest import SavepointState
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused
 from forkpoint.functions import (
     AggregatingStateDescriptor,
@@ -18,8 +19,7 @@ from forkpoint.functions import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forkpoint.savepoint.layout import StateSpec
-from forkpoint.savepoint.opened import OpenedSavepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.state_processor.steps import Step
 from forkpoint.types import TypeInformation
 
@@ -37,7 +37,6 @@ class Saved:
     """A state of another savepoint."""
 
     opened: OpenedSavepoint
-    spec: StateSpec
     state: SavepointState
 
 
@@ -64,30 +63,20 @@ class PlannedState:
     ``rekeyed``: whether its keys have changed.
     """
 
-    spec: StateSpec
+    info: StateInfo
     origin: Saved | Given
     steps: tuple[Step, ...] = ()
     rekeyed: bool = False
-    fingerprint: str | None = None
-    version: int = 1
-    key_version: int = 1
-
-    @staticmethod
-    def of(saved: Saved) -> PlannedState:
-        state = saved.state
-        return PlannedState(
-            saved.spec, saved, fingerprint=state.fingerprint, version=state.version, key_version=state.key_version
-        )
 
     def after(self, step: Step) -> PlannedState:
         """With another step behind the others. Raises EditRefused for data from elsewhere."""
         if isinstance(self.origin, Given):
-            raise EditRefused(f"{self.spec.where} gets its rows from data that was given: change that data instead")
-        return replace(self, spec=step.after(self.spec), steps=(*self.steps, step))
+            raise EditRefused(f"{self.info.where} gets its rows from data that was given: change that data instead")
+        return replace(self, info=step.after(self.info), steps=(*self.steps, step))
 
     def named(self, uid: str, name: str) -> PlannedState:
         """Under another name."""
-        return replace(self, spec=replace(self.spec, uid=uid, name=name))
+        return replace(self, info=self.info.named(uid, name))
 
 
 def described(
@@ -98,24 +87,25 @@ def described(
     kind = _KEYED.get(type(descriptor))
     if kind is None:
         raise EditRefused(f"operator {uid!r}: {descriptor!r} declares no keyed state; give a state descriptor")
-    namespace = descriptor.key_type.describe() if isinstance(descriptor, MapStateDescriptor) else None
-    if old is not None and old.spec.kind != "map" and old.spec.namespace_type is not None:
-        if kind != old.spec.kind:
-            raise EditRefused(
-                f"{old.spec.where} belongs to windows and is {old.spec.kind} state; {type(descriptor).__name__} is not"
-            )
-        namespace = old.spec.namespace_type
+    namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
     ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
-    spec = StateSpec(
-        uid, descriptor.name, kind, key_type.describe(), descriptor.value_type.describe(), namespace, ttl_ms
-    )
+    info = StateInfo.of(uid, descriptor.name, kind, key_type, descriptor.value_type, namespace, ttl_ms)
     none = Given((), {})
-    return PlannedState(spec, none) if old is None else replace(old, spec=spec, origin=none, steps=(), rekeyed=False)
+    if old is None:
+        return PlannedState(info, none)
+    kept: dict[str, Any] = {name: getattr(old.info, name) for name in ("fingerprint", "version", "key_version")}
+    if old.info.kind != "map" and old.info.namespace_type is not None:
+        if kind != old.info.kind:
+            raise EditRefused(
+                f"{old.info.where} belongs to windows and is {old.info.kind} state; {type(descriptor).__name__} is not"
+            )
+        kept["namespace_type"] = old.info.namespace_type
+    return replace(old, info=info.replace(**kept), origin=none, steps=(), rekeyed=False)
 
 
 def key_type_of(states: Iterable[PlannedState]) -> Any:
     """The description of the keys of an operator's states; None if it has no keyed state."""
-    return next((state.spec.key_type for state in states if state.spec.key_type is not None), None)
+    return next((state.info.key_type for state in states if state.info.key_type is not None), None)
 
 
 Function = Callable[[Any], Any]

@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointFile, SavepointState
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.evolution import Rows
-from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
-from forkpoint.savepoint.opened import OpenedSavepoint, Verified, open_savepoint, verify_files
+from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.reading import OpenedSavepoint, Verified, open_savepoint, verify_files
 from forkpoint.savepoint.tasks import Progress, no_progress
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_state
@@ -86,13 +87,12 @@ class SavepointReader:
         """All states, and the timers of operators that have some."""
         found = []
         for operator in self.opened.savepoint.operators:
-            timers: list[_Saved] = []
+            timers: list[SavepointState] = []
             for state in operator.states:
-                spec = StateSpec.of(operator.uid, state)
-                if spec.is_timers:
-                    timers.append((spec, state))
+                if state.info.is_timers:
+                    timers.append(state)
                 else:
-                    found.append(StateReader(self.opened, ((spec, state),)))
+                    found.append(StateReader(self.opened, (state,)))
             if timers:
                 found.append(StateReader(self.opened, tuple(timers)))
         return found
@@ -121,7 +121,7 @@ class SavepointReader:
             raise no_state(uid, "timers", [f"timers of {other}" for other in with_timers], self.path)
         if domain is None:
             return found
-        chosen = tuple(each for each in found.saved if each[0].name == TIMERS[domain])
+        chosen = tuple(each for each in found.saved if each.info.name == TIMERS[domain])
         if not chosen:
             others = [f"{other} timers" for other in TIMERS if other != domain]
             raise no_state(uid, f"{domain} timers", others, self.path)
@@ -148,9 +148,6 @@ class SavepointReader:
         return verify_files(self.opened, progress=progress)
 
 
-_Saved = tuple[StateSpec, SavepointState]
-
-
 @dataclass(frozen=True)
 class StateReader:
     """One state of a savepoint, or the timers of an operator, in the columns of its files (see ``savepoint.layout``).
@@ -160,42 +157,42 @@ class StateReader:
     """
 
     opened: OpenedSavepoint
-    saved: tuple[_Saved, ...]
+    saved: tuple[SavepointState, ...]
 
     @property
     def uid(self) -> str:
         """The operator's uid."""
-        return self.saved[0][0].uid
+        return self.saved[0].info.uid
 
     @property
     def name(self) -> str:
         """The state's name; "timers" for timers."""
-        return "timers" if self.is_timers else self.saved[0][0].name
+        return "timers" if self.is_timers else self.saved[0].info.name
 
     @property
     def kind(self) -> str:
         """value, list, map, reducing, aggregating, operator-list, operator-union, broadcast or timers."""
-        return "timers" if self.is_timers else self.saved[0][0].kind
+        return "timers" if self.is_timers else self.saved[0].info.kind
 
     @property
     def is_timers(self) -> bool:
         """Whether these are timers."""
-        return self.saved[0][0].is_timers
+        return self.saved[0].info.is_timers
 
     @property
     def count(self) -> int:
         """Rows: entries; of lists, elements."""
-        return sum(state.entries for _, state in self.saved)
+        return sum(state.entries for state in self.saved)
 
     @property
     def size(self) -> int:
         """Bytes of its files."""
-        return sum(state.bytes for _, state in self.saved)
+        return sum(state.bytes for state in self.saved)
 
     @cached_property
     def layout(self) -> Layout:
         """What the columns mean."""
-        return layout_of(self.saved[0][0])
+        return layout_of(self.saved[0].info)
 
     @property
     def schema(self) -> pa.Schema:
@@ -212,20 +209,20 @@ class StateReader:
         """The type of values; None for timers."""
         return self.layout.part("value").type if self.layout.has("value") else None
 
-    def parts(self) -> list[tuple[StateSpec, SavepointFile]]:
+    def parts(self) -> list[tuple[StateInfo, SavepointFile]]:
         """Its files that have rows."""
-        return [(spec, file) for spec, state in self.saved for file in state.files if file.entries]
+        return [(state.info, file) for state in self.saved for file in state.files if file.entries]
 
-    def part(self, spec: StateSpec, file: SavepointFile, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
+    def part(self, info: StateInfo, file: SavepointFile, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
         """The rows of a file, a row group at a time; of these key groups only, if they are given."""
         ref = self.opened.file(file)
-        return read_part(ref.read(self.opened.storage), ref.name, layout_of(spec), file.entries, groups)
+        return read_part(ref.read(self.opened.storage), ref.name, layout_of(info), file.entries, groups)
 
     def tables(self, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
         """The rows piece by piece, from one file at a time; of key groups ``start`` <= kg < ``stop`` if they are given."""
-        for spec, file in self.parts():
+        for info, file in self.parts():
             if groups is None or (file.kg_start < groups[1] and groups[0] < file.kg_stop):
-                for table in self.part(spec, file, groups):
+                for table in self.part(info, file, groups):
                     yield table.replace_schema_metadata()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -278,7 +275,7 @@ class StateReader:
     def of_key(self, key: Any) -> Iterator[pa.Table]:
         """The rows of one key. Raises as ``get`` does."""
         if self.key_type is None:
-            raise ConfigError(f"{self.saved[0][0].where} is operator state: it has no keys; look at rows()")
+            raise ConfigError(f"{self.saved[0].info.where} is operator state: it has no keys; look at rows()")
         group = key_group(key_hash(key, self.key_type), self.opened.savepoint.max_parallelism)
         wanted = self.key_type.encode_key(key)
         for table in self.tables((group, group + 1)):

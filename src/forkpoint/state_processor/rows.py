@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from forkpoint.errors import EditRefused
 from forkpoint.savepoint.evolution import Rows
 from forkpoint.savepoint.layout import Layout
+from forkpoint.savepoint.runs import in_place_order
 from forkpoint.state import hash_column, key_group, operator_key, state_key, timer_key
 
 BLOCK_ROWS = 65_536
@@ -24,7 +25,7 @@ _INDEX_BYTES = 8  # how `store_order` of a list's element ends
 
 def is_listed(layout: Layout) -> bool:
     """Whether several rows are one list."""
-    return layout.has("index") and layout.spec.kind != "broadcast"
+    return layout.has("index") and layout.info.kind != "broadcast"
 
 
 def with_key_groups(layout: Layout, table: pa.Table, max_parallelism: int) -> pa.Table:
@@ -42,14 +43,14 @@ def store_order(layout: Layout, table: pa.Table) -> list[bytes]:
     def numbers(role: str) -> list[int]:
         return rows.parts[role][0].to_pylist()  # type: ignore[no-any-return]
 
-    if layout.spec.kind == "broadcast":
+    if layout.info.kind == "broadcast":
         return [operator_key(0, 0, 0) + key for key in rows.encoded("map_key")]
-    if layout.spec.is_operator_state:
+    if layout.info.is_operator_state:
         return [
             operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)
         ]
     groups, keys, spaces = numbers("key_group"), rows.encoded("key"), _spaces(layout, rows)
-    if layout.spec.is_timers:
+    if layout.info.is_timers:
         times = numbers("timestamp")
         return [timer_key(g, 0, t, k, s) for g, t, k, s in zip(groups, times, keys, spaces, strict=True)]
     names = [state_key(g, 0, k, s) for g, k, s in zip(groups, keys, spaces, strict=True)]
@@ -80,22 +81,23 @@ def in_order(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> pa.Tabl
     """
     if not table.num_rows:
         return table
-    if layout.spec.kind == "broadcast":  # in the order in which its keys came
-        return _indexed(layout, table, _each_once(layout, table, order))
-    found = pa.array(order, pa.large_binary())
-    places = pc.array_sort_indices(found)
-    found = found.take(places)
-    double = np.asarray(pc.equal(found[1:], found[:-1]).to_numpy(zero_copy_only=False), bool)
-    if double.any() and not layout.spec.is_timers:
-        raise _twice(layout, table.slice(places[int(np.flatnonzero(double)[0])].as_py(), 1))
+    if layout.info.kind == "broadcast":  # in the order in which its keys came
+        return _indexed(layout, table, _as_they_came(layout, table, order))
+    return each_once(layout, *in_place_order(table, pa.array(order, pa.large_binary())))
+
+
+def each_once(layout: Layout, table: pa.Table, places: pa.Array) -> pa.Table:
+    """Of rows that are in order: as ``in_order`` leaves them. ``places``: their ``store_order``."""
+    double = np.asarray(pc.equal(places[1:], places[:-1]).to_numpy(zero_copy_only=False), bool)
     if double.any():
+        if not layout.info.is_timers:
+            raise _twice(layout, table.slice(int(np.flatnonzero(double)[0]), 1))
         first = pa.array(np.concatenate([[True], ~double]))
-        places, found = places.filter(first), found.filter(first)
-    table = table.take(places)
-    return _numbered(layout, table, found.to_pylist()) if is_listed(layout) else table
+        table, places = table.filter(first), places.filter(first)
+    return _numbered(layout, table, places.to_pylist()) if is_listed(layout) else table
 
 
-def _each_once(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> Any:
+def _as_they_came(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> Any:
     seen: set[bytes] = set()
     for row, place in enumerate(order):
         if place in seen:
@@ -126,7 +128,7 @@ def _twice(layout: Layout, row: pa.Table) -> EditRefused:
         f"{role} {shown[role]!r}" for role in ("key", "map_key", "namespace", "subtask", "index") if role in shown
     )
     return EditRefused(
-        f"{layout.spec.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
+        f"{layout.info.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
         "aggregate the data first"
     )
 
@@ -135,17 +137,6 @@ def blocks(table: pa.Table) -> Iterator[pa.Table]:
     """A table in pieces that make good row groups."""
     for start in range(0, table.num_rows, BLOCK_ROWS):
         yield table.slice(start, BLOCK_ROWS)
-
-
-def split(table: pa.Table, cuts: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
-    """The rows by slices of key groups, with the slice's number; slice i begins at key group ``cuts[i]``."""
-    groups = table.column(0).to_numpy()
-    slices = np.searchsorted(np.asarray(cuts), groups, side="right") - 1
-    order = np.argsort(slices, kind="stable")
-    bounds = np.searchsorted(slices[order], np.arange(len(cuts) + 1))
-    for number, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        if low < high:
-            yield number, table.take(pa.array(order[low:high]))
 
 
 def objects_of(layout: Layout, table: pa.Table) -> dict[str, list[Any]]:

@@ -11,9 +11,9 @@ from forkpoint.checkpoint.manifest import Parent
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import check_max_parallelism
 from forkpoint.savepoint.tasks import Progress, no_progress
+from forkpoint.state_processor.drafts import Draft, DraftOperator, write_draft
 from forkpoint.state_processor.reader import SavepointReader
 from forkpoint.state_processor.spark_shapes import ImportedOperator, StateFound, counted, shaped
-from forkpoint.state_processor.writing import NewSavepoint, write_savepoint
 from forkpoint.storage.base import open_storage
 
 if TYPE_CHECKING:
@@ -111,20 +111,16 @@ def import_spark_checkpoint(
         found = read_operators(session, root, log)
         wanted = _chosen(found, operators or {}, skip)
         planned = shaped(found, wanted)
-        new = NewSavepoint(
+        draft = Draft(
             job=job, run="spark-checkpoint", base=None, parent=Parent(), max_parallelism=max_parallelism, parallelism=1,
-            sources=found_positions,
-            input_watermarks={},
+            sources=found_positions, input_watermarks={},
             watermarks={uid: log.watermark_ms - 1 for uid in planned if log.watermark_ms > 0},
-            operators=tuple((uid, uid, "", tuple(states)) for uid, states in planned.items()),
-            label=label, note=note or f"imported from {log.url}, batch {log.batch}",
-            savepoint_id=savepoint_id,
+            operators=[DraftOperator(uid, uid, "", states) for uid, states in planned.items()],
+            label=label, note=note or f"imported from {log.url}, batch {log.batch}", savepoint_id=savepoint_id,
         )  # fmt: skip
-        opened = write_savepoint(new, open_storage(target), run_tasks_on(session), progress)
-    remarks = [*_remarks(log, uids, found, skip), *_immortal(found, wanted)]
-    if committed(files)[-1] != before:
-        remarks.insert(0, f"the query committed batch {committed(files)[-1]} meanwhile: it is running. This savepoint is of "
-                       f"batch {log.batch}; stop the query and import again, or both will do the rest")  # fmt: skip
+        opened = write_draft(draft, open_storage(target), run_tasks_on(session), progress)
+    remarks = _committed_meanwhile(log, before, committed(files)[-1])
+    remarks += [*_remarks(log, uids, found, skip), *_immortal(found, wanted)]
     return ImportedCheckpoint(SavepointReader(opened), log, remarks)
 
 
@@ -175,6 +171,15 @@ def _chosen(
             )
         wanted[operator.id] = ImportedOperator(given) if isinstance(given, str) else given
     return wanted
+
+
+def _committed_meanwhile(log: QueryLog, before: int, now: int) -> list[str]:
+    if now == before:
+        return []
+    return [
+        f"the query committed batch {now} meanwhile: it is running. This savepoint is of batch {log.batch}; stop the query and "
+        "import again, or both will do the rest"
+    ]
 
 
 def _remarks(log: QueryLog, uids: Mapping[int, str], found: Sequence[QueryOperator], skip: Sequence[int]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError
 from forkpoint.functions import MergingWindowAssigner, WindowAssigner
 from forkpoint.functions.durations import to_ms
@@ -14,7 +15,6 @@ from forkpoint.functions.windows import TimeWindow
 from forkpoint.graph.transformations import WindowSpec
 from forkpoint.runtime.windows.contexts import CONTENTS
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
-from forkpoint.savepoint.layout import StateSpec
 from forkpoint.state_processor.names import TIMERS
 from forkpoint.state_processor.plan import Given, PlannedState
 from forkpoint.types import TypeInformation, type_of
@@ -189,11 +189,11 @@ def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
     planned: dict[str, PlannedState] = {}
     for shaped_state in states:
         for each in _plan(uid, shaped_state, key):
-            if each.spec.name in planned:
+            if each.info.name in planned:
                 raise ConfigError(
-                    f"operator {uid!r} would have two states called {each.spec.name!r}; give them other names"
+                    f"operator {uid!r} would have two states called {each.info.name!r}; give them other names"
                 )
-            planned[each.spec.name] = each
+            planned[each.info.name] = each
     return list(planned.values())
 
 
@@ -221,17 +221,17 @@ def _plan(uid: str, of: _Shaped, key: TypeInformation) -> Iterator[PlannedState]
     state, wanted = of.state, of.wanted
     if state.is_timers:
         domain = state.kind.removeprefix("timers-")
-        yield PlannedState(StateSpec(uid, TIMERS[domain], state.kind, key.describe()), Given(of.frame, {}))
+        yield PlannedState(StateInfo.of(uid, TIMERS[domain], state.kind, key), Given(of.frame, {}))
         return
     given = None if wanted.value_type is None else type_of(wanted.value_type)
     value = given or _column_type(of, "value")
     if of.operator.window is not None:
         yield from _window_state(uid, of, key, value, of.operator.window)
         return
-    namespace = _column_type(of, "map_key").describe() if state.kind == "map" else None
+    namespace = _column_type(of, "map_key") if state.kind == "map" else None
     ttl_ms = to_ms(wanted.ttl, "ttl", 1) if state.expires and wanted.ttl is not None else None
-    spec = StateSpec(uid, wanted.name or state.name, state.kind, key.describe(), value.describe(), namespace, ttl_ms)
-    yield PlannedState(spec, Given(of.frame, {}))
+    info = StateInfo.of(uid, wanted.name or state.name, state.kind, key, value, namespace, ttl_ms)
+    yield PlannedState(info, Given(of.frame, {}))
 
 
 def _window_state(
@@ -241,13 +241,12 @@ def _window_state(
     if not window.is_event_time() or window.window_type() != type_of(TimeWindow):
         raise ConfigError(f"{of.state.where}: the windows have to be of event time, not {window!r}")
     spec = WindowSpec(window, window.get_default_trigger(), None, 0, None, "aggregating", value, None, None)
-    space = type_of(TimeWindow).describe()
-    contents = StateSpec(uid, CONTENTS, "aggregating", key.describe(), value.describe(), space)
-    yield PlannedState(contents, Given(of.frame, {}), fingerprint=spec.fingerprint)
+    space = type_of(TimeWindow)
+    contents = StateInfo.of(uid, CONTENTS, "aggregating", key, value, space, fingerprint=spec.fingerprint)
+    yield PlannedState(contents, Given(of.frame, {}))
     timers = of.frame.selectExpr("key", "namespace", "namespace.end - 1 AS timestamp")
-    yield PlannedState(replace(contents, name=TIMERS["event"], kind="timers-event", value_type=None), Given(timers, {}))
+    info = StateInfo.of(uid, TIMERS["event"], "timers-event", key, None, space)
+    yield PlannedState(info, Given(timers, {}))
     if isinstance(window, MergingWindowAssigner):
         state_window = of.frame.selectExpr("key", "namespace AS map_key", "namespace AS value")
-        yield PlannedState(
-            replace(contents, name=MERGING_WINDOWS, kind="map", value_type=space), Given(state_window, {})
-        )
+        yield PlannedState(StateInfo.of(uid, MERGING_WINDOWS, "map", key, space, space), Given(state_window, {}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pyarrow as pa
 from forkpoint.errors import EditRefused, StateNotFound
 from forkpoint.state_processor import sandbox
 from forkpoint.state_processor.names import no_operator, no_state
-from forkpoint.state_processor.reader import SavepointReader, StateReader
 from forkpoint.storage.base import LocalStorage
+
+if TYPE_CHECKING:
+    from forkpoint.state_processor.reader import SavepointReader, StateReader
 
 _DATABASE = "forkpoint_savepoint"
 _RESERVED = ("temp", "system", "information_schema", "pg_catalog", _DATABASE)  # DuckDB's own catalogs and schemas
@@ -82,7 +85,7 @@ def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files:
 def _files(state: StateReader, scratch: Path) -> Iterator[str]:
     """Verified files on this machine's disk: the savepoint's own, or copies if it lies elsewhere."""
     storage = state.opened.storage
-    every = [file for _, saved in state.saved for file in saved.files]
+    every = [file for saved in state.saved for file in saved.files]
     filled = [file for file in every if file.entries] or every[:1]  # one without rows says the columns
     for number, file in enumerate(filled):
         ref = state.opened.file(file)

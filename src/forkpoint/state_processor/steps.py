@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused, RestoreRefused
 from forkpoint.savepoint.evolution import Change, changed
-from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.state_processor.rows import in_order, is_listed, objects_of, store_order
 
 Condition = str | Callable[[Any], Any]
@@ -25,7 +26,7 @@ _ROW = "__row"
 class Step(Protocol):
     """One change of a state's rows."""
 
-    def after(self, spec: StateSpec) -> StateSpec:
+    def after(self, info: StateInfo) -> StateInfo:
         """What the state is afterwards."""
 
     def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
@@ -40,7 +41,7 @@ def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[L
     """The rows after all steps, in order."""
     for step in steps:
         table = step(layout, table)
-        layout = layout_of(step.after(layout.spec))
+        layout = layout_of(step.after(layout.info))
         if step.reorders or is_listed(layout):  # the next step counts on lists without gaps, and on keys told apart
             table = in_order(layout, table, store_order(layout, table))
     return layout, table
@@ -68,15 +69,15 @@ class Keep:
     def reorders(self) -> bool:
         return False
 
-    def after(self, spec: StateSpec) -> StateSpec:
-        return spec
+    def after(self, info: StateInfo) -> StateInfo:
+        return info
 
     def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
         return table.take(pa.array(self._places(layout, table), pa.int64()))
 
     def _places(self, layout: Layout, table: pa.Table) -> Any:
         if isinstance(self.condition, str):
-            return matching(table, self.condition, layout.spec.where)
+            return matching(table, self.condition, layout.info.where)
         found = []
         for place, entry in enumerate(entries_of(layout, table)):
             try:
@@ -85,7 +86,7 @@ class Keep:
             except Exception as error:
                 name = getattr(self.condition, "__qualname__", repr(self.condition))
                 raise EditRefused(
-                    f"{layout.spec.where}: the filter {name} failed with {error!r} for {entry!r}"
+                    f"{layout.info.where}: the filter {name} failed with {error!r} for {entry!r}"
                 ) from error
         return found
 
@@ -125,7 +126,7 @@ class Transform:
     def reorders(self) -> bool:
         return True
 
-    def after(self, spec: StateSpec) -> StateSpec:
+    def after(self, info: StateInfo) -> StateInfo:
         return self.change.target
 
     def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:

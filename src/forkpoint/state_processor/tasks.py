@@ -7,23 +7,21 @@ of the new savepoint while it is not one yet: what is left of an attempt that wa
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from forkpoint.checkpoint.format import checksum
-from forkpoint.savepoint.layout import Layout, StateSpec, layout_of
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part, read_part
+from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.state_processor.rows import blocks, in_order, split, store_order, with_key_groups
+from forkpoint.state_processor.rows import blocks, each_once, in_order, store_order, with_key_groups
 from forkpoint.state_processor.steps import Step, run_steps
 from forkpoint.storage.base import Storage, open_storage
-
-_ORDER = "__order"
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class Source:
     storage_url: str
     file: FileRef
     entries: int
-    saved: StateSpec
-    target: StateSpec
+    saved: StateInfo
+    target: StateInfo
     steps: bytes
 
 
@@ -59,19 +57,11 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Run:
-    """Rows of one slice, with their order."""
-
-    slice: int
-    file: FileRef
-
-
-@dataclass(frozen=True)
 class Merge:
     """The runs of a slice that become a file."""
 
     target_url: str
-    spec: StateSpec
+    info: StateInfo
     runs: tuple[FileRef, ...]
     path: str
 
@@ -95,12 +85,9 @@ def _cut(plan: Cut) -> list[Run]:
 
 @task(Merge)
 def _merge(plan: Merge) -> WrittenPart | None:
-    target, layout = open_storage(plan.target_url), layout_of(plan.spec)
-    tables = [pq.read_table(pa.BufferReader(run.read(target))) for run in plan.runs]
-    table = pa.concat_tables(tables)
-    order = table.column(_ORDER).to_pylist()
-    rows = _with_schema(layout, table.drop_columns([_ORDER]))
-    return _put(target, plan.path, layout, in_order(layout, rows, order))
+    target, layout = open_storage(plan.target_url), layout_of(plan.info)
+    table, places = read_runs(target, plan.runs)
+    return _put(target, plan.path, layout, each_once(layout, _with_schema(layout, table), places))
 
 
 rewrite = TaskOf[Rewrite, WrittenPart | None](_rewrite, WrittenPart | None)  # type: ignore[arg-type]
@@ -129,15 +116,7 @@ def cut_rows(
 ) -> list[Run]:
     """Write rows as runs, one for each slice that has some. Paths go on from ``prefix``."""
     table = with_key_groups(layout, table, max_parallelism)
-    table = table.append_column(_ORDER, pa.array(store_order(layout, table), pa.large_binary()))
-    runs = []
-    for number, rows in split(table, cuts):
-        sink = io.BytesIO()
-        pq.write_table(rows, sink, compression="lz4", use_dictionary=False, write_statistics=False)
-        data, path = sink.getvalue(), f"{prefix}{number}.parquet"
-        target.put(path, data)
-        runs.append(Run(number, FileRef(path, path, None, len(data), checksum(data))))
-    return runs
+    return write_runs(target, table, store_order(layout, table), cuts, lambda number: f"{prefix}{number}.parquet")
 
 
 def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:

@@ -13,20 +13,21 @@ from pydantic import JsonValue, ValidationError
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused
 from forkpoint.functions import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.savepoint.evolution import Change
-from forkpoint.savepoint.layout import StateSpec, layout_of, typed
+from forkpoint.savepoint.layout import layout_of, typed
 from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress, run_here
 from forkpoint.state_processor.data import Fitter
+from forkpoint.state_processor.drafts import Draft, DraftOperator, write_draft
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_source, no_state
 from forkpoint.state_processor.plan import Function, Given, PlannedState, Saved, described, key_type_of
 from forkpoint.state_processor.reader import SavepointReader
 from forkpoint.state_processor.steps import Condition, Keep, Transform, matching
-from forkpoint.state_processor.writing import NewSavepoint, write_savepoint
 from forkpoint.storage.base import open_storage
-from forkpoint.types import TypeInformation, dumps, from_description, type_of
+from forkpoint.types import TypeInformation, dumps, type_of
 
 BOOTSTRAP_RUN = "bootstrap"
 
@@ -76,7 +77,7 @@ class SavepointWriter:
         writer._where = reader.path
         writer._parent = opened.as_parent()
         for operator in base.operators:
-            states = {s.name: PlannedState.of(Saved(opened, StateSpec.of(operator.uid, s), s)) for s in operator.states}
+            states = {s.info.name: PlannedState(s.info, Saved(opened, s)) for s in operator.states}
             writer._operators[operator.uid] = _Operator(operator.name, operator.kind, states)
         writer._sources, writer._watermarks = dict(base.sources), dict(base.watermarks)
         writer._input_watermarks = dict(base.input_watermarks)
@@ -124,7 +125,7 @@ class SavepointWriter:
         old = operator.states.get(name)
         if old is None:
             key = self._key_type(uid, operator, key_type)
-            old = PlannedState(StateSpec(uid, name, f"timers-{domain}", key.describe()), Given((), {}))
+            old = PlannedState(StateInfo.of(uid, name, f"timers-{domain}", key), Given((), {}))
         return self._give(operator, replace(old, steps=(), rekeyed=False), data, columns)
 
     def with_operator_state(
@@ -144,20 +145,20 @@ class SavepointWriter:
         operator = self._operators.setdefault(uid, _Operator(uid, "", {}))
         kind, namespace = "operator-union" if union else "operator-list", None
         if isinstance(descriptor, MapStateDescriptor):
-            kind, namespace = "broadcast", descriptor.key_type.describe()
-        spec = StateSpec(uid, descriptor.name, kind, None, descriptor.value_type.describe(), namespace)
-        return self._give(operator, PlannedState(spec, Given((), {})), data, columns)
+            kind, namespace = "broadcast", descriptor.key_type
+        info = StateInfo.of(uid, descriptor.name, kind, None, descriptor.value_type, namespace)
+        return self._give(operator, PlannedState(info, Given((), {})), data, columns)
 
     def _give(
         self, operator: _Operator, planned: PlannedState, data: Any, columns: Mapping[str, str] | None
     ) -> SavepointWriter:
         given = Given(data, dict(columns or {}))
-        fitter = Fitter(layout_of(planned.spec), given.columns)
+        fitter = Fitter(layout_of(planned.info), given.columns)
         fitter.check_names()
         schema = getattr(data, "schema", None)
         if isinstance(schema, pa.Schema):  # columns that don't fit show without rows
             fitter(schema.empty_table())
-        operator.states[planned.spec.name] = replace(planned, origin=given)
+        operator.states[planned.info.name] = replace(planned, origin=given)
         return self
 
     def remove_operator(self, uid: str) -> SavepointWriter:
@@ -171,7 +172,7 @@ class SavepointWriter:
 
     def remove_state(self, uid: str, state: str) -> SavepointWriter:
         """Leave out a state."""
-        del self._known(uid).states[self._state(uid, state).spec.name]
+        del self._known(uid).states[self._state(uid, state).info.name]
         return self
 
     def remove_timers(self, uid: str, domain: str | None = None) -> SavepointWriter:
@@ -216,13 +217,13 @@ class SavepointWriter:
         if state is not None:
             chosen = self._state_or_timers(uid, state)
         else:
-            chosen = [each for each in self._known(uid).states.values() if not each.spec.is_operator_state]
+            chosen = [each for each in self._known(uid).states.values() if not each.info.is_operator_state]
         if not chosen:
             raise EditRefused(f"{self._where}: operator {uid!r} has no {state or 'state with keys'} to filter")
         for each in chosen:
             if isinstance(condition, str):  # whether it can be evaluated shows without rows
-                matching(layout_of(each.spec).schema.empty_table(), condition, each.spec.where)
-            self._known(uid).states[each.spec.name] = each.after(Keep(condition))
+                matching(layout_of(each.info).schema.empty_table(), condition, each.info.where)
+            self._known(uid).states[each.info.name] = each.after(Keep(condition))
         return self
 
     def map(
@@ -235,15 +236,15 @@ class SavepointWriter:
         ``version``: the state's version from now on, for programs with migrations.
         """
         found = self._state(uid, state)
-        spec = found.spec
-        if spec.is_operator_state or spec.is_timers:
-            raise EditRefused(f"{spec.where} is {spec.kind} state: filter it, or replace it with new data")
+        info = found.info
+        if info.is_operator_state or info.is_timers:
+            raise EditRefused(f"{info.where} is {info.kind} state: filter it, or replace it with new data")
+        update: dict[str, Any] = {} if version is None else {"version": version}
         if to is not None:
-            target = described(uid, to, from_description(spec.key_type), found).spec
-            spec = replace(spec, kind=target.kind, value_type=target.value_type, namespace_type=target.namespace_type)
-        changed = found.after(Transform(Change(spec, values=dumps((function,)))))
-        changed = replace(changed, version=found.version if version is None else version)
-        self._known(uid).states[state] = changed
+            target = described(uid, to, typed(info.key_type, info, "key"), found).info
+            update |= {name: getattr(target, name) for name in ("kind", "value_type", "namespace_type")}
+        change = Change(info.replace(**update), values=dumps((function,)))
+        self._known(uid).states[state] = found.after(Transform(change))
         return self
 
     def re_key(
@@ -255,13 +256,13 @@ class SavepointWriter:
         while both have state: EditRefused at ``write``.
         """
         states = self._known(uid).states
-        new = None if key_type is None else type_of(key_type).describe()
+        update: dict[str, Any] = {} if version is None else {"key_version": version}
+        if key_type is not None:
+            update["key_type"] = type_of(key_type).describe()
         for name, found in list(states.items()):
-            if not found.spec.is_operator_state:
-                spec = found.spec if new is None else replace(found.spec, key_type=new)
-                moved = found.after(Transform(Change(spec, keys=dumps((function,)))))
-                key_version = found.key_version if version is None else version
-                states[name] = replace(moved, rekeyed=True, key_version=key_version)
+            if not found.info.is_operator_state:
+                change = Change(found.info.replace(**update), keys=dumps((function,)))
+                states[name] = replace(found.after(Transform(change)), rekeyed=True)
         return self
 
     def with_max_parallelism(self, max_parallelism: int) -> SavepointWriter:
@@ -331,15 +332,14 @@ class SavepointWriter:
             from forkpoint.state_processor.frames import tasks_on
 
             run_tasks = tasks_on(spark)
-        new = NewSavepoint(
+        draft = Draft(
             job=self._job, run=BOOTSTRAP_RUN if self._base is None else self._base.run, base=self._base, parent=self._parent,
             max_parallelism=self._max_parallelism, parallelism=self._parallelism, sources=self._sources,
-            watermarks=self._watermarks,
-            input_watermarks=self._input_watermarks,
-            operators=tuple((uid, o.name, o.kind, tuple(o.states.values())) for uid, o in self._operators.items()),
+            watermarks=self._watermarks, input_watermarks=self._input_watermarks,
+            operators=[DraftOperator(uid, o.name, o.kind, list(o.states.values())) for uid, o in self._operators.items()],
             label=label, note=note, savepoint_id=savepoint_id,
         )  # fmt: skip
-        return SavepointReader(write_savepoint(new, target, run_tasks, progress))
+        return SavepointReader(write_draft(draft, target, run_tasks, progress))
 
     # -- finding
 
@@ -351,13 +351,13 @@ class SavepointWriter:
     def _state(self, uid: str, name: str) -> PlannedState:
         states = self._known(uid).states
         if name not in states:
-            raise no_state(uid, name, [n for n, s in states.items() if not s.spec.is_timers], self._where)
+            raise no_state(uid, name, [n for n, s in states.items() if not s.info.is_timers], self._where)
         return states[name]
 
     def _state_or_timers(self, uid: str, name: str) -> list[PlannedState]:
         states = self._known(uid).states
         if name == "timers" and name not in states:
-            return [state for state in states.values() if state.spec.is_timers]
+            return [state for state in states.values() if state.info.is_timers]
         return [self._state(uid, name)]
 
     def _timers_name(self, domain: str) -> str:
@@ -374,7 +374,7 @@ class SavepointWriter:
                     f"operator {uid!r} has no keyed state yet, so its type of keys is not known: say key_type="
                 )
             return wanted
-        found = typed(known, next(s.spec for s in operator.states.values() if s.spec.key_type is not None), "key")
+        found = typed(known, next(s.info for s in operator.states.values() if s.info.key_type is not None), "key")
         if wanted is not None and wanted != found:
             raise EditRefused(f"operator {uid!r} has keys of type {found!r}, not {wanted!r}; re_key() them first")
         return found

@@ -16,6 +16,7 @@ import numpy as np
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream, KeyedStream
+from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     FilterFunction,
@@ -38,8 +39,7 @@ from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, empty_batch
 from forkpoint.runtime.exchange.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
-from forkpoint.runtime.state.keyed_backend import KeyedBackend, state_id
-from forkpoint.savepoint.layout import OPERATOR_KINDS
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
@@ -320,7 +320,7 @@ class Harness:
         kinds = {
             record.sid: record.kind
             for subtask in self._subtasks if self._operator.stateful
-            for record in subtask.instance.states() if record.kind in OPERATOR_KINDS
+            for record in subtask.instance.states() if record.is_operator_state
         }  # fmt: skip
         files = [write_snapshot(subtask.store.scan(*range_for(0, OPERATOR_KG + 1))) for subtask in self._subtasks]
         return msgspec.msgpack.encode(

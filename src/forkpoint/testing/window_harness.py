@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import TimeDomain
 from forkpoint.graph.transformations import WindowSpec
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms
-from forkpoint.runtime.state.keyed_backend import state_id
 from forkpoint.runtime.windows.contexts import CONTENTS
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.operator import window_encoder

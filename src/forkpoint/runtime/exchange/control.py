@@ -8,27 +8,17 @@ from typing import Any, Literal
 
 import msgspec
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.graph.job import JobGraph
 from forkpoint.state import StoreKind
-
-
-@dataclass(frozen=True)
-class KnownState:
-    """A state that the run restored, by its types' descriptions."""
-
-    uid: str
-    name: str
-    kind: str
-    key_type: Any
-    value_type: Any
-    namespace_type: Any
 
 
 @dataclass(frozen=True)
 class JobSpec:
     """All that stays the same in a run; shipped to every worker once.
 
-    ``local_dir`` is where workers keep their stores: a cache, private to this run.
+    ``local_dir`` is where workers keep their stores: a cache, private to this run. ``known_states`` are those that the run
+    restored, by sid.
     """
 
     run: str
@@ -40,7 +30,7 @@ class JobSpec:
     store: StoreKind
     local_dir: str
     parameters: dict[str, str]
-    known_states: Mapping[int, KnownState]
+    known_states: Mapping[int, StateInfo]
     inline_changes_bytes: int = 20_000
     periodic_watermarks: bool = True
 

@@ -22,6 +22,7 @@ from forkpoint.types import dumps
 
 ChunkRow = tuple[int, int, int, bytes]
 
+# Edges of control data; those of elements are not negative.
 COMMIT = -1  # blob: a CommitRow for the driver
 PROGRESS = -2  # blob: list[SplitProgress] for every subtask
 

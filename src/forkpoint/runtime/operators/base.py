@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import forkpoint.errors
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import MetricGroup, OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.event_time.watermarks import Window
 from forkpoint.runtime.exchange.batch import Batch, Longs
-from forkpoint.runtime.exchange.control import KnownState
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
 _ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 
@@ -62,7 +62,7 @@ class StatefulInstance(OperatorInstance, Protocol):
 
     def changes(self) -> ChangeLog: ...
 
-    def states(self) -> list[StateRecord]: ...
+    def states(self) -> list[StateInfo]: ...
 
     def next_processing_timer_ms(self) -> int | None: ...
 
@@ -82,7 +82,7 @@ class KeyedOperator(StatefulOperator):
 
     _backend: KeyedBackend
 
-    def states(self) -> list[StateRecord]:
+    def states(self) -> list[StateInfo]:
         return self._backend.records
 
 
@@ -95,7 +95,7 @@ class TaskInfo:
     parallelism: int
     max_parallelism: int
     parameters: dict[str, str]
-    known_states: Mapping[int, KnownState] = field(default_factory=dict)
+    known_states: Mapping[int, StateInfo] = field(default_factory=dict)
     metrics: MetricGroup = field(default_factory=MetricGroup)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import GraphError
 from forkpoint.functions import CheckpointListener
 from forkpoint.functions.joins import IntervalJoin
@@ -43,7 +44,7 @@ from forkpoint.runtime.operators.joins import IntervalJoinOperator
 from forkpoint.runtime.operators.keyed_functions import FlatMapWithState, MapWithState, Reduce
 from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.operators.stateless import Filter, FlatMap, Map, Process
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend, StateRecord
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.operator_state import OperatorState, SnapshotContext, checkpointed
 from forkpoint.runtime.windows.choice import window_operator
 from forkpoint.state import Store, key_group_range
@@ -76,7 +77,7 @@ class Checkpointed:
             log.values.extend(keyed.values)
         return log
 
-    def states(self) -> list[StateRecord]:
+    def states(self) -> list[StateInfo]:
         keyed = self._inner.states() if hasattr(self._inner, "states") else []
         return [*self._state.records, *keyed]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import FeedbackSpec, IterationSpec
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, Outputs, StatefulOperator, TaskInfo, shorten
-from forkpoint.runtime.state.keyed_backend import ChangeLog, StateRecord, state_id
+from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.state import Store, operator_key, operator_range
 from forkpoint.types import Row, TypeInformation, Types
 
@@ -31,9 +32,8 @@ def in_flight_type(element_type: TypeInformation) -> TypeInformation:
     return Types.ROW_NAMED(_FIELDS, [Types.LONG()] * 4 + [element_type])
 
 
-def in_flight_record(uid: str, element_type: TypeInformation) -> StateRecord:
-    described = in_flight_type(element_type).describe()
-    return StateRecord(state_id(uid, IN_FLIGHT), uid, IN_FLIGHT, "operator-list", None, described, None, None)
+def in_flight_record(uid: str, element_type: TypeInformation) -> StateInfo:
+    return StateInfo.of(uid, IN_FLIGHT, "operator-list", None, in_flight_type(element_type))
 
 
 class IterationStart(StatefulOperator):
@@ -62,7 +62,7 @@ class IterationStart(StatefulOperator):
     def changes(self) -> ChangeLog:
         return ChangeLog()
 
-    def states(self) -> list[StateRecord]:
+    def states(self) -> list[StateInfo]:
         return []
 
 
@@ -116,5 +116,5 @@ class IterationEnd(StatefulOperator):
     def changes(self) -> ChangeLog:
         return self._log
 
-    def states(self) -> list[StateRecord]:
+    def states(self) -> list[StateInfo]:
         return [in_flight_record(self._uid, self._element_type)]

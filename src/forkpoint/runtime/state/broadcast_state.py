@@ -6,11 +6,12 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import UserFunctionError
 from forkpoint.functions import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
 from forkpoint.runtime.operators.base import shorten
 from forkpoint.runtime.state.guard import Guard
-from forkpoint.runtime.state.keyed_backend import ChangeLog, StateRecord, state_id
+from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.state import Store, decode_operator_key, operator_key, operator_range
 from forkpoint.types.wire import shown
 
@@ -28,9 +29,8 @@ def unpack_entry(data: bytes) -> tuple[bytes, bytes]:
     return data[_LENGTH.size : end], data[end:]
 
 
-def broadcast_record(uid: str, descriptor: MapStateDescriptor[Any, Any]) -> StateRecord:
-    value, key = descriptor.value_type.describe(), descriptor.key_type.describe()
-    return StateRecord(state_id(uid, descriptor.name), uid, descriptor.name, "broadcast", None, value, key, None)
+def broadcast_record(uid: str, descriptor: MapStateDescriptor[Any, Any]) -> StateInfo:
+    return StateInfo.of(uid, descriptor.name, "broadcast", None, descriptor.value_type, descriptor.key_type)
 
 
 class BroadcastMap(BroadcastState[Any, Any]):

@@ -7,12 +7,12 @@ only when the epoch has been committed.
 
 from __future__ import annotations
 
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import GraphError, RestoreRefused
 from forkpoint.functions import (
     AggregatingStateDescriptor,
@@ -22,16 +22,10 @@ from forkpoint.functions import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forkpoint.runtime.exchange.control import KnownState
 from forkpoint.runtime.state.guard import Guard
-from forkpoint.state import MAX_SID, Store, encode_keys, key_group, prefix_stop, state_keys
+from forkpoint.state import Store, encode_keys, key_group, prefix_stop, state_keys
 from forkpoint.types import TypeInformation, same_bytes
 from forkpoint.types.wire import shown
-
-
-def state_id(uid: str, name: str) -> int:
-    """A state's number in store keys. The manifest records whose it is; two states with one number are refused there."""
-    return zlib.crc32(f"{uid}\0{name}".encode()) % MAX_SID
 
 
 @dataclass
@@ -64,22 +58,7 @@ class Handle(Protocol):
         """Hand over what changed since ``begin``."""
 
 
-@dataclass(frozen=True)
-class StateRecord:
-    """A state as the manifest records it; types as their JSON descriptions."""
-
-    sid: int
-    uid: str
-    name: str
-    kind: str
-    key_type: dict[str, Any] | None
-    value_type: dict[str, Any] | None
-    namespace_type: dict[str, Any] | None
-    ttl_ms: int | None
-    fingerprint: str | None = None
-
-
-def check_known(record: StateRecord, known: KnownState | None) -> None:
+def check_known(record: StateInfo, known: StateInfo | None) -> None:
     """Saved state is never reinterpreted: a restored state must be opened with types of the same stored values.
 
     What was declared up front has been converted by the restore; this is about what a function asks for once it runs.
@@ -104,14 +83,14 @@ class KeyedBackend:
     """All keyed states of one operator on one subtask."""
 
     def __init__(self, uid: str, key_type: TypeInformation, max_parallelism: int, store: Store,
-                 known: Mapping[int, KnownState] | None = None) -> None:  # fmt: skip
+                 known: Mapping[int, StateInfo] | None = None) -> None:  # fmt: skip
         self.uid = uid
         self._known = known or {}
         self.key_type = key_type
         self.max_parallelism = max_parallelism
         self.store = store
         self.handles: list[Handle] = []
-        self.records: list[StateRecord] = []
+        self.records: list[StateInfo] = []
         self.by_name: dict[str, tuple[StateDescriptor, Handle]] = {}
         self.keys: Sequence[Any] = ()
         self.key_bytes: list[bytes] = []
@@ -134,11 +113,7 @@ class KeyedBackend:
 
     def record(self, kind: str, name: str, value: TypeInformation | None, namespace: TypeInformation | None = None,
                ttl_ms: int | None = None, fingerprint: str | None = None) -> None:  # fmt: skip
-        record = StateRecord(
-            self.sid(name), self.uid, name, kind, self.key_type.describe(),
-            None if value is None else value.describe(), None if namespace is None else namespace.describe(),
-            ttl_ms, fingerprint,
-        )  # fmt: skip
+        record = StateInfo.of(self.uid, name, kind, self.key_type, value, namespace, ttl_ms, fingerprint)
         check_known(record, self._known.get(record.sid))
         self.records.append(record)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     CheckpointedFunction,
@@ -20,7 +21,7 @@ from forkpoint.functions import (
 )
 from forkpoint.runtime.state.broadcast_state import BroadcastMap, broadcast_record
 from forkpoint.runtime.state.guard import Guard
-from forkpoint.runtime.state.keyed_backend import ChangeLog, StateRecord, state_id
+from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.state import Store, operator_key, operator_range
 
 
@@ -73,7 +74,7 @@ class OperatorState(OperatorStateStore, FunctionInitializationContext):
         self._restored = restored
         self._lists: dict[str, OperatorList] = {}
         self._maps: list[BroadcastMap] = []
-        self.records: list[StateRecord] = []
+        self.records: list[StateInfo] = []
 
     def is_restored(self) -> bool:
         return self._restored
@@ -93,11 +94,7 @@ class OperatorState(OperatorStateStore, FunctionInitializationContext):
         found = self._lists.get(descriptor.name)
         if found is None:
             found = self._lists[descriptor.name] = OperatorList(self._store, self._uid, self._subtask, descriptor)
-            self.records.append(
-                StateRecord(
-                    found.sid, self._uid, descriptor.name, kind, None, descriptor.value_type.describe(), None, None
-                )
-            )
+            self.records.append(StateInfo.of(self._uid, descriptor.name, kind, None, descriptor.value_type))
         return found
 
     def broadcast(self, descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:

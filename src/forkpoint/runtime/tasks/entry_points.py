@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
-from forkpoint.runtime.exchange.commit_rows import failure_blob, to_commit_blob
+from forkpoint.runtime.exchange.commit_rows import commit_row, failure_row
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
-from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
+from forkpoint.runtime.exchange.wire import ChunkRow
 from forkpoint.runtime.operators.outlet import ChangingOutput
 from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.runtime.tasks.source_task import SourceTask, read_frame, read_ranges
@@ -51,11 +51,11 @@ def _guarded(
             rows = work.finish()
         except ForkpointError as error:
             work.abort()
+            target = subtask % spec.parallelism
             if isinstance(error, ChangingOutput):
-                blob = to_commit_blob(stage, subtask, work.attempt, one_by_one=[error.uid])
+                rows = [commit_row(target, stage, subtask, work.attempt, one_by_one=[error.uid])]
             else:
-                blob = failure_blob(stage, subtask, work.attempt, error)
-            rows = [(subtask % spec.parallelism, COMMIT, 0, blob)]
+                rows = [failure_row(target, stage, subtask, work.attempt, error)]
             if isinstance(work, StageTask):
                 rows.extend(work.passing)
         except BaseException:

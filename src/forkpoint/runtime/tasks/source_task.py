@@ -26,10 +26,10 @@ from forkpoint.graph.transformations import (
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window
 from forkpoint.runtime.exchange.batch import Batch, for_each
-from forkpoint.runtime.exchange.commit_rows import new_attempt, to_commit_blob
+from forkpoint.runtime.exchange.commit_rows import commit_row, new_attempt
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.exchange.grouping import route, targets_of
-from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow, Piece, encode_chunk, progress_rows
+from forkpoint.runtime.exchange.wire import ChunkRow, Piece, encode_chunk, progress_rows
 from forkpoint.runtime.operators.base import USER_ERRORS, Epoch, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.sinks import SinkInstance
@@ -173,13 +173,14 @@ class SourceTask:
         committables = {
             self.spec.graph.by_id[i].uid: done for i, sink in self.sinks.items() if (done := sink.prepare_commit())
         }
-        commit = to_commit_blob(
-            0, self.task, self.attempt, progress=progress, committables=committables, records_in=self.records,
-            needs_whole_splits=sorted(self.needs_whole_splits),
+        parallelism = self.spec.parallelism
+        commit = commit_row(
+            self.task % parallelism, 0, self.task, self.attempt, progress=progress, committables=committables,
+            records_in=self.records, needs_whole_splits=sorted(self.needs_whole_splits),
         )  # fmt: skip
-        targets = range(self.spec.parallelism) if self.spec.graph.stages else ()
+        targets = range(parallelism) if self.spec.graph.stages else ()
         shared = [msgspec.structs.replace(p, generator=None) for p in progress]
-        return [*self.rows, *progress_rows(shared, targets), (self.task % self.spec.parallelism, COMMIT, 0, commit)]
+        return [*self.rows, *progress_rows(shared, targets), commit]
 
     def abort(self) -> None:
         for sink in self.sinks.values():

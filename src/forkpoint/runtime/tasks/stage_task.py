@@ -13,11 +13,11 @@ from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.transformations import Broadcast, FeedbackSpec, Forward, SinkSpec
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.batch import Batch, concat, empty_batch, for_each, spread
-from forkpoint.runtime.exchange.commit_rows import new_attempt, to_commit_blob
+from forkpoint.runtime.exchange.commit_rows import commit_row, new_attempt
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, Snapshot
 from forkpoint.runtime.exchange.grouping import route, targets_of
-from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow, Inbox, Piece, encode_chunk, unpack
+from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, unpack
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
@@ -85,7 +85,7 @@ class StageTask:
                 changes = stateful.changes()
                 log.keys.extend(changes.keys)
                 log.values.extend(changes.values)
-                self._parts["states"].extend(vars(record) for record in stateful.states())
+                self._parts["states"].extend(s.model_dump(exclude_defaults=True) for s in stateful.states())
                 timers = [t for t in (timer, stateful.next_processing_timer_ms()) if t is not None]
                 timer = min(timers, default=None)
             self._forward(operator, outputs.main, None, waiting)
@@ -236,9 +236,9 @@ class StageTask:
             done = sink.prepare_commit()
             if done:
                 self._parts["committables"][uid] = done
-        commit = to_commit_blob(self.stage, self.subtask, self.attempt, **self._parts)
         passing = [(self.subtask, *row[1:]) for row in self.passing]
-        return [*self.rows, *passing, (self.subtask, COMMIT, 0, commit)]
+        commit = commit_row(self.subtask, self.stage, self.subtask, self.attempt, **self._parts)
+        return [*self.rows, *passing, commit]
 
     def abort(self) -> None:
         for sink in self.sinks.values():

@@ -1,8 +1,7 @@
-"""Writing a planned savepoint: its files, task by task, then the seal and savepoint.json."""
+"""Writing a draft of a savepoint: the files of its states, task by task, into a new savepoint."""
 
 from __future__ import annotations
 
-import platform
 import time
 import uuid
 from collections import defaultdict
@@ -15,28 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
-from forkpoint.checkpoint.paths import state_directory, state_part, timers_part
-from forkpoint.checkpoint.savepoint_manifest import (
-    SAVEPOINT,
-    Savepoint,
-    SavepointFile,
-    SavepointOperator,
-    SavepointState,
-    Versions,
-    save_savepoint,
-)
+from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointFile
 from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.errors import ForkpointError
-from forkpoint.savepoint.export import clear_place, forkpoint_version, remove_partial, saved_state, source_files
+from forkpoint.savepoint.directory import remove_partial
 from forkpoint.savepoint.layout import Layout, layout_of
-from forkpoint.savepoint.opened import OpenedSavepoint
-from forkpoint.savepoint.parquet import put_empty
-from forkpoint.savepoint.seal import write_seal
+from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import ENTRIES_PER_SLICE, MAX_SLICES, cut_groups
 from forkpoint.savepoint.tasks import Progress, RunTasks
+from forkpoint.savepoint.writing import NewSavepoint, OperatorStates, written_by
 from forkpoint.state_processor.data import Fitter, is_spark, tables_of
-from forkpoint.state_processor.plan import Given, PlannedState, Saved, key_type_of
-from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, Run, Source, cut, cut_rows, merge, put_rows, rewrite
+from forkpoint.state_processor.plan import Given, PlannedState, Saved
+from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, Source, cut, cut_rows, merge, put_rows, rewrite
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
 
@@ -45,8 +35,18 @@ _PARTITION_ROWS = 1 << 40  # lists whose elements come from several partitions k
 
 
 @dataclass(frozen=True)
-class NewSavepoint:
-    """All that a new savepoint is to be. ``base``: what it is made from. ``operators``: uid, name, kind and states."""
+class DraftOperator:
+    """An operator of a draft, with its states by name."""
+
+    uid: str
+    name: str
+    kind: str
+    states: Sequence[PlannedState]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """All that a new savepoint is to be. ``base``: what it is made from."""
 
     job: str
     run: str
@@ -57,90 +57,68 @@ class NewSavepoint:
     sources: Mapping[str, SourcePosition]
     watermarks: Mapping[str, int]
     input_watermarks: Mapping[str, list[int]]
-    operators: tuple[tuple[str, str, str, tuple[PlannedState, ...]], ...]
+    operators: Sequence[DraftOperator]
     label: str | None = None
     note: str | None = None
     savepoint_id: str | None = None
 
     def states(self) -> list[PlannedState]:
         """The states of all operators."""
-        return [state for _, _, _, states in self.operators for state in states]
+        return [state for operator in self.operators for state in operator.states]
 
 
-def write_savepoint(new: NewSavepoint, target: Storage, run_tasks: RunTasks, progress: Progress) -> OpenedSavepoint:
+def write_draft(draft: Draft, target: Storage, run_tasks: RunTasks, progress: Progress) -> OpenedSavepoint:
     """See ``SavepointWriter.write``."""
-    clear_place(target)
+    new = NewSavepoint(target)
     try:
-        savepoint = _savepoint(new, _Writing(new, target, run_tasks, progress).run())
-        for uid, position in new.sources.items():
-            for path, data in source_files(uid, position).items():
-                target.put(path, data)
-        write_seal(target, SAVEPOINT.dump(savepoint))
+        _Writing(draft, new, run_tasks, progress).run()
+        savepoint = _savepoint(draft, new)
+        new.complete(savepoint)
     except BaseException:
         with suppress(ForkpointError):
             remove_partial(target)
         raise
-    save_savepoint(target, savepoint)
     return OpenedSavepoint(savepoint, target)
 
 
-def _savepoint(new: NewSavepoint, states: Mapping[tuple[str, str], SavepointState]) -> Savepoint:
-    base = new.base
-    operators = [
-        SavepointOperator(
-            uid=uid, name=name, kind=kind, key_type=key_type_of(planned),
-            states=[states[uid, state.spec.name] for state in planned],
-        )
-        for uid, name, kind, planned in new.operators
-    ]  # fmt: skip
+def _savepoint(draft: Draft, new: NewSavepoint) -> Savepoint:
+    base = draft.base
+    operators = [OperatorStates(o.uid, o.name, o.kind, [state.info for state in o.states]) for o in draft.operators]
     return Savepoint(
-        id=new.savepoint_id or new_savepoint_id(),
-        job=new.job,
-        run=new.run,
-        epoch=0 if base is None else base.epoch,
-        created_ms=time.time_ns() // 1_000_000,
-        parent=new.parent,
-        label=new.label,
-        note=new.note,
-        drained=base is not None and base.drained,
-        edited=True,
-        versions=Versions(
-            forkpoint=forkpoint_version(),
-            python=platform.python_version(),
-            spark=None if base is None else base.versions.spark,
-        ),
-        code_version=None if base is None else base.code_version,
-        max_parallelism=new.max_parallelism,
-        parallelism=new.parallelism,
-        sources=dict(new.sources),
-        watermarks=dict(new.watermarks),
-        input_watermarks=dict(new.input_watermarks),
-        operators=operators,
-    )
+        id=draft.savepoint_id or new_savepoint_id(), job=draft.job, run=draft.run, epoch=0 if base is None else base.epoch,
+        created_ms=time.time_ns() // 1_000_000, parent=draft.parent, label=draft.label, note=draft.note,
+        drained=base is not None and base.drained, edited=True,
+        versions=written_by(None if base is None else base.versions.spark),
+        code_version=None if base is None else base.code_version, max_parallelism=draft.max_parallelism,
+        parallelism=draft.parallelism, sources=dict(draft.sources), watermarks=dict(draft.watermarks),
+        input_watermarks=dict(draft.input_watermarks), operators=new.operators(operators),
+    )  # fmt: skip
 
 
 @dataclass
 class _Writing:
-    """Does the work. ``parts``: the files of each state; ``runs``: of each state by slice."""
+    """Does the work. ``runs``: of each state by its place in ``draft.states()``."""
 
+    draft: Draft
     new: NewSavepoint
-    target: Storage
     run_tasks: RunTasks
     progress: Progress
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     done: int = 0
     total: int = 0
-    parts: defaultdict[int, list[SavepointFile]] = field(default_factory=lambda: defaultdict(list))
     runs: defaultdict[int, list[Run]] = field(default_factory=lambda: defaultdict(list))
-    numbers: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def run(self) -> dict[tuple[str, str], SavepointState]:
-        """Write all files; the states by uid and name."""
-        states = self.new.states()
+    @property
+    def target(self) -> Storage:
+        return self.new.target
+
+    def run(self) -> None:
+        """Write all files."""
+        states = self.draft.states()
         kept = [n for n, state in enumerate(states) if self._keeps_groups(state)]
         moved = [n for n, state in enumerate(states) if isinstance(state.origin, Saved) and n not in kept]
         given = [n for n, state in enumerate(states) if isinstance(state.origin, Given)]
-        slices = sum(len(self._ranges(states[n])) for n in (*moved, *given) if not states[n].spec.is_operator_state)
+        slices = sum(len(self._ranges(states[n])) for n in (*moved, *given) if not states[n].info.is_operator_state)
         self.total = sum(len(list(_sources(states[n]))) for n in (*kept, *moved)) + len(given) + slices
         self._rewrite(states, kept)
         self._cut(states, moved)
@@ -149,29 +127,27 @@ class _Writing:
         self._merge(states)
         for run in self.target.list(_RUNS):
             self.target.delete(run)
-        return {(s.spec.uid, s.spec.name): self._finished(s, self.parts[n]) for n, s in enumerate(states)}
 
     def _keeps_groups(self, state: PlannedState) -> bool:
         if not isinstance(state.origin, Saved):
             return False
-        same = state.origin.opened.savepoint.max_parallelism == self.new.max_parallelism
-        return state.spec.is_operator_state or (same and not state.rekeyed)
+        same = state.origin.opened.savepoint.max_parallelism == self.draft.max_parallelism
+        return state.info.is_operator_state or (same and not state.rekeyed)
 
     # -- saved states
 
     def _rewrite(self, states: list[PlannedState], chosen: list[int]) -> None:
         planned = [(n, file, source) for n in chosen for file, source in _sources(states[n])]
-        tasks = [Rewrite(source, self.target.url, self._path(states[n])) for n, _, source in planned]
+        tasks = [Rewrite(source, self.target.url, self.new.path(states[n].info)) for n, _, source in planned]
         written = rewrite(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
         self.done += len(tasks)
         for (n, file, _), part in zip(planned, written, strict=True):
-            if part is not None:
-                self.parts[n].append(part.file(file.kg_start, file.kg_stop))
+            self.new.add(states[n].info, part, file.kg_start, file.kg_stop)
 
     def _cut(self, states: list[PlannedState], chosen: list[int]) -> None:
         planned = [(n, source) for n in chosen for _, source in _sources(states[n])]
         tasks = [
-            Cut(source, self.target.url, self._prefix(n, number), self._cuts(states[n]), self.new.max_parallelism)
+            Cut(source, self.target.url, self._prefix(n, number), self._cuts(states[n]), self.draft.max_parallelism)
             for number, (n, source) in enumerate(planned)
         ]
         found = cut(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
@@ -187,17 +163,18 @@ class _Writing:
                 slices[run.slice].append(run)
             for number, pieces in sorted(slices.items()):
                 files = tuple(run.file for run in pieces)
-                planned.append((n, number, Merge(self.target.url, states[n].spec, files, self._path(states[n]))))
+                planned.append(
+                    (n, number, Merge(self.target.url, states[n].info, files, self.new.path(states[n].info)))
+                )
         tasks = [task for _, _, task in planned]
         written = merge(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
         for (n, number, _), part in zip(planned, written, strict=True):
-            if part is not None:
-                self.parts[n].append(part.file(*self._ranges(states[n])[number]))
+            self.new.add(states[n].info, part, *self._ranges(states[n])[number])
         self.progress(self.total, self.total)
 
     def _ranges(self, state: PlannedState) -> list[tuple[int, int]]:
         """The slices of key groups that a state's files will have."""
-        return cut_groups(self.new.max_parallelism, self.new.parallelism, _entries(state))
+        return cut_groups(self.draft.max_parallelism, self.draft.parallelism, _entries(state))
 
     def _cuts(self, state: PlannedState) -> tuple[int, ...]:
         return tuple(start for start, _ in self._ranges(state))
@@ -206,54 +183,38 @@ class _Writing:
 
     def _take(self, number: int, state: PlannedState) -> None:
         assert isinstance(state.origin, Given)
-        layout, data = layout_of(state.spec), state.origin.take(state.spec.where)
+        layout, data = layout_of(state.info), state.origin.take(state.info.where)
         fitter = Fitter(layout, state.origin.columns, time.time_ns() // 1_000_000)
-        if state.spec.is_operator_state:
-            self._take_list(number, state, fitter, data)
+        if state.info.is_operator_state:
+            self._take_list(state, fitter, data)
         elif is_spark(data):
             from forkpoint.state_processor.frames import runs_of
 
-            plan = self.target.url, self._prefix(number, 0), self._cuts(state), self.new.max_parallelism
+            plan = self.target.url, self._prefix(number, 0), self._cuts(state), self.draft.max_parallelism
             self.runs[number] += runs_of(data, fitter, *plan, _PARTITION_ROWS)
         else:
             for piece, table in enumerate(tables_of(data)):
                 self.runs[number] += cut_rows(
                     self.target, layout, fitter(table), self._prefix(number, piece), self._cuts(state),
-                    self.new.max_parallelism,
+                    self.draft.max_parallelism,
                 )  # fmt: skip
         self.done += 1
         self.progress(self.done, self.total)
 
-    def _take_list(self, number: int, state: PlannedState, fitter: Fitter, data: Any) -> None:
+    def _take_list(self, state: PlannedState, fitter: Fitter, data: Any) -> None:
         """Operator state is small: all at once."""
         found = list(tables_of(data.toArrow() if is_spark(data) else data))
         layout = fitter.layout
         table = pa.concat_tables([layout.schema.empty_table(), *map(fitter, found)])
         told = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
-        if not told and state.spec.kind == "operator-list" and table.num_rows:
-            table = _dealt_out(layout, table, self.new.parallelism)
-        part = put_rows(self.target, self._path(state), layout, table)
-        if part is not None:
-            self.parts[number].append(part.file(0, 0))
+        if not told and state.info.kind == "operator-list" and table.num_rows:
+            table = _dealt_out(layout, table, self.draft.parallelism)
+        self.new.add(state.info, put_rows(self.target, self.new.path(state.info), layout, table), 0, 0)
 
     # -- small things
 
-    def _path(self, state: PlannedState) -> str:
-        """The next free path of a state; both domains' timers share a directory."""
-        uid, name = state.spec.uid, state.spec.name
-        directory = f"timers of {uid}" if state.spec.is_timers else state_directory(uid, name)
-        number = self.numbers[directory]
-        self.numbers[directory] += 1
-        return timers_part(uid, number) if state.spec.is_timers else state_part(uid, name, number)
-
     def _prefix(self, state: int, piece: int) -> str:
         return f"{_RUNS}/{self.attempt}-{state}-{piece}/part-"
-
-    def _finished(self, state: PlannedState, files: list[SavepointFile]) -> SavepointState:
-        files = files or [put_empty(self.target, self._path(state), layout_of(state.spec))]
-        return saved_state(
-            state.spec, files, fingerprint=state.fingerprint, version=state.version, key_version=state.key_version
-        )
 
 
 def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
@@ -264,7 +225,7 @@ def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
     for file in saved.state.files:
         if file.entries:
             ref = saved.opened.file(file)
-            yield file, Source(saved.opened.storage.url, ref, file.entries, saved.spec, state.spec, steps)
+            yield file, Source(saved.opened.storage.url, ref, file.entries, saved.state.info, state.info, steps)
 
 
 def _entries(state: PlannedState) -> int:

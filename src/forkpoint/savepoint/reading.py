@@ -9,10 +9,11 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE
 from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
+from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint.export import check_links, is_own_file, source_files
+from forkpoint.savepoint.directory import check_links, is_own_file, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
-from forkpoint.savepoint.layout import StateSpec, layout_of, typed
+from forkpoint.savepoint.layout import layout_of, typed
 from forkpoint.savepoint.parquet import read_part
 from forkpoint.savepoint.rows import RowCheck, of_file
 from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
@@ -45,11 +46,10 @@ class OpenedSavepoint:
         """A path inside the savepoint, relative to the storage."""
         return f"{self.directory}/{inside}" if self.directory else inside
 
-    def states(self) -> Iterator[tuple[StateSpec, SavepointState]]:
+    def states(self) -> Iterator[SavepointState]:
         """All states of all operators."""
         for operator in self.savepoint.operators:
-            for state in operator.states:
-                yield StateSpec.of(operator.uid, state), state
+            yield from operator.states
 
     def file(self, file: SavepointFile) -> FileRef:
         path = self.path(file.path)
@@ -95,24 +95,25 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
 def _check_structure(opened: OpenedSavepoint, file: str) -> None:
     there = set(opened.storage.list(opened.directory))
     seen: dict[str, str] = {}
-    for spec, state in opened.states():
-        layout_of(spec)
-        parts = (("key", spec.key_type), ("value", spec.value_type), ("namespace", spec.namespace_type))
+    for state in opened.states():
+        info = state.info
+        layout_of(info)
+        parts = (("key", info.key_type), ("value", info.value_type), ("namespace", info.namespace_type))
         for what, description in parts:
             if description is not None:  # also where the kind of state has no use for it
-                typed(description, spec, what)
+                typed(description, info, what)
         try:
-            encode(spec)
+            encode(info)
         except OverflowError as error:
             raise SavepointCorrupt(
-                f"{file}: {spec.where} is described with a number beyond all bounds: {error}"
+                f"{file}: {info.where} is described with a number beyond all bounds: {error}"
             ) from None
         for part in state.files:
-            if (other := seen.setdefault(part.path, spec.where)) != spec.where:
-                raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {spec.where}")
+            if (other := seen.setdefault(part.path, info.where)) != info.where:
+                raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {info.where}")
             if opened.path(part.path) not in there:
                 raise SavepointCorrupt(
-                    f"{opened.url}: the file {part.path} of {spec.where} is missing, {part.bytes} bytes were recorded; "
+                    f"{opened.url}: the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded; "
                     "restore it from a copy"
                 )
             if part.kg_stop > opened.savepoint.max_parallelism:
@@ -125,7 +126,7 @@ def _check_structure(opened: OpenedSavepoint, file: str) -> None:
 @dataclass(frozen=True)
 class _VerifyFile:
     storage_url: str
-    spec: StateSpec
+    info: StateInfo
     file: FileRef
     entries: int
     kg_start: int
@@ -138,9 +139,9 @@ class _VerifyFile:
 def _verify_file(argument: _VerifyFile) -> str | None:
     try:
         data = argument.file.read(open_storage(argument.storage_url))
-        layout = layout_of(argument.spec)
+        layout = layout_of(argument.info)
         groups = (argument.kg_start, argument.kg_stop)
-        keyed = not argument.spec.is_operator_state
+        keyed = not argument.info.is_operator_state
         check, rows = RowCheck(layout, argument.max_parallelism, argument.parallelism), 0
         with of_file(argument.file.name):
             for table in read_part(data, argument.file.name, layout, argument.entries, groups if keyed else None):
@@ -169,10 +170,10 @@ def verify_files(
     """
     arguments = [
         _VerifyFile(
-            opened.storage.url, spec, opened.file(part), part.entries, part.kg_start, part.kg_stop,
+            opened.storage.url, state.info, opened.file(part), part.entries, part.kg_start, part.kg_stop,
             opened.savepoint.max_parallelism, opened.savepoint.parallelism,
         )
-        for spec, state in opened.states()
+        for state in opened.states()
         for part in state.files
     ]  # fmt: skip
     found = _verify_files(run_tasks, arguments, progress)
@@ -203,7 +204,7 @@ def _check_sources(opened: OpenedSavepoint) -> Iterator[str]:
 
 
 def _unlisted_files(opened: OpenedSavepoint) -> Iterator[str]:
-    known = {part.path for _, state in opened.states() for part in state.files}
+    known = {part.path for state in opened.states() for part in state.files}
     known |= {path for uid, position in opened.savepoint.sources.items() for path in source_files(uid, position)}
     for path in opened.storage.list(opened.directory):
         inside = path.removeprefix(f"{opened.directory}/") if opened.directory else path

@@ -1,0 +1,93 @@
+"""What a state is: whose, of which kind and types. One description, from the tasks to the manifest and the savepoint."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from forkpoint.checkpoint.format import Record
+from forkpoint.types import TypeInformation
+
+StateKind = Literal[
+    "value",
+    "list",
+    "map",
+    "reducing",
+    "aggregating",
+    "timers-event",
+    "timers-processing",
+    "operator-list",
+    "operator-union",
+    "broadcast",
+]
+TIMER_KINDS = ("timers-event", "timers-processing")
+OPERATOR_KINDS = ("operator-list", "operator-union", "broadcast")
+
+_NUMBERS = 0xFFFF_FFFE  # a store's keys have 32 bits for a sid, and room for one more behind the last
+
+
+def state_id(uid: str, name: str) -> int:
+    """A state's number in store keys. The manifest records whose it is; two states with one number are refused there."""
+    return zlib.crc32(f"{uid}\0{name}".encode()) % _NUMBERS
+
+
+class StateInfo(Record):
+    """One state of one operator. Types are descriptions (`TypeInformation.describe()`); None where there is no such
+    part. `fingerprint` tells whether a window or aggregate of this name still means the same. `version` and `key_version`
+    count the migrations that values and keys have behind them, from 1."""
+
+    sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
+    uid: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1)]
+    kind: StateKind
+    key_type: JsonValue = None
+    value_type: JsonValue = None
+    namespace_type: JsonValue = None
+    ttl_ms: Annotated[int, Field(gt=0)] | None = None
+    fingerprint: str | None = None
+    version: Annotated[int, Field(ge=1)] = 1
+    key_version: Annotated[int, Field(ge=1)] = 1
+
+    @staticmethod
+    def of(
+        uid: str,
+        name: str,
+        kind: Any,
+        key_type: TypeInformation | None = None,
+        value_type: TypeInformation | None = None,
+        namespace_type: TypeInformation | None = None,
+        ttl_ms: int | None = None,
+        fingerprint: str | None = None,
+        *,
+        version: int = 1,
+        key_version: int = 1,
+    ) -> StateInfo:
+        """The state of this operator and name, described by its types."""
+        key, value, namespace = (None if t is None else t.describe() for t in (key_type, value_type, namespace_type))
+        return StateInfo(
+            sid=state_id(uid, name), uid=uid, name=name, kind=kind, key_type=key, value_type=value,
+            namespace_type=namespace, ttl_ms=ttl_ms, fingerprint=fingerprint, version=version, key_version=key_version,
+        )  # fmt: skip
+
+    def named(self, uid: str, name: str) -> StateInfo:
+        """The same state under another name."""
+        return self.replace(sid=state_id(uid, name), uid=uid, name=name)
+
+    def replace(self, **fields: Any) -> StateInfo:
+        """The state with other values in these fields, which are checked."""
+        return StateInfo.model_validate({**dict(self), **fields})
+
+    @property
+    def where(self) -> str:
+        """Which state it is, for messages."""
+        return f"state {self.name!r} of operator {self.uid!r}"
+
+    @property
+    def is_operator_state(self) -> bool:
+        return self.kind in OPERATOR_KINDS
+
+    @property
+    def is_timers(self) -> bool:
+        return self.kind in TIMER_KINDS

@@ -1,0 +1,144 @@
+"""Whether a saved state fits a declared one: as it is, converted because its value type evolved, or through registered
+migrations. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forkpoint.checkpoint.states import OPERATOR_KINDS, TIMER_KINDS, StateInfo
+from forkpoint.errors import TypeNotSupported
+from forkpoint.graph.transformations import Migrations
+from forkpoint.savepoint.evolution import Migration
+from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
+from forkpoint.types.evolution import SAME, Same
+
+
+@dataclass(frozen=True)
+class ProgramOperator:
+    """An operator of the new program.
+
+    ``source``: the kind of its position ("native", "spark", …) if it has one. ``complete``: whether the declared states
+    are all that it can have; False for a function that may ask for more once it runs, as in ``open()``. What such an
+    operator had and does not declare is kept. ``value_types``: of the declared states, with their classes, which know
+    more than descriptions do. ``key_type``: the description of its keys.
+    """
+
+    uid: str
+    kind: str
+    stateful: bool
+    source: str | None = None
+    complete: bool = True
+    value_types: Mapping[str, TypeInformation] = field(default_factory=dict)
+    key_type: Any = None
+    migrations: Migrations = field(default_factory=Migrations)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a saved state fits; ``why`` says what does not, or what changes on the way. The
+    rest as in ``StateMapping``."""
+
+    fits: bool
+    why: str = ""
+    step: Step = SAME
+    values: tuple[Migration, ...] = ()
+    keys: tuple[Migration, ...] = ()
+
+    @property
+    def migrates(self) -> bool:
+        return bool(self.values or self.keys) or not isinstance(self.step, Same)
+
+
+def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
+    """Whether a saved state can become the declared one: as it is, converted, or migrated. ``program``: whose it is."""
+    migrations = Migrations() if program is None else program.migrations
+    # What does not belong to keys has nothing to migrate with them.
+    keys = () if wanted.key_type is None else chain(migrations.keys, saved.key_version, "keys")
+    if isinstance(keys, str):
+        return Verdict(False, keys)
+    if not keys and not same_keys(saved.key_type, wanted.key_type):
+        return _type_changed("key", saved.key_type, wanted.key_type, f"migrate_key({saved.key_version}, …)")
+    values = chain(migrations.states.get(saved.name, {}), saved.version, "values")
+    if isinstance(values, str):
+        return Verdict(False, values)
+    step: Step = SAME
+    notes = [f"{count} migration{'s' if count > 1 else ''} of {what}" for count, what in _counted(values, keys)]
+    if values:
+        if not {saved.kind, wanted.kind}.isdisjoint((*TIMER_KINDS, *OPERATOR_KINDS)):
+            return Verdict(False, f"{saved.kind} state cannot be migrated to {wanted.kind} state; give it a new name")
+        if "map" not in (saved.kind, wanted.kind) and not same_bytes(saved.namespace_type, wanted.namespace_type):
+            return _type_changed("namespace", saved.namespace_type, wanted.namespace_type)
+    else:
+        found = _evolution(saved, wanted, program)
+        if isinstance(found, Verdict):
+            return found
+        step, changes = found
+        notes += changes
+    if saved.ttl_ms is None and wanted.ttl_ms is not None:
+        notes.append("has a time to live now: entries begin to age with this run")
+    elif saved.ttl_ms is not None and wanted.ttl_ms is None:
+        notes.append("has no time to live any more")
+    return Verdict(True, "; ".join(notes), step, values, keys)
+
+
+def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
+    """The migrations from a version to the program's; text if they don't lead there."""
+    newest = max(functions, default=0) + 1
+    if version > newest:
+        return (
+            f"its {what} are of version {version}, the program's of version {newest}; register the migrations again that were "
+            f"taken out (the one from version {version - 1} is enough), or restore with a newer program"
+        )
+    if missing := [v for v in range(version, newest) if v not in functions]:
+        return f"its {what} are of version {version}, and there is no migration from version {missing[0]}; register one"
+    return tuple(functions[v] for v in range(version, newest))
+
+
+def _counted(values: Sequence[Migration], keys: Sequence[Migration]) -> list[tuple[int, str]]:
+    return [(len(steps), what) for steps, what in ((keys, "keys"), (values, "values")) if steps]
+
+
+def _evolution(
+    saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None
+) -> tuple[Step, tuple[str, ...]] | Verdict:
+    """How values of a state without migrations are converted."""
+    remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
+    if saved.kind != wanted.kind:
+        return Verdict(
+            False,
+            f"was {saved.kind} state and is declared as {wanted.kind} state; give it a new name, or register {remedy}",
+        )
+    if not same_bytes(saved.namespace_type, wanted.namespace_type):
+        what = "map key" if saved.kind in ("map", "broadcast") else "namespace"
+        return _type_changed(what, saved.namespace_type, wanted.namespace_type, remedy if saved.kind == "map" else "")
+    if saved.fingerprint != wanted.fingerprint:
+        return Verdict(False, f"it means something else now: was {saved.fingerprint}, is {wanted.fingerprint}")
+    if saved.value_type == wanted.value_type:
+        return SAME, ()
+    if saved.value_type is None or wanted.value_type is None:
+        return _type_changed("value", saved.value_type, wanted.value_type)
+    declared = None if program is None else program.value_types.get(wanted.name)
+    old: Any = saved.value_type
+    new: Any = wanted.value_type
+    found = evolve(old, declared or from_description(new))
+    if isinstance(found, Misfit):
+        return _type_changed("value", saved.value_type, wanted.value_type, remedy, found.why)
+    return found.step, found.changes
+
+
+def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = "") -> Verdict:
+    text = f"its {what} type was {type_text(old)} and is declared as {type_text(new)}"
+    return Verdict(False, "".join((text, f" ({why})" if why else "", f"; register {remedy}" if remedy else "")))
+
+
+def type_text(description: Any) -> str:
+    """A type's description as people write it."""
+    if description is None:
+        return "none"
+    try:
+        return repr(from_description(description))
+    except TypeNotSupported:
+        return str(description)

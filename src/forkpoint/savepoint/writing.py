@@ -1,0 +1,105 @@
+"""Where a savepoint is written: the files of its states and sources, then the seal, and last savepoint.json."""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from forkpoint.checkpoint.paths import state_part, timers_part
+from forkpoint.checkpoint.savepoint_manifest import (
+    SAVEPOINT,
+    Savepoint,
+    SavepointFile,
+    SavepointOperator,
+    SavepointState,
+    Versions,
+    save_savepoint,
+)
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.savepoint.directory import clear_place, source_files
+from forkpoint.savepoint.layout import layout_of
+from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
+from forkpoint.savepoint.seal import write_seal
+from forkpoint.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class OperatorStates:
+    """An operator, and the states that a savepoint is to have of it."""
+
+    uid: str
+    name: str
+    kind: str
+    states: Sequence[StateInfo]
+
+
+class NewSavepoint:
+    """A savepoint in the making; its directory is one only once it is complete.
+
+    Files of states may be written by tasks elsewhere: each goes to a ``path`` given out here, and is then ``add``-ed.
+    Raises AlreadyExists if the directory holds a savepoint. What an earlier attempt left there is removed.
+    """
+
+    def __init__(self, target: Storage) -> None:
+        clear_place(target)
+        self.target = target
+        self._numbers: defaultdict[tuple[str, str | None], int] = defaultdict(int)
+        self._paths: dict[tuple[str, str], str] = {}
+        self._files: defaultdict[tuple[str, str], list[SavepointFile]] = defaultdict(list)
+
+    def path(self, state: StateInfo) -> str:
+        """The next free path of a state. Both time domains' timers share a directory."""
+        directory = state.uid, None if state.is_timers else state.name
+        number = self._numbers[directory]
+        self._numbers[directory] += 1
+        path = timers_part(state.uid, number) if state.is_timers else state_part(state.uid, state.name, number)
+        self._paths.setdefault((state.uid, state.name), path)
+        return path
+
+    def add(self, state: StateInfo, part: WrittenPart | None, kg_start: int, kg_stop: int) -> None:
+        """A file has been written, with rows of these key groups; None: there were no rows."""
+        if part is not None:
+            self._files[state.uid, state.name].append(part.file(kg_start, kg_stop))
+
+    def operators(self, operators: Iterable[OperatorStates]) -> list[SavepointOperator]:
+        """What ``savepoint.json`` says of operators and of the files that have been added.
+
+        A state without rows gets a file without rows, so that its columns can be read.
+        """
+        return [self._operator(operator) for operator in operators]
+
+    def complete(self, savepoint: Savepoint) -> None:
+        """Write what else belongs to it, and ``savepoint.json``. Raises AlreadyExists."""
+        for uid, position in savepoint.sources.items():
+            for path, data in source_files(uid, position).items():
+                self.target.put(path, data)
+        write_seal(self.target, SAVEPOINT.dump(savepoint))
+        save_savepoint(self.target, savepoint)
+
+    def _operator(self, operator: OperatorStates) -> SavepointOperator:
+        key_type = next((state.key_type for state in operator.states if state.key_type is not None), None)
+        states = [self._state(state) for state in operator.states]
+        return SavepointOperator(
+            uid=operator.uid, name=operator.name, kind=operator.kind, key_type=key_type, states=states
+        )
+
+    def _state(self, state: StateInfo) -> SavepointState:
+        address = state.uid, state.name
+        if address not in self._files:
+            path = self._paths.get(address) or self.path(state)
+            self.add(state, put_part(self.target, path, PartWriter(layout_of(state))), 0, 0)
+        files = self._files[address]
+        entries, size = sum(file.entries for file in files), sum(file.bytes for file in files)
+        return SavepointState(info=state, entries=entries, bytes=size, files=files)
+
+
+def written_by(spark: str | None) -> Versions:
+    """The software that writes; ``spark``: Spark's version, None if it has no part in it."""
+    try:
+        forkpoint = version("forkpoint")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        forkpoint = "unknown"
+    return Versions(forkpoint=forkpoint, python=platform.python_version(), spark=spark)
