@@ -12,6 +12,7 @@ from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.output_tag import Emitted
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.types.variables import IN, OUT, T
 
 ResultPredicate = Callable[[list[Any]], bool]
@@ -50,7 +51,7 @@ def no_answer(value: Any) -> NoReturn:
     )
 
 
-class AsyncRetryPredicate(ABC, Generic[T]):
+class AsyncRetryPredicate(Subscripted, ABC, Generic[T]):
     """After which outcomes a request is made again. None for either: never."""
 
     @abstractmethod
@@ -62,7 +63,7 @@ class AsyncRetryPredicate(ABC, Generic[T]):
         """Takes the exception, and says whether to ask again."""
 
 
-class AsyncRetryStrategy(ABC, Generic[T]):
+class AsyncRetryStrategy(Subscripted, ABC, Generic[T]):
     """Whether and when a request is made again. The operator's timeout is over all attempts together, and their pauses.
 
     Attempts count from 1. When no attempt is left, the last one's results are emitted, or its exception raised.

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias
 from forkpoint.errors import ConfigError
 from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MAX_WATERMARK
 from forkpoint.functions.windows import Window
 from forkpoint.types.variables import S, T_contra, W_contra
@@ -33,7 +34,7 @@ class TriggerResult(Enum):
         return self.value[1]
 
 
-class TriggerContext(ABC):
+class TriggerContext(Subscripted, ABC):
     """Clocks, timers and state of one window of one key. Times are int milliseconds."""
 
     @abstractmethod

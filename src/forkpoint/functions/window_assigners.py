@@ -11,6 +11,7 @@ from forkpoint.errors import ConfigError, UserFunctionError
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.triggers import (
     CountTrigger,
     EventTimeTrigger,
@@ -236,7 +237,7 @@ class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
         return self._assign(context.get_current_processing_time())
 
 
-class SessionWindowTimeGapExtractor(ABC, Generic[T_contra]):
+class SessionWindowTimeGapExtractor(Subscripted, ABC, Generic[T_contra]):
     """Tells each element's gap, for ``with_dynamic_gap``."""
 
     @abstractmethod

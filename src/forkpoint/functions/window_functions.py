@@ -12,6 +12,7 @@ from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.output_tag import Emitted
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MIN_WATERMARK
 from forkpoint.types.variables import IN, OUT, K_contra, T_contra, W_co, W_contra
 
@@ -22,7 +23,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
     States declared as descriptors on the class belong to the key, as those of ``context.global_state()`` do.
     """
 
-    class Context(ABC, Generic[W_co]):
+    class Context(Subscripted, ABC, Generic[W_co]):
         """What is known about the window at hand."""
 
         @abstractmethod

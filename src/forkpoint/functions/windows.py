@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, Protocol
 
+from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MAX_WATERMARK
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import W
@@ -64,7 +65,7 @@ class GlobalWindow(NamedTuple):
         return MAX_WATERMARK
 
 
-class WindowSerializer(ABC, Generic[W]):
+class WindowSerializer(Subscripted, ABC, Generic[W]):
     """PyFlink's way for an assigner to say what its windows are; how they are stored follows from their type."""
 
     @abstractmethod
