@@ -60,7 +60,7 @@ class CounterReader(fp.SourceReader):
 
 class DigitCount(NamedTuple):
     digit: int
-    count: int
+    numbers: int
 
 
 def count_digits(number: int, count: int | None) -> tuple[DigitCount, int]:
@@ -80,5 +80,5 @@ def counts(env: fp.StreamExecutionEnvironment, stop: int = 1_000) -> fp.DataStre
 
 if __name__ == "__main__":
     environment = fp.StreamExecutionEnvironment.get_execution_environment()
-    counts(environment).filter(lambda each: each.count % 50 == 0).print().uid("out")
+    counts(environment).filter(lambda each: each.numbers % 50 == 0).print().uid("out")
     environment.execute("counter")

@@ -21,13 +21,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -194,7 +194,7 @@ def show_alarms() -> None:
 
     for version, who in (("v1", "version 1"), ("v2", "version 2"), ("fork", "the fork of version 1")):
         alarms = output(version, "alarms").sort_by("time")
-        kinds = {kind: pc.sum(pc.equal(alarms["kind"], kind)).as_py() for kind in ("alarm", "escalation")}
+        kinds = Counter(alarms["kind"].to_pylist())
         console.print(f"{who}: {kinds['alarm']} alarms, {kinds['escalation']} escalations; the last of them")
         show(alarms.slice(max(0, alarms.num_rows - 3)), text)
 

@@ -62,5 +62,6 @@ def build(
 
 if __name__ == "__main__":
     environment = fp.StreamExecutionEnvironment.get_execution_environment()
-    build(environment, *(sys.argv[1:] or ["events", "alarms"]))
+    events, alarms = sys.argv[1:] or ("events", "alarms")
+    build(environment, events, alarms)
     environment.execute("motion-alarm")

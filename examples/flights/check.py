@@ -156,7 +156,7 @@ def differences(found: DataFrame, wanted: DataFrame) -> DataFrame:
 
 def agrees(what: str, found: DataFrame, wanted: DataFrame) -> bool:
     wrong = differences(found, wanted).orderBy(*wanted.columns).cache()
-    number = wrong.count()
+    number: int = wrong.count()
     print(f"{what}: {found.count()} rows, {wanted.count()} expected, {number} different")
     if number:
         print("the first of them; surplus is above 0 where a row is there too often, below 0 where it is missing")

@@ -53,11 +53,12 @@ class CountDepartures(fp.KeyedProcessFunction):
 class LatenessAlarm(fp.KeyedProcessFunction):
     """For each (carrier, origin): its last delays, whether it runs late, and when an alarm is to be escalated."""
 
-    recent = fp.ValueStateDescriptor("recent", list[int], default_value=())
+    recent = fp.ValueStateDescriptor("recent", list[int], default_value=[])
     late = fp.ValueStateDescriptor("late", bool, default_value=False)
     due = fp.ValueStateDescriptor("due", int)
 
     def process_element(self, flight: Flight, ctx: fp.KeyedProcessFunction.Context) -> Iterator[Alarm]:
+        assert flight.dep_delay is not None  # those without stay out
         recent = [*self.recent.value(), flight.dep_delay][-WINDOW:]
         late = len(recent) == WINDOW and sum(recent) > WINDOW * LATE_MINUTES
         timers = ctx.timer_service()

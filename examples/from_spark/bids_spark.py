@@ -34,7 +34,8 @@ def write_bids(directory: Path, first: int, last: int) -> None:
                 for time in times]  # fmt: skip
         hidden = directory / f".{number:04}.json"
         hidden.write_text("".join(json.dumps(bid) + "\n" for bid in bids))
-        os.utime(hidden, (START.timestamp() + 20 * number,) * 2)  # Spark takes files in the order of these times
+        modified = START.timestamp() + 20 * number
+        os.utime(hidden, (modified, modified))  # Spark takes files in the order of these times
         hidden.rename(directory / f"{number:04}.json")
 
 

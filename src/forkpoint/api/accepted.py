@@ -6,14 +6,12 @@ import os
 import sys
 import warnings
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self
 
 from forkpoint.api.configuration import Configuration, accept, parse_boolean, parse_duration_ms
 from forkpoint.errors import GraphError
 from forkpoint.functions import to_ms
 from forkpoint.graph.options import CheckpointingMode, JobOptions
-
-Self = TypeVar("Self", bound="AcceptedMixin")
 
 _CHAINING = "pipeline.operator-chaining"
 _CHAINING_WITH_MAX = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"
@@ -27,7 +25,7 @@ class AcceptedMixin:
 
     options: JobOptions
 
-    def set_buffer_timeout(self: Self, timeout_millis: timedelta | int) -> Self:
+    def set_buffer_timeout(self, timeout_millis: timedelta | int) -> Self:
         """Accepted for PyFlink programs without effect: elements leave with their epoch."""
         return self._accept(_BUFFER_TIMEOUT, to_ms(timeout_millis, "the buffer timeout", minimum_ms=-1))
 
@@ -35,7 +33,7 @@ class AcceptedMixin:
         """What was set, in ms; 100 by default."""
         return parse_duration_ms(_BUFFER_TIMEOUT, self._accepted(_BUFFER_TIMEOUT, 100))
 
-    def disable_operator_chaining(self: Self) -> Self:
+    def disable_operator_chaining(self) -> Self:
         """Accepted for PyFlink programs without effect: operators between two exchanges always run in one task."""
         return self._accept(_CHAINING, False)
 
@@ -47,7 +45,7 @@ class AcceptedMixin:
         """What was set, True by default."""
         return parse_boolean(_CHAINING_WITH_MAX, self._accepted(_CHAINING_WITH_MAX, True))
 
-    def enable_changelog_state_backend(self: Self, enabled: bool) -> Self:
+    def enable_changelog_state_backend(self, enabled: bool) -> Self:
         """Accepted for PyFlink programs without effect: every epoch commits a changelog."""
         return self._accept(_CHANGELOG, enabled)
 
@@ -56,11 +54,11 @@ class AcceptedMixin:
         enabled: bool | None = self._accepted(_CHANGELOG, None)
         return enabled
 
-    def register_slot_sharing_group(self: Self, slot_sharing_group: Any) -> Self:
+    def register_slot_sharing_group(self, slot_sharing_group: Any) -> Self:
         """Accepted for PyFlink programs without effect: the engine places the tasks."""
         return self
 
-    def set_default_local_parallelism(self: Self, parallelism: int) -> Self:
+    def set_default_local_parallelism(self, parallelism: int) -> Self:
         """Accepted for PyFlink programs without effect; ``set_parallelism`` is what counts."""
         return self._accept("local.parallelism", parallelism)
 
@@ -91,15 +89,15 @@ class AcceptedMixin:
 
     # -- dependencies
 
-    def add_jars(self: Self, *jars_path: str) -> Self:
+    def add_jars(self, *jars_path: str) -> Self:
         """Accepted for PyFlink programs without effect: nothing of Flink's runs. Spark's are given to its session."""
         return self._accept(_JARS, self._listed(_JARS) + list(jars_path))
 
-    def add_classpaths(self: Self, *classpaths: str) -> Self:
+    def add_classpaths(self, *classpaths: str) -> Self:
         """Accepted for PyFlink programs without effect; see ``add_jars``."""
         return self._accept(_CLASSPATHS, self._listed(_CLASSPATHS) + list(classpaths))
 
-    def add_python_file(self: Self, file_path: str) -> Self:
+    def add_python_file(self, file_path: str) -> Self:
         """Make a Python file, a package's directory or a zip importable, here and in the workers.
 
         Workers look for it at the same path; on a cluster without shared directories, give it to Spark (``--py-files``).
@@ -110,17 +108,15 @@ class AcceptedMixin:
             sys.path.append(place)  # the engine gives workers this process's import path
         return self
 
-    def set_python_requirements(
-        self: Self, requirements_file_path: str, requirements_cache_dir: str | None = None
-    ) -> Self:
+    def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> Self:
         """Accepted for PyFlink programs without effect, with a warning: what workers need has to be installed there."""
         return self._not_done("set_python_requirements", "install them where the workers run")
 
-    def add_python_archive(self: Self, archive_path: str, target_dir: str | None = None) -> Self:
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> Self:
         """Accepted for PyFlink programs without effect, with a warning: workers don't unpack archives."""
         return self._not_done("add_python_archive", "unpack it where the workers run, or give it to Spark (--archives)")
 
-    def set_python_executable(self: Self, python_exec: str) -> Self:
+    def set_python_executable(self, python_exec: str) -> Self:
         """Accepted for PyFlink programs without effect: Spark's workers run what PYSPARK_PYTHON says."""
         return self._accept("python.executable", python_exec)
 
@@ -144,7 +140,7 @@ class AcceptedMixin:
             "register_cached_file(): workers get no files from here; read it in open(), from where all can"
         )
 
-    def _accept(self: Self, key: str, value: object) -> Self:
+    def _accept(self, key: str, value: object) -> Self:
         self.options = accept(self.options, key, value)
         return self
 
@@ -155,6 +151,6 @@ class AcceptedMixin:
         given = self._accepted(key, [])
         return Configuration.parse_list_value(given) if isinstance(given, str) else list(given)
 
-    def _not_done(self: Self, method: str, remedy: str) -> Self:
+    def _not_done(self, method: str, remedy: str) -> Self:
         warnings.warn(f"{method}() has no effect: {remedy}", stacklevel=3)
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from forkpoint.api.base import check_function, operator_name
 from forkpoint.api.signatures import output_type as type_of_output
@@ -13,8 +13,9 @@ from forkpoint.api.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy, to_ms
 from forkpoint.graph.transformations import AsyncSpec
+from forkpoint.types.variables import IN, OUT, R, T
 
-Asks = AsyncFunction | Callable[[Any], Awaitable[Iterable[Any] | None]]
+Asks: TypeAlias = AsyncFunction[IN, OUT] | Callable[[IN], Awaitable[Iterable[OUT] | None]]
 
 
 class AsyncDataStream:
@@ -28,41 +29,41 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait(
-        data_stream: DataStream, async_function: Asks, timeout: timedelta | int, capacity: int = 100,
+        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int, capacity: int = 100,
         output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+    ) -> DataStream[R]:  # fmt: skip
         """Flink's ``unorderedWait``; the same as ``ordered_wait``."""
         return _wait(data_stream, async_function, timeout, None, capacity, output_type)
 
     @staticmethod
     def unordered_wait_with_retry(
-        data_stream: DataStream, async_function: Asks, timeout: timedelta | int,
+        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int,
         async_retry_strategy: AsyncRetryStrategy, capacity: int = 100, output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+    ) -> DataStream[R]:  # fmt: skip
         """Flink's ``unorderedWaitWithRetry``; the same as ``ordered_wait_with_retry``."""
         return _wait(data_stream, async_function, timeout, _strategy(async_retry_strategy), capacity, output_type)
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream, async_function: Asks, timeout: timedelta | int, capacity: int = 100,
+        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int, capacity: int = 100,
         output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+    ) -> DataStream[R]:  # fmt: skip
         """The results of the function for each element, in the elements' order."""
         return _wait(data_stream, async_function, timeout, None, capacity, output_type)
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream, async_function: Asks, timeout: timedelta | int,
+        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int,
         async_retry_strategy: AsyncRetryStrategy, capacity: int = 100, output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+    ) -> DataStream[R]:  # fmt: skip
         """``ordered_wait``, asking again where the strategy says so."""
         return _wait(data_stream, async_function, timeout, _strategy(async_retry_strategy), capacity, output_type)
 
 
 def _wait(
-    stream: DataStream, fn: Asks, timeout: timedelta | int, retry: AsyncRetryStrategy | None, capacity: int,
+    stream: DataStream[T], fn: Asks[T, R], timeout: timedelta | int, retry: AsyncRetryStrategy | None, capacity: int,
     output_type: Any,
-) -> DataStream:  # fmt: skip
+) -> DataStream[R]:  # fmt: skip
     if not isinstance(stream, DataStream):
         raise GraphError(f"AsyncDataStream takes a DataStream, not {stream!r}")
     check_function(fn, AsyncFunction, "async_wait", keyed=False)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function, declared_states
-from forkpoint.graph.transformations import Edge, Forward, OperatorSpec, Partitioning, Transformation
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, OperatorSpec, Partitioning, Transformation
 from forkpoint.types import TypeInformation
+from forkpoint.types.variables import T_co
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.api.settings import ExecutionConfig
-    from forkpoint.api.streams import DataStream
+    from forkpoint.api.streams import DataStream, KeyedStream
 
 
-class StreamBase:
+class StreamBase(Generic[T_co]):
     """A stream is a set of edges (several after a union) with the type of their elements, None where it isn't known."""
 
     def __init__(
-        self, env: StreamExecutionEnvironment, edges: tuple[Edge, ...], output_type: TypeInformation | None
+        self, env: StreamExecutionEnvironment, edges: tuple[Edge, ...], output_type: TypeInformation[T_co] | None
     ) -> None:
         self._env = env
         self._edges = edges
         self._type = output_type
 
-    def get_type(self) -> TypeInformation | None:
+    def get_type(self) -> TypeInformation[T_co] | None:
         """The type of the elements, None for untyped ones."""
         return self._type
 
@@ -47,6 +48,11 @@ class StreamBase:
         from forkpoint.api.streams import DataStream
 
         return DataStream(self._env, edges, output_type)
+
+    def _keyed(self, key: KeyBy) -> KeyedStream[T_co]:
+        from forkpoint.api.streams import KeyedStream
+
+        return KeyedStream(self._env, self._partitioned(key), self._type)
 
     def _partitioned(self, partitioning: Partitioning) -> tuple[Edge, ...]:
         return tuple(replace(edge, partitioning=partitioning) for edge in self._edges)

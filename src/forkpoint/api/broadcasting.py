@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.two_inputs import both_types, is_keyed, two_inputs
@@ -14,15 +14,16 @@ from forkpoint.functions import (
     keyed_states,
 )
 from forkpoint.graph.transformations import BroadcastProcessSpec, KeyedBroadcastProcessSpec, OperatorSpec
+from forkpoint.types.variables import A, B, R, T_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream
 
 
-class BroadcastStream:
+class BroadcastStream(Generic[T_co]):
     """A stream whose elements every subtask gets, with the broadcast states that they feed. Made by ``broadcast``."""
 
-    def __init__(self, stream: DataStream, descriptors: tuple[MapStateDescriptor[Any, Any], ...]) -> None:
+    def __init__(self, stream: DataStream[T_co], descriptors: tuple[MapStateDescriptor[Any, Any], ...]) -> None:
         names: set[str] = set()
         for descriptor in descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
@@ -39,19 +40,21 @@ class BroadcastStream:
         self.descriptors = descriptors
 
 
-class BroadcastConnectedStream:
+class BroadcastConnectedStream(Generic[A, B]):
     """A stream, keyed or not, and a broadcast one.
 
     An element sees the broadcast elements whose watermarks its own stream has reached ahead of it, and all of earlier
     epochs. Where there are no watermarks, sources' elements come in the order in which the sources were added.
     """
 
-    def __init__(self, stream: StreamBase, broadcast: BroadcastStream) -> None:
+    def __init__(self, stream: StreamBase[A], broadcast: BroadcastStream[B]) -> None:
         self._stream, self._broadcast = stream, broadcast
 
     def process(
-        self, func: BroadcastProcessFunction | KeyedBroadcastProcessFunction, output_type: Any = None
-    ) -> DataStream:
+        self,
+        func: BroadcastProcessFunction[A, B, R] | KeyedBroadcastProcessFunction[Any, A, B, R],
+        output_type: Any = None,
+    ) -> DataStream[R]:
         """Any number of elements out, to the main output and to side outputs.
 
         A keyed stream takes a KeyedBroadcastProcessFunction, which has state and timers; another a BroadcastProcessFunction.

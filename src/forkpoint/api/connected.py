@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream
-from forkpoint.api.partitioning import Selector
+from forkpoint.api.partitioning import FieldNames, KeyFunction
 from forkpoint.api.two_inputs import both_types, check_environments, is_keyed, plain, two_inputs
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -22,19 +22,24 @@ from forkpoint.functions import (
 )
 from forkpoint.graph.transformations import Broadcast, CoProcessSpec, KeyedCoProcessSpec, OperatorSpec
 from forkpoint.types import TypeInformation
+from forkpoint.types.variables import A, B, K, R, T_co
 
 if TYPE_CHECKING:
-    from forkpoint.api.streams import DataStream
+    from forkpoint.api.streams import DataStream, KeyedStream
 
 
-class ConnectMixin(StreamBase):
+class ConnectMixin(StreamBase[T_co]):
     """Two streams of different kinds for one operator."""
 
     @overload
-    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: BroadcastStream[B]) -> BroadcastConnectedStream[T_co, B]: ...
     @overload
-    def connect(self, ds: DataStream) -> ConnectedStreams: ...
-    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+    def connect(self, ds: KeyedStream[B, K]) -> ConnectedStreams[T_co, B, K]: ...
+    @overload
+    def connect(self, ds: DataStream[B]) -> ConnectedStreams[T_co, B]: ...
+    def connect(
+        self, ds: DataStream[B] | BroadcastStream[B]
+    ) -> ConnectedStreams[T_co, B, Any] | BroadcastConnectedStream[T_co, B]:
         """This stream and another, for functions that treat the elements of each in a method of its own.
 
         Both keyed (here, or by ``ConnectedStreams.key_by``), the function has state and timers of the key. A stream made by
@@ -47,16 +52,16 @@ class ConnectMixin(StreamBase):
         return ConnectedStreams(self, ds)
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[T_co]: ...
     @overload
     def broadcast(
         self, broadcast_state_descriptor: MapStateDescriptor[Any, Any], *others: MapStateDescriptor[Any, Any]
-    ) -> BroadcastStream: ...
+    ) -> BroadcastStream[T_co]: ...
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor[Any, Any] | None = None,
         *others: MapStateDescriptor[Any, Any],
-    ) -> DataStream | BroadcastStream:
+    ) -> DataStream[T_co] | BroadcastStream[T_co]:
         """Give every element to every subtask.
 
         With descriptors: for ``connect``, with these maps as broadcast state. GraphError for descriptors of other state,
@@ -68,17 +73,20 @@ class ConnectMixin(StreamBase):
         return BroadcastStream(stream, (broadcast_state_descriptor, *others))
 
 
-class ConnectedStreams:
+class ConnectedStreams(Generic[A, B, K]):
     """Two streams whose elements go to one operator, each to the method for its stream.
 
     Within an epoch, the operator takes the elements of both in the order of event time: by the watermark of an element's
     own split just ahead of it. Where there are no watermarks, those of the source added first come first.
     """
 
-    def __init__(self, first: StreamBase, second: StreamBase) -> None:
+    def __init__(self, first: StreamBase[A], second: StreamBase[B]) -> None:
         self._first, self._second = first, second
 
-    def key_by(self, key_selector1: Selector, key_selector2: Selector, key_type: Any = None) -> ConnectedStreams:
+    def key_by(
+        self, key_selector1: KeyFunction[A, R] | FieldNames, key_selector2: KeyFunction[B, R] | FieldNames,
+        key_type: Any = None,
+    ) -> ConnectedStreams[A, B, R]:  # fmt: skip
         """Bring the elements of a key together, whichever stream they are of. Selectors as in ``DataStream.key_by``.
 
         ``key_type`` is that of both. Without it each selector tells its own; GraphError, when the job is made, if they
@@ -87,21 +95,23 @@ class ConnectedStreams:
         first, second = plain(self._first), plain(self._second)
         return ConnectedStreams(first.key_by(key_selector1, key_type), second.key_by(key_selector2, key_type))
 
-    def map(self, func: CoMapFunction, output_type: Any = None) -> DataStream:
+    def map(self, func: CoMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """``map1`` of the first stream's elements, ``map2`` of the second's; what is None is not emitted."""
         if not isinstance(func, CoMapFunction):
             raise GraphError(f"map() of connected streams takes a CoMapFunction, not {func!r}")
         found = both_types(output_type, func, ("map1", "map2"), many=False)
         return self._either(func, "map", as_co_process, as_keyed_co_process, found)
 
-    def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> DataStream:
+    def flat_map(self, func: CoFlatMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """Any number of elements out for each element in, by ``flat_map1`` and ``flat_map2``."""
         if not isinstance(func, CoFlatMapFunction):
             raise GraphError(f"flat_map() of connected streams takes a CoFlatMapFunction, not {func!r}")
         found = both_types(output_type, func, ("flat_map1", "flat_map2"), many=True)
         return self._either(func, "flat_map", as_co_process, as_keyed_co_process, found)
 
-    def process(self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None) -> DataStream:
+    def process(
+        self, func: CoProcessFunction[A, B, R] | KeyedCoProcessFunction[K, A, B, R], output_type: Any = None
+    ) -> DataStream[R]:
         """Any number of elements out, to the main output and to side outputs.
 
         Keyed streams take a KeyedCoProcessFunction, which has state and timers; others a CoProcessFunction.

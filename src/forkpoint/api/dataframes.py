@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -39,7 +40,7 @@ def _row_type(fields: list[Any], prefix: str) -> TypeInformation:
 
 def _column_type(spark_type: Any, column: str) -> TypeInformation:
     name = spark_type.typeName()
-    made = {
+    made: dict[str, Callable[[], TypeInformation]] = {
         "byte": Types.BYTE, "tinyint": Types.BYTE, "short": Types.SHORT, "smallint": Types.SHORT,
         "integer": Types.INT, "int": Types.INT, "long": Types.LONG, "bigint": Types.LONG,
         "float": Types.FLOAT, "double": Types.DOUBLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
@@ -26,7 +26,15 @@ from forkpoint.graph.options import (
     SavepointSchedule,
 )
 from forkpoint.graph.transformations import DataFrameSpec, Edge, SourceSpec, Transformation
-from forkpoint.types import Types, infer_type, type_of
+from forkpoint.types import Row, TypeInformation, TypeLike, Types, infer_type, type_of
+from forkpoint.types.variables import R, T
+
+
+class _FrameOptions(TypedDict, total=False):
+    timestamp: str | None
+    split: str | None
+    watermark_strategy: WatermarkStrategy[Any] | None
+    max_rows: int | None
 
 
 class StreamExecutionEnvironment(AcceptedMixin):
@@ -155,9 +163,21 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     # -- sources
 
+    @overload
     def from_source(
-        self, source: Source, watermark_strategy: WatermarkStrategy, source_name: str, type_info: Any = None
-    ) -> DataStream:
+        self, source: Source[Any], watermark_strategy: WatermarkStrategy[Any], source_name: str, type_info: TypeLike[R]
+    ) -> DataStream[R]: ...
+    @overload
+    def from_source(
+        self, source: Source[T], watermark_strategy: WatermarkStrategy[Any], source_name: str, type_info: None = None
+    ) -> DataStream[T]: ...
+    @overload
+    def from_source(
+        self, source: Source[Any], watermark_strategy: WatermarkStrategy[Any], source_name: str, type_info: Any
+    ) -> DataStream[Any]: ...
+    def from_source(
+        self, source: Source[Any], watermark_strategy: WatermarkStrategy[Any], source_name: str, type_info: Any = None
+    ) -> DataStream[Any]:
         """The elements of a source. ``type_info`` (``Types.*`` or a Python type) overrides the source's own type."""
         if not isinstance(source, Source):
             raise GraphError(f"from_source() takes a Source, not {source!r}; for a DataFrame there is from_dataframe()")
@@ -168,7 +188,13 @@ class StreamExecutionEnvironment(AcceptedMixin):
         transformation = Transformation(spec, source_name, (), output_type)
         return DataStream(self, (Edge(transformation),), output_type)
 
-    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+    @overload
+    def from_collection(
+        self, collection: Iterable[Row | tuple[Any, ...]], type_info: TypeInformation[Row]
+    ) -> DataStream[Row]: ...
+    @overload
+    def from_collection(self, collection: Iterable[T], type_info: TypeLike[T] | None = None) -> DataStream[T]: ...
+    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream[Any]:
         """The elements of a list or other iterable, in order, then the end of input.
 
         ``type_info``: ``Types.*`` or a Python type; without it, inferred from the elements. There are no watermarks
@@ -181,6 +207,18 @@ class StreamExecutionEnvironment(AcceptedMixin):
         source = CollectionSource(elements, output_type)
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "collection", output_type)
 
+    @overload
+    def from_dataframe(
+        self, frame: Any, uid: str | None = None, type: None = None, **options: Unpack[_FrameOptions]
+    ) -> DataStream[Row]: ...
+    @overload
+    def from_dataframe(
+        self, frame: Any, uid: str | None = None, *, type: TypeLike[R], **options: Unpack[_FrameOptions]
+    ) -> DataStream[R]: ...
+    @overload
+    def from_dataframe(
+        self, frame: Any, uid: str | None, type: TypeLike[R], **options: Unpack[_FrameOptions]
+    ) -> DataStream[R]: ...
     def from_dataframe(
         self,
         frame: Any,
@@ -190,7 +228,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         split: str | None = None,
         watermark_strategy: WatermarkStrategy | None = None,
         max_rows: int | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """The rows of a Spark DataFrame, streaming or not.
 
         ``uid``: the source's, as by ``.uid()``. ``type``: a record type with the frame's columns as fields; without it,
@@ -248,12 +286,12 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self._operators.clear()
         return client
 
-    def collect(self, stream: DataStream, limit: int | None, job_name: str | None) -> Iterable[Any]:
+    def collect(self, stream: DataStream[T], limit: int | None, job_name: str | None) -> Iterable[T]:
         """Run the job and yield a stream's elements; ``stream.execute_and_collect`` is the way to say it."""
         from forkpoint.api import launch
 
         # launch.collect takes the job as it is now, and yields only then.
-        elements: Iterable[Any] = launch.collect(stream, limit, self._name(job_name))
+        elements: Iterable[T] = launch.collect(stream, limit, self._name(job_name))
         self._operators.clear()
         return elements
 

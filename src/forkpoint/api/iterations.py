@@ -10,17 +10,18 @@ from forkpoint.errors import GraphError
 from forkpoint.functions import to_ms
 from forkpoint.graph.transformations import Edge, FeedbackSpec, IterationSpec
 from forkpoint.types import Types
+from forkpoint.types.variables import R, T, T_co
 
 _loops = itertools.count()
 
 
-class IterativeStream(DataStream):
+class IterativeStream(DataStream[T_co]):
     """The start of a loop: the elements of the stream it was made of, and those that are fed back.
 
     Made by ``iterate``. Needs a uid, as the elements that are on their way at an epoch's end are saved with it.
     """
 
-    def close_with(self, feedback_stream: DataStream) -> DataStream:
+    def close_with(self, feedback_stream: DataStream[R]) -> DataStream[R]:
         """Feed a stream that was made from this one back to the start; returns that stream.
 
         What an epoch feeds back comes in again at the start of the next one, with its timestamp. GraphError where the type
@@ -40,7 +41,7 @@ class IterativeStream(DataStream):
         return feedback_stream
 
 
-def iterative(stream: DataStream, max_wait_time: timedelta | int | None) -> IterativeStream:
+def iterative(stream: DataStream[T], max_wait_time: timedelta | int | None) -> IterativeStream[T]:
     """The start of a loop over a stream."""
     if max_wait_time is not None:
         to_ms(max_wait_time, "the longest wait of an iteration")

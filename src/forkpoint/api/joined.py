@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast, overload
+
+from typing_extensions import TypeVar
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.keys import key_by
-from forkpoint.api.partitioning import Selector
+from forkpoint.api.partitioning import FieldNames, KeyFunction
 from forkpoint.api.signatures import output_type as type_of_output
-from forkpoint.api.two_inputs import check_environments, is_keyed, two_inputs
+from forkpoint.api.two_inputs import check_environments, is_keyed, plain, two_inputs
 from forkpoint.api.windowed import WindowSettings
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -23,6 +25,7 @@ from forkpoint.functions import (
     JoinFunction,
     OutputTag,
     ProcessJoinFunction,
+    TaggedUnion,
     WindowAssigner,
     joins,
     to_ms,
@@ -39,26 +42,28 @@ from forkpoint.functions.join_functions import (
 from forkpoint.functions.joins import Interval
 from forkpoint.graph.transformations import KeyBy, KeyedCoProcessSpec, MapSpec
 from forkpoint.types import TypeInformation, Types, same_keys
+from forkpoint.types.variables import A, B, K, K_co, R, T_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
 
-JoinCallable = JoinFunction | FlatJoinFunction | Callable[[Any, Any], Any]
-ProcessJoinCallable = ProcessJoinFunction | Callable[[Any, Any, ProcessJoinFunction.Context], Iterable[Any] | None]
-CoGroupCallable = CoGroupFunction | Callable[[list[Any], list[Any]], Iterable[Any] | None]
+ProcessJoinCallable: TypeAlias = (
+    ProcessJoinFunction[A, B, R] | Callable[[A, B, ProcessJoinFunction.Context], Iterable[R] | None]
+)
+CoGroupCallable: TypeAlias = CoGroupFunction[A, B, R] | Callable[[list[A], list[B]], Iterable[R] | None]
 
 
-class JoinMixin(StreamBase):
+class JoinMixin(StreamBase[T_co]):
     """Joins of any two streams, by key and window."""
 
-    def join(self, other_stream: DataStream) -> JoinedStreams[JoinedWindows]:
+    def join(self, other_stream: DataStream[B]) -> JoinedStreams[T_co, B, JoinedWindows[T_co, B]]:
         """Pairs of elements of two streams that have the same key and window.
 
         ``first.join(second).where(key).equal_to(key).window(assigner).apply(function)``
         """
         return JoinedStreams(self, other_stream, "join", JoinedWindows)
 
-    def co_group(self, other_stream: DataStream) -> JoinedStreams[CoGroupedWindows]:
+    def co_group(self, other_stream: DataStream[B]) -> JoinedStreams[T_co, B, CoGroupedWindows[T_co, B]]:
         """All elements of two streams that have the same key and window, also where one has none.
 
         ``first.co_group(second).where(key).equal_to(key).window(assigner).apply(function)``
@@ -66,10 +71,10 @@ class JoinMixin(StreamBase):
         return JoinedStreams(self, other_stream, "co_group", CoGroupedWindows)
 
 
-class KeyedJoinMixin(StreamBase):
+class KeyedJoinMixin(StreamBase[T_co], Generic[T_co, K_co]):
     """Joins of two keyed streams, by time."""
 
-    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+    def interval_join(self, other_stream: KeyedStream[B, K_co]) -> IntervalJoin[T_co, B]:
         """Pairs of elements of one key whose timestamps are near each other.
 
         ``left.interval_join(right).between(lower, upper).process(function)``
@@ -77,7 +82,7 @@ class KeyedJoinMixin(StreamBase):
         check_both_keyed("interval_join", self, other_stream)
         return IntervalJoin(self, other_stream)
 
-    def temporal_join(self, versions: KeyedStream) -> TemporalJoin:
+    def temporal_join(self, versions: KeyedStream[B, K_co]) -> TemporalJoin[T_co, B]:
         """Each element with the version of its key that was valid at its time: Flink SQL's ``FOR SYSTEM_TIME AS OF``.
 
         An element of ``versions`` is valid from its timestamp until that of the key's next.
@@ -87,19 +92,27 @@ class KeyedJoinMixin(StreamBase):
         return TemporalJoin(self, versions)
 
 
-class _OverTwoStreams(WindowSettings):
+class _OverTwoStreams(WindowSettings[TaggedUnion, Any], Generic[A, B]):
     """Windows over two streams. The assigner, trigger and evictor get their elements as TaggedUnion."""
 
     _tagged = True
 
-    def _apply(self, name: str, fn: Any, found: TypeInformation | None) -> DataStream:
+    def _apply(self, name: str, fn: Any, found: TypeInformation | None) -> DataStream[Any]:
         return self._add(name, "list", self._value_type, None, fn, found)
 
 
-class JoinedWindows(_OverTwoStreams):
+class JoinedWindows(_OverTwoStreams[A, B]):
     """Windows over two streams, of which all pairs come out. A late element makes a window's pairs come out once more."""
 
-    def apply(self, function: JoinCallable, output_type: Any = None) -> DataStream:
+    @overload
+    def apply(
+        self, function: FlatJoinFunction[A, B, R] | Callable[[A, B], Iterator[R]], output_type: Any = None
+    ) -> DataStream[R]: ...
+    @overload
+    def apply(
+        self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None
+    ) -> DataStream[R]: ...
+    def apply(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """``function(first, second)`` of each pair of a window: every element of one stream with every one of the other.
 
         A FlatJoinFunction, or a callable that is a generator function, gives any number of results; a JoinFunction, or
@@ -109,10 +122,10 @@ class JoinedWindows(_OverTwoStreams):
         return self._apply(operator_name("join", function), JoinedWindow(function), found)
 
 
-class CoGroupedWindows(_OverTwoStreams):
+class CoGroupedWindows(_OverTwoStreams[A, B]):
     """Windows over two streams, each with a list of the elements of either."""
 
-    def apply(self, function: CoGroupCallable, output_type: Any = None) -> DataStream:
+    def apply(self, function: CoGroupCallable[A, B, R], output_type: Any = None) -> DataStream[R]:
         """``function(first, second)`` of each window, with the lists of its elements: any number of results, or None.
 
         Results have the timestamp ``window.max_timestamp()``.
@@ -122,34 +135,34 @@ class CoGroupedWindows(_OverTwoStreams):
         return self._apply(operator_name("co_group", function), CoGroupedWindow(function), found)
 
 
-W = TypeVar("W", bound=_OverTwoStreams)
+WINDOWS = TypeVar("WINDOWS", bound=_OverTwoStreams[Any, Any], default=Any)
 
 
 @dataclass(frozen=True)
 class _Side:
-    stream: StreamBase
+    stream: StreamBase[Any]
     key: KeyBy
 
 
-class JoinedStreams(Generic[W]):
+class JoinedStreams(Generic[A, B, WINDOWS]):
     """Two streams to be joined; ``where`` says the first one's key."""
 
-    def __init__(self, first: StreamBase, second: StreamBase, operator: str, windows: type[W]) -> None:
+    def __init__(self, first: StreamBase[A], second: StreamBase[B], operator: str, windows: type[WINDOWS]) -> None:
         check_environments(first, second, operator)
         self._first, self._second, self._operator, self._windows = first, second, operator, windows
 
-    def where(self, key_selector: Selector, key_type: Any = None) -> Where[W]:
+    def where(self, key_selector: KeyFunction[A, K] | FieldNames, key_type: Any = None) -> Where[A, B, WINDOWS, K]:
         """The key of the first stream's elements; selector and type as in ``key_by``."""
         return Where(self, _Side(self._first, key_by(key_selector, key_type, self._first.get_type())))
 
 
-class Where(Generic[W]):
+class Where(Generic[A, B, WINDOWS, K]):
     """Two streams, the first with its key; ``equal_to`` says the second one's."""
 
-    def __init__(self, streams: JoinedStreams[W], first: _Side) -> None:
+    def __init__(self, streams: JoinedStreams[A, B, WINDOWS], first: _Side) -> None:
         self._streams, self._first = streams, first
 
-    def equal_to(self, key_selector: Selector, key_type: Any = None) -> EqualTo[W]:
+    def equal_to(self, key_selector: KeyFunction[B, K] | FieldNames, key_type: Any = None) -> EqualTo[WINDOWS]:
         """The key of the second stream's elements. GraphError if it is of another type than the first one's."""
         streams = self._streams
         second = _Side(streams._second, key_by(key_selector, key_type, streams._second.get_type()))
@@ -157,38 +170,35 @@ class Where(Generic[W]):
         return EqualTo(streams, self._first, second)
 
 
-class EqualTo(Generic[W]):
+class EqualTo(Generic[WINDOWS]):
     """Two streams with their keys; ``window`` says which elements of a key belong together."""
 
-    def __init__(self, streams: JoinedStreams[W], first: _Side, second: _Side) -> None:
+    def __init__(self, streams: JoinedStreams[Any, Any, WINDOWS], first: _Side, second: _Side) -> None:
         self._streams, self._first, self._second = streams, first, second
 
-    def window(self, window_assigner: WindowAssigner) -> W:
+    def window(self, window_assigner: WindowAssigner[TaggedUnion, Any]) -> WINDOWS:
         """Cut both streams into the same windows. A WindowAssigner of your own gets elements as TaggedUnion."""
         return self._streams._windows(_tagged(self._first, self._second), window_assigner)
 
 
-def _tagged(first: _Side, second: _Side) -> KeyedStream:
+def _tagged(first: _Side, second: _Side) -> KeyedStream[TaggedUnion]:
     """Both streams as one, of tagged elements."""
-    from forkpoint.api.streams import DataStream, KeyedStream
-
     type = tagged_type(_element_type(first.stream), _element_type(second.stream))
-    env = first.stream.get_execution_environment()
     left, right = (
-        DataStream(env, side.stream.edges, side.stream.get_type()).forward()._operator(MapSpec(tag), name, type)
+        plain(side.stream).forward()._operator(MapSpec(tag), name, type)
         for side, tag, name in ((first, tag_left, "first"), (second, tag_right, "second"))
     )
     key = KeyBy(TaggedKey(first.key.selector, second.key.selector), first.key.key_type)
-    return KeyedStream(env, left.union(right)._partitioned(key), type)
+    return left.union(right)._keyed(key)
 
 
-class IntervalJoin:
+class IntervalJoin(Generic[A, B]):
     """Two keyed streams; ``between`` says how far apart the elements of a pair may be."""
 
-    def __init__(self, left: StreamBase, right: StreamBase) -> None:
+    def __init__(self, left: StreamBase[A], right: StreamBase[B]) -> None:
         self._left, self._right = left, right
 
-    def between(self, lower_bound: timedelta | int, upper_bound: timedelta | int) -> IntervalJoined:
+    def between(self, lower_bound: timedelta | int, upper_bound: timedelta | int) -> IntervalJoined[A, B]:
         """Pairs with ``left + lower_bound <= right <= left + upper_bound``, by timestamps; bounds may be negative.
 
         Timedeltas, or int ms. ConfigError if ``lower_bound`` is greater than ``upper_bound``.
@@ -198,36 +208,36 @@ class IntervalJoin:
         return IntervalJoined(self._left, self._right, Interval(lower_ms, upper_ms))
 
 
-class IntervalJoined:
+class IntervalJoined(Generic[A, B]):
     """An interval join. The settings change the object and return it, for chaining; ``process`` ends it."""
 
-    def __init__(self, left: StreamBase, right: StreamBase, interval: Interval) -> None:
+    def __init__(self, left: StreamBase[A], right: StreamBase[B], interval: Interval) -> None:
         self._left, self._right, self._interval = left, right, interval
         self._left_late: OutputTag | None = None
         self._right_late: OutputTag | None = None
         self._lower_exclusive = self._upper_exclusive = 0
 
-    def lower_bound_exclusive(self) -> IntervalJoined:
+    def lower_bound_exclusive(self) -> Self:
         """Leave out pairs that are exactly ``lower_bound`` apart."""
         self._lower_exclusive = 1
         return self
 
-    def upper_bound_exclusive(self) -> IntervalJoined:
+    def upper_bound_exclusive(self) -> Self:
         """Leave out pairs that are exactly ``upper_bound`` apart."""
         self._upper_exclusive = 1
         return self
 
-    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+    def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
         """Where elements of the left go that come behind the watermark; without this they are dropped."""
         self._left_late = _checked_tag("side_output_left_late_data", output_tag)
         return self
 
-    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+    def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
         """Where elements of the right go that come behind the watermark; without this they are dropped."""
         self._right_late = _checked_tag("side_output_right_late_data", output_tag)
         return self
 
-    def process(self, process_join_function: ProcessJoinCallable, output_type: Any = None) -> DataStream:
+    def process(self, process_join_function: ProcessJoinCallable[A, B, R], output_type: Any = None) -> DataStream[R]:
         """``function(left, right, ctx)`` of each pair: any number of results, or None.
 
         Results come as soon as both elements are there, with the later one's timestamp.
@@ -243,18 +253,26 @@ class IntervalJoined:
         return two_inputs(self._left, self._right, spec, operator_name("interval_join", fn), found)
 
 
-class TemporalJoin:
+class TemporalJoin(Generic[A, B]):
     """A temporal join. Elements that have no version yet at their time are left out, unless it is ``left_outer``."""
 
-    def __init__(self, left: StreamBase, versions: StreamBase) -> None:
+    def __init__(self, left: StreamBase[A], versions: StreamBase[B]) -> None:
         self._left, self._versions, self._outer = left, versions, False
 
-    def left_outer(self) -> TemporalJoin:
+    def left_outer(self) -> TemporalJoin[A, B | None]:
         """Elements without a version come out too, with None for it. Changes the object and returns it, for chaining."""
         self._outer = True
-        return self
+        return cast(TemporalJoin[A, B | None], self)
 
-    def apply(self, function: JoinCallable, output_type: Any = None) -> DataStream:
+    @overload
+    def apply(
+        self, function: FlatJoinFunction[A, B, R] | Callable[[A, B], Iterator[R]], output_type: Any = None
+    ) -> DataStream[R]: ...
+    @overload
+    def apply(
+        self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None
+    ) -> DataStream[R]: ...
+    def apply(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """``function(element, version)`` of each element, once the watermark has reached its timestamp, which is that of
         the results too.
 

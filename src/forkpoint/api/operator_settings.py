@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from forkpoint.errors import GraphError
 from forkpoint.graph.options import check_max_parallelism, check_parallelism
 from forkpoint.graph.transformations import Transformation
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME
 from forkpoint.types.acceptance import encodable
-
-Self = TypeVar("Self", bound="NamingMixin")
 
 
 class NamingMixin:
@@ -24,7 +22,7 @@ class NamingMixin:
     def _source_of(self, asked: str) -> Transformation:
         raise AssertionError("streams and sinks each have their own")
 
-    def uid(self: Self, uid: str) -> Self:
+    def uid(self, uid: str) -> Self:
         """The operator's identity in checkpoints and savepoints: its state is found again by it in later versions.
 
         Unique within the job. Needed on every source, sink and stateful operator whose state is to outlive the run.
@@ -35,7 +33,7 @@ class NamingMixin:
         self._source_of(f"uid({uid!r})").uid = uid
         return self
 
-    def name(self: Self, name: str) -> Self:
+    def name(self, name: str) -> Self:
         """The operator's name for people: in the web page, metrics and messages. Free to change."""
         if not isinstance(name, str) or not name:
             raise GraphError(f"a name must be a non-empty string, not {name!r}")
@@ -47,22 +45,20 @@ class NamingMixin:
         """The operator's name."""
         return self._source_of("get_name()").name
 
-    def set_uid_hash(self: Self, uid_hash: str) -> Self:
+    def set_uid_hash(self, uid_hash: str) -> Self:
         """Not there: GraphError. Savepoints know operators by their uid."""
         raise GraphError(f"set_uid_hash({uid_hash!r}): savepoints know operators by their uid; use uid()")
 
-    def force_non_parallel(self: Self) -> Self:
+    def force_non_parallel(self) -> Self:
         """``set_parallelism(1)``."""
         return self.set_parallelism(1)
 
-    def set_buffer_timeout(self: Self, timeout_millis: int) -> Self:
+    def set_buffer_timeout(self, timeout_millis: int) -> Self:
         """Accepted for PyFlink programs without effect: elements leave with their epoch."""
         self._source_of("set_buffer_timeout()")
         return self
 
-    def migrate_state(
-        self: Self, from_version: int, migration: Callable[[Any], Any], *, state: str = STATE_NAME
-    ) -> Self:
+    def migrate_state(self, from_version: int, migration: Callable[[Any], Any], *, state: str = STATE_NAME) -> Self:
         """Say how saved state of an earlier version becomes that of the next. Run once, when a savepoint is restored.
 
         ``migration`` takes all that one key has in the state, and returns what it is to have: the value of value,
@@ -78,7 +74,7 @@ class NamingMixin:
         of.migrations = replace(of.migrations, states={**of.migrations.states, state: functions})
         return self
 
-    def migrate_key(self: Self, from_version: int, migration: Callable[[Any], Any]) -> Self:
+    def migrate_key(self, from_version: int, migration: Callable[[Any], Any]) -> Self:
         """Say how the operator's saved keys of an earlier version become those of the next: ``migration(key)``.
 
         For a key_by of another type or meaning. All states and timers of the operator go to their new keys, wherever
@@ -88,33 +84,33 @@ class NamingMixin:
         of.migrations = replace(of.migrations, keys=_with_step(of.migrations.keys, from_version, migration, "the key"))
         return self
 
-    def set_parallelism(self: Self, parallelism: int) -> Self:
+    def set_parallelism(self, parallelism: int) -> Self:
         """Accepted for PyFlink programs: all operators run with the job's parallelism, and a warning says so where this is
         another. At least 1, else ConfigError."""
         self._source_of("set_parallelism()").parallelism = check_parallelism(parallelism)
         return self
 
-    def set_max_parallelism(self: Self, max_parallelism: int) -> Self:
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Accepted for PyFlink programs: the job's max parallelism holds for all. 1 to 32768, else ConfigError."""
         self._source_of("set_max_parallelism()").max_parallelism = check_max_parallelism(max_parallelism)
         return self
 
-    def set_description(self: Self, description: str) -> Self:
+    def set_description(self, description: str) -> Self:
         """Accepted for PyFlink programs without effect; ``name()`` is what is shown."""
         self._source_of("set_description()")
         return self
 
-    def disable_chaining(self: Self) -> Self:
+    def disable_chaining(self) -> Self:
         """Accepted for PyFlink programs without effect: operators between two exchanges always run in one task."""
         self._source_of("disable_chaining()")
         return self
 
-    def start_new_chain(self: Self) -> Self:
+    def start_new_chain(self) -> Self:
         """Accepted for PyFlink programs without effect; see ``disable_chaining``."""
         self._source_of("start_new_chain()")
         return self
 
-    def slot_sharing_group(self: Self, slot_sharing_group: Any) -> Self:
+    def slot_sharing_group(self, slot_sharing_group: Any) -> Self:
         """Accepted for PyFlink programs without effect: Spark places the tasks."""
         self._source_of("slot_sharing_group()")
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.operator_settings import NamingMixin
@@ -14,6 +14,7 @@ from forkpoint.connectors.print_sink import PrintSink
 from forkpoint.errors import GraphError
 from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec, Transformation
 from forkpoint.types import Types
+from forkpoint.types.variables import T_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream
@@ -29,10 +30,10 @@ class DataStreamSink(NamingMixin):
         return self.transformation
 
 
-class SinkMixin(StreamBase):
+class SinkMixin(StreamBase[T_co]):
     """sink_to, print, for_each_epoch, execute_and_collect."""
 
-    def sink_to(self, sink: Sink | DataFrameSink) -> DataStreamSink:
+    def sink_to(self, sink: Sink[T_co] | DataFrameSink) -> DataStreamSink:
         """Write the elements to a sink, or, for a DataFrameSink, with one of Spark's writers."""
         if isinstance(sink, DataFrameSink):
             return self._epoch_sink(sink, operator_name("sink", sink.fn))
@@ -65,9 +66,17 @@ class SinkMixin(StreamBase):
             raise GraphError(f"for_each_epoch() takes a callable func(df, epoch), not {func!r}")
         return self._epoch_sink(func, operator_name("for_each_epoch", func))
 
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator[T_co]: ...
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[T_co]: ...
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[T_co]: ...
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator | list[Any]:
+    ) -> CloseableIterator[T_co] | list[T_co]:
         """Run the job and get the elements of this stream: an iterator, or a list of ``limit`` at most.
 
         The iterator yields elements as their epochs are committed; closing it ends the job.
@@ -80,7 +89,7 @@ class SinkMixin(StreamBase):
         with elements:
             return [element for element, _ in zip(elements, range(limit), strict=False)]
 
-    def _itself(self) -> DataStream:
+    def _itself(self) -> DataStream[T_co]:
         return self._stream(self._edges, self._type)
 
     def _epoch_sink(self, func: Callable[[Any, int], Any], name: str) -> DataStreamSink:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
+
+from forkpoint.types.variables import T_co
 
 
 class JobStatus(Enum):
@@ -106,20 +108,20 @@ class JobClient(ABC):
         return accumulators
 
 
-class CloseableIterator(Iterator[Any]):
+class CloseableIterator(Iterator[T_co]):
     """The elements of ``execute_and_collect``: iterate over it, within ``with`` or with ``close()`` at the end."""
 
-    def __init__(self, elements: Iterable[Any]) -> None:
+    def __init__(self, elements: Iterable[T_co]) -> None:
         self._elements = iter(elements)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T_co:
         return next(self._elements)
 
-    def next(self) -> Any:
+    def next(self) -> T_co:
         """The next element, as the built-in ``next`` gives it."""
         return next(self)
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

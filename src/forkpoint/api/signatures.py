@@ -105,4 +105,4 @@ def _main_output(annotation: Any) -> Any:
 
 def _is_side_output(annotation: Any) -> bool:
     parts = get_args(annotation)
-    return get_origin(annotation) is tuple and bool(parts) and parts[0] is OutputTag
+    return get_origin(annotation) is tuple and bool(parts) and (get_origin(parts[0]) or parts[0]) is OutputTag

@@ -8,12 +8,13 @@ from forkpoint.errors import GraphError
 from forkpoint.functions import OutputTag
 from forkpoint.graph.transformations import EventTimeSortSpec
 from forkpoint.types import Types
+from forkpoint.types.variables import T
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
 
 
-def sorted_by_event_time(stream: KeyedStream, late_data_tag: OutputTag | None) -> DataStream:
+def sorted_by_event_time(stream: KeyedStream[T], late_data_tag: OutputTag[T] | None) -> DataStream[T]:
     if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
         raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
     type = stream.get_type()

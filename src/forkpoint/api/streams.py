@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from forkpoint.api.aggregating import check_batch_function, running_aggregates
 from forkpoint.api.base import check_function, operator_name
@@ -22,6 +22,7 @@ from forkpoint.functions import (
     Aggregator,
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
+    CountWindow,
     FilterFunction,
     FlatMapFunction,
     Function,
@@ -46,16 +47,19 @@ from forkpoint.graph.transformations import (
     ReduceSpec,
     RollingSpec,
 )
-from forkpoint.types import TypeInformation, Types, infer_type, type_of
+from forkpoint.types import TypeInformation, TypeLike, Types, infer_type, type_of
+from forkpoint.types.variables import A, K_co, R, S, T_co, W
 
 if TYPE_CHECKING:
     from forkpoint.api.iterations import IterativeStream
 
 
-class DataStream(TransformMixin, PartitionMixin, ConnectMixin, JoinMixin, SinkMixin, NamingMixin):
+class DataStream(
+    TransformMixin[T_co], PartitionMixin[T_co], ConnectMixin[T_co], JoinMixin[T_co], SinkMixin[T_co], NamingMixin
+):
     """A stream of elements. Methods add operators to the job and return new streams; nothing runs yet."""
 
-    def iterate(self, max_wait_time: timedelta | int | None = None) -> IterativeStream:
+    def iterate(self, max_wait_time: timedelta | int | None = None) -> IterativeStream[T_co]:
         """The start of a loop: build its body on the stream returned, and feed elements back with ``close_with``.
 
         ``max_wait_time`` is accepted for Flink's programs without effect: a bounded job ends when nothing goes round any
@@ -65,18 +69,18 @@ class DataStream(TransformMixin, PartitionMixin, ConnectMixin, JoinMixin, SinkMi
 
         return iterative(self, max_wait_time)
 
-    def window_all(self, window_assigner: WindowAssigner) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
         """Cut the stream into windows without regard to keys. All elements go through one subtask."""
         return windowed_all(self, window_assigner)
 
-    def sort_by_event_time(self, late_data_tag: OutputTag | None = None) -> DataStream:
+    def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
         """The elements in the order of their timestamps, each once the watermark has passed it. All go through one subtask;
         see the keyed stream's ``sort_by_event_time``.
         """
         return sorted_by_event_time(self._under_one_key(), late_data_tag)
 
 
-class KeyedStream(KeyedJoinMixin, DataStream):
+class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_co]):
     """A stream whose elements are brought together by key, so that functions can keep state for each key.
 
     Made by ``key_by``. What its operators emit is an ordinary stream again.
@@ -97,15 +101,15 @@ class KeyedStream(KeyedJoinMixin, DataStream):
             )
         return super()._partitioned(partitioning)
 
-    def map(self, func: MapFunction | Callable[[Any], Any], output_type: Any = None) -> DataStream:
+    def map(self, func: MapFunction[T_co, R] | Callable[[T_co], R], output_type: Any = None) -> DataStream[R]:
         """One element out for each element in. A MapFunction may have state for the element's key."""
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)
         return self._with_key(func, MapFunction, "map", type_of_output(output_type, func, "map"))
 
     def flat_map(
-        self, func: FlatMapFunction | Callable[[Any], Iterable[Any] | None], output_type: Any = None
-    ) -> DataStream:
+        self, func: FlatMapFunction[T_co, R] | Callable[[T_co], Iterable[R] | None], output_type: Any = None
+    ) -> DataStream[R]:
         """Any number of elements out for each element in. A FlatMapFunction may have state for the element's key."""
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
@@ -113,13 +117,15 @@ class KeyedStream(KeyedJoinMixin, DataStream):
             func, FlatMapFunction, "flat_map", type_of_output(output_type, func, "flat_map", many=True)
         )
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
+    def filter(self, func: FilterFunction[T_co] | Callable[[T_co], bool]) -> DataStream[T_co]:
         """The elements for which the function is true. A FilterFunction may have state for the element's key."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)
         return self._with_key(func, FilterFunction, "filter", self._type)
 
-    def process(self, func: KeyedProcessFunction, output_type: Any = None) -> DataStream:  # type: ignore[override]
+    def process(  # type: ignore[override]
+        self, func: KeyedProcessFunction[K_co, T_co, R], output_type: Any = None
+    ) -> DataStream[R]:
         """Any number of elements out, with state and timers of the key; see KeyedProcessFunction."""
         if isinstance(func, ProcessFunction):
             raise GraphError(
@@ -132,7 +138,7 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         found = type_of_output(output_type, func, "process_element", many=True)
         return self._operator(KeyedProcessSpec(func), operator_name("process", func), found)
 
-    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
+    def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
         """The running reduction: each element comes out as the result over its key's elements so far.
 
         ``func(result_so_far, element)`` returns the elements' own type, which is that of the state too.
@@ -144,7 +150,7 @@ class KeyedStream(KeyedJoinMixin, DataStream):
             )
         return self._operator(ReduceSpec(func, self._state_type), operator_name("reduce", func), self._type)
 
-    def fold(self, initial_value: Any, function: Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
+    def fold(self, initial_value: A, function: Callable[[A, T_co], A], output_type: Any = None) -> DataStream[A]:
         """The running fold: ``function(folded so far, element)`` for each element, from ``initial_value`` on for each key.
 
         ``output_type``: that of the folded value, by default that of ``initial_value``.
@@ -152,27 +158,27 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         type = infer_type([initial_value]) if output_type is None else type_of(output_type)
         return self.map_with_state(RunningFold(initial_value, function), type, type)
 
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+    def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:
         """Each element with its field (by index or name) replaced by the sum over the key's elements so far."""
         return self._rolling("sum", position_to_sum)
 
-    def min(self, position_to_min: int | str = 0) -> DataStream:
+    def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
         """Each element with its field replaced by the least so far; other fields are the key's first element's."""
         return self._rolling("min", position_to_min)
 
-    def max(self, position_to_max: int | str = 0) -> DataStream:
+    def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
         """Each element with its field replaced by the greatest so far; other fields are the key's first element's."""
         return self._rolling("max", position_to_max)
 
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
         """For each element, the key's element with the least value of the field so far; of equals, the first."""
         return self._rolling("min_by", position_to_min_by)
 
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
         """For each element, the key's element with the greatest value of the field so far; of equals, the first."""
         return self._rolling("max_by", position_to_max_by)
 
-    def agg(self, **aggregates: Aggregator[Any]) -> DataStream:
+    def agg(self, **aggregates: Aggregator[Any]) -> DataStream[Any]:
         """Running aggregates: ``agg(total=fp.Sum("price"), n=fp.Count())``, one row for each element.
 
         A row has the key, in columns named after the fields that make it up (``key`` where it is computed), and the
@@ -181,7 +187,11 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         spec = running_aggregates(self.key, aggregates, self._type)
         return self._operator(spec, f"agg({', '.join(aggregates)})", spec.shape.type)
 
-    def process_batch(self, func: KeyedBatchFunction, output_type: Any = None) -> DataStream:
+    @overload
+    def process_batch(self, func: KeyedBatchFunction, output_type: TypeLike[R]) -> DataStream[R]: ...
+    @overload
+    def process_batch(self, func: KeyedBatchFunction, output_type: Any = None) -> DataStream[Any]: ...
+    def process_batch(self, func: KeyedBatchFunction, output_type: Any = None) -> DataStream[Any]:
         """All of an epoch's elements of a subtask at once, as an Arrow table; see KeyedBatchFunction.
 
         ``output_type``: the type whose fields are the columns that come out.
@@ -190,9 +200,17 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         check_batch_function(func, found, self._type)
         return self._operator(KeyedBatchSpec(func), operator_name("process_batch", func), found)
 
+    @overload
     def map_with_state(
-        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
-    ) -> DataStream:
+        self, func: Callable[[T_co, S | None], tuple[R, S | None]], state_type: TypeLike[S], output_type: Any = None
+    ) -> DataStream[R]: ...
+    @overload
+    def map_with_state(
+        self, func: Callable[[T_co, Any], tuple[R, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream[R]: ...
+    def map_with_state(
+        self, func: Callable[[T_co, Any], tuple[R, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream[R]:
         """``func(element, state or None) -> (output, new state or None)``, with one state for each key.
 
         None as the new state removes it. ``state_type``: ``Types.*`` or a Python type. An annotation
@@ -200,17 +218,26 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         """
         return self._stateful("map_with_state", func, state_type, output_type, flat=False)
 
+    @overload
     def flat_map_with_state(
-        self, func: Callable[[Any, Any], tuple[Iterable[Any] | None, Any]], state_type: Any, output_type: Any = None
-    ) -> DataStream:
+        self, func: Callable[[T_co, S | None], tuple[Iterable[R] | None, S | None]], state_type: TypeLike[S],
+        output_type: Any = None,
+    ) -> DataStream[R]: ...  # fmt: skip
+    @overload
+    def flat_map_with_state(
+        self, func: Callable[[T_co, Any], tuple[Iterable[R] | None, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream[R]: ...
+    def flat_map_with_state(
+        self, func: Callable[[T_co, Any], tuple[Iterable[R] | None, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream[R]:
         """As ``map_with_state`` with many outputs: ``func(element, state) -> (iterable or None, new state)``."""
         return self._stateful("flat_map_with_state", func, state_type, output_type, flat=True)
 
-    def window(self, window_assigner: WindowAssigner) -> WindowedStream:
+    def window(self, window_assigner: WindowAssigner[T_co, W]) -> WindowedStream[T_co, K_co, W]:
         """Cut each key's elements into windows: by time, sessions, or a WindowAssigner of your own."""
         return WindowedStream(self, window_assigner)
 
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
         """Windows of ``size`` elements of a key, each beginning ``slide`` elements behind the last; 0: ``size``.
 
         Full windows come out. ConfigError for sizes below 1.
@@ -219,7 +246,7 @@ class KeyedStream(KeyedJoinMixin, DataStream):
             return WindowedStream(self, CountTumblingWindowAssigner.of(size))
         return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
 
-    def sort_by_event_time(self, late_data_tag: OutputTag | None = None) -> DataStream:
+    def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
         """Each key's elements in the order of their timestamps, those with the same as they came (Flink SQL's ``ORDER BY``
         a time attribute).
 
@@ -230,7 +257,7 @@ class KeyedStream(KeyedJoinMixin, DataStream):
         return sorted_by_event_time(self, late_data_tag)
 
     @property
-    def _state_type(self) -> TypeInformation:
+    def _state_type(self) -> TypeInformation[T_co]:
         return self._type or Types.ANY()
 
     def _with_key(

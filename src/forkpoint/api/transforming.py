@@ -28,12 +28,13 @@ from forkpoint.graph.transformations import (
     TimestampsSpec,
 )
 from forkpoint.types import Types
+from forkpoint.types.variables import R, T_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream
 
 
-class TransformMixin(StreamBase):
+class TransformMixin(StreamBase[T_co]):
     """map, flat_map, filter, process, union, side outputs, timestamps.
 
     Wherever an ``output_type`` can be given (``Types.*`` or a Python type), leaving it out takes the function's return
@@ -41,14 +42,14 @@ class TransformMixin(StreamBase):
     must return what the type says; TypeNotSupported, while the job runs, names a value that doesn't fit.
     """
 
-    def map(self, func: MapFunction | Callable[[Any], Any], output_type: Any = None) -> DataStream:
+    def map(self, func: MapFunction[T_co, R] | Callable[[T_co], R], output_type: Any = None) -> DataStream[R]:
         """One element out for each element in."""
         check_function(func, MapFunction, "map", keyed=False)
         return self._operator(MapSpec(func), operator_name("map", func), type_of_output(output_type, func, "map"))
 
     def flat_map(
-        self, func: FlatMapFunction | Callable[[Any], Iterable[Any] | None], output_type: Any = None
-    ) -> DataStream:
+        self, func: FlatMapFunction[T_co, R] | Callable[[T_co], Iterable[R] | None], output_type: Any = None
+    ) -> DataStream[R]:
         """Any number of elements out for each element in: the function returns an iterable, or None for none.
 
         ``output_type`` is that of one element; an annotation is of the iterable (``-> Iterator[Word]``).
@@ -57,12 +58,12 @@ class TransformMixin(StreamBase):
         found = type_of_output(output_type, func, "flat_map", many=True)
         return self._operator(FlatMapSpec(func), operator_name("flat_map", func), found)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
+    def filter(self, func: FilterFunction[T_co] | Callable[[T_co], bool]) -> DataStream[T_co]:
         """The elements for which the function is true."""
         check_function(func, FilterFunction, "filter", keyed=False)
         return self._operator(FilterSpec(func), operator_name("filter", func), self._type)
 
-    def process(self, func: ProcessFunction, output_type: Any = None) -> DataStream:
+    def process(self, func: ProcessFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
         """Any number of elements out, to the main output (``yield x``) and to side outputs (``yield tag, x``).
 
         Without a key there is neither state nor timers; ``key_by(...).process`` has them.
@@ -75,7 +76,7 @@ class TransformMixin(StreamBase):
         found = type_of_output(output_type, func, "process_element", many=True)
         return self._operator(ProcessSpec(func), operator_name("process", func), found)
 
-    def project(self, *field_indexes: int) -> DataStream:
+    def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
         """Tuples of some fields only, in the order in which they are named here.
 
         GraphError where the stream's type is not known to be a tuple with these fields.
@@ -90,7 +91,7 @@ class TransformMixin(StreamBase):
         found = Types.TUPLE([fields[i].type for i in field_indexes])
         return self._operator(MapSpec(kept), "Projection", found)
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[R]) -> DataStream[T_co | R]:
         """The elements of this stream and others. It is typed if all have the same type, else untyped.
 
         Keys and other partitioning are given up: say ``key_by`` after the union. GraphError for a stream of another
@@ -104,14 +105,14 @@ class TransformMixin(StreamBase):
         edges = tuple(Edge(edge.upstream, edge.tag) for stream in every for edge in stream._edges)
         return self._stream(edges, self._type if same else None)
 
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+    def get_side_output(self, output_tag: OutputTag[R]) -> DataStream[R]:
         """What the operator emitted with ``yield tag, x``, typed by the tag."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
         upstream = self._source_of("get_side_output()")
         return self._stream((Edge(upstream, output_tag),), output_tag.type_info)
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy[T_co]) -> DataStream[T_co]:
         """Timestamps and watermarks by the strategy, in place of those from upstream.
 
         Has to stand ahead of any ``key_by`` or ``rebalance``, where each split still has its own order.

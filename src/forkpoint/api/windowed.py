@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, overload
 
 from forkpoint.api.aggregating import aggregates_of
 from forkpoint.api.base import check_function, operator_name
@@ -34,31 +34,33 @@ from forkpoint.functions.fold import Fold
 from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWindow, WithKey
 from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.types import TypeInformation, Types, infer_type, type_of
+from forkpoint.types.variables import A, K, K_co, R, T, T_co, W, W_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
 
-Self = TypeVar("Self", bound="WindowSettings")
 RollingKind = Literal["sum", "min", "max", "min_by", "max_by"]
 Contents = Literal["list", "reducing", "aggregating"]
+OfWindow: TypeAlias = ProcessWindowFunction[A, R, K, W] | WindowFunction[A, R, K, W]
+OfAllWindow: TypeAlias = ProcessAllWindowFunction[A, R, W] | AllWindowFunction[A, R, W]
 
 
-class WindowSettings:
+class WindowSettings(Generic[T_co, W_co]):
     """The settings of all kinds of windows. They change the object and return it, for chaining."""
 
     _tagged = False
 
-    def __init__(self, stream: KeyedStream, assigner: WindowAssigner) -> None:
+    def __init__(self, stream: KeyedStream[T_co, Any], assigner: WindowAssigner[T_co, W_co]) -> None:
         if not isinstance(assigner, WindowAssigner):
             raise GraphError(f"window() takes a WindowAssigner, not {assigner!r}")
         self._stream = stream
         self._assigner = assigner
-        self._trigger: Trigger | None = None
-        self._evictor: Evictor | None = None
+        self._trigger: Trigger[T_co, W_co] | None = None
+        self._evictor: Evictor[T_co, W_co] | None = None
         self._lateness_ms = 0
         self._late_tag: OutputTag | None = None
 
-    def trigger(self: Self, trigger: Trigger) -> Self:
+    def trigger(self, trigger: Trigger[T_co, W_co]) -> Self:
         """When results come out, in place of the assigner's default. GraphError for one that can't merge sessions."""
         if not isinstance(trigger, Trigger):
             raise GraphError(f"trigger() takes a Trigger, not {trigger!r}")
@@ -70,14 +72,14 @@ class WindowSettings:
         self._trigger = trigger
         return self
 
-    def evictor(self: Self, evictor: Evictor) -> Self:
+    def evictor(self, evictor: Evictor[T_co, W_co]) -> Self:
         """Take elements out when a window fires. All elements are then kept, also with reduce and aggregate."""
         if not isinstance(evictor, Evictor):
             raise GraphError(f"evictor() takes an Evictor, not {evictor!r}")
         self._evictor = evictor
         return self
 
-    def allowed_lateness(self: Self, time_ms: timedelta | int) -> Self:
+    def allowed_lateness(self, time_ms: timedelta | int) -> Self:
         """How long (timedelta, or int ms; at least 0) behind its end a window stays and takes elements in.
 
         Each of those makes it fire once more, by default. It has no effect on windows of processing time.
@@ -85,7 +87,7 @@ class WindowSettings:
         self._lateness_ms = to_ms(time_ms, "the allowed lateness")
         return self
 
-    def side_output_late_data(self: Self, output_tag: OutputTag) -> Self:
+    def side_output_late_data(self, output_tag: OutputTag[Any]) -> Self:
         """Where elements go that are too late for all their windows: ``get_side_output`` of the result has them.
 
         Without this they are dropped.
@@ -102,7 +104,7 @@ class WindowSettings:
     def _add(
         self, name: str, contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any,
         output_type: TypeInformation | None,
-    ) -> DataStream:  # fmt: skip
+    ) -> DataStream[Any]:  # fmt: skip
         if isinstance(fn, Function):
             declared_states(fn)
         if self._evictor is not None:
@@ -115,45 +117,45 @@ class WindowSettings:
         return self._stream._operator(spec, name, output_type)
 
 
-class _Windowed(WindowSettings):
+class _Windowed(WindowSettings[T_co, W_co]):
     """What windows of one stream, with and without keys, have in common."""
 
-    def sum(self, position: int | str = 0) -> DataStream:
+    def sum(self, position: int | str = 0) -> DataStream[T_co]:
         """Each window's first element with the field (by index or name) replaced by the sum over the window."""
         return self._rolled("sum", position)
 
-    def min(self, position: int | str = 0) -> DataStream:
+    def min(self, position: int | str = 0) -> DataStream[T_co]:
         """Each window's first element with the field replaced by the least in the window."""
         return self._rolled("min", position)
 
-    def max(self, position: int | str = 0) -> DataStream:
+    def max(self, position: int | str = 0) -> DataStream[T_co]:
         """Each window's first element with the field replaced by the greatest in the window."""
         return self._rolled("max", position)
 
-    def min_by(self, position: int | str = 0) -> DataStream:
+    def min_by(self, position: int | str = 0) -> DataStream[T_co]:
         """Each window's element with the least value of the field; of equals, the first."""
         return self._rolled("min_by", position)
 
-    def max_by(self, position: int | str = 0) -> DataStream:
+    def max_by(self, position: int | str = 0) -> DataStream[T_co]:
         """Each window's element with the greatest value of the field; of equals, the first."""
         return self._rolled("max_by", position)
 
     # -- for the methods of the two kinds of windows
 
-    def _rolled(self, kind: RollingKind, position: int | str) -> DataStream:
+    def _rolled(self, kind: RollingKind, position: int | str) -> DataStream[Any]:
         self._stream._check_field(kind, position)
         spec = RollingSpec(kind, position, self._value_type)
         return self._add(
             f"window: {kind}({position})", "reducing", self._value_type, spec, None, self._stream.get_type()
         )
 
-    def _reduce(self, func: Any, fn: Any, output_type: Any, method: str) -> DataStream:
+    def _reduce(self, func: Any, fn: Any, output_type: Any, method: str) -> DataStream[Any]:
         check_function(func, ReduceFunction, "reduce", keyed=True)
         _check_stateless("reduce", func)
         found = self._stream.get_type() if fn is None else type_of_output(output_type, _inner(fn), method, many=True)
         return self._add(operator_name("window: reduce", func), "reducing", self._value_type, func, fn, found)
 
-    def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any, method: str) -> DataStream:
+    def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any, method: str) -> DataStream[Any]:
         if not isinstance(func, AggregateFunction):
             raise GraphError(f"aggregate() takes an AggregateFunction, not {func!r}")
         _check_stateless("aggregate", func)
@@ -168,7 +170,7 @@ class _Windowed(WindowSettings):
             found = type_of_output(output_type, _inner(fn), method, many=True)
         return self._add(operator_name("window: aggregate", func), "aggregating", accumulator, func, fn, found)
 
-    def _agg(self, named: Mapping[str, Aggregator[Any] | WindowBound], *, with_key: bool) -> DataStream:
+    def _agg(self, named: Mapping[str, Aggregator[Any] | WindowBound], *, with_key: bool) -> DataStream[Any]:
         stream, elements = self._stream, self._stream.get_type()
         windows = self._assigner.window_type() == type_of(TimeWindow)
         aggregates, shape = aggregates_of(stream.key, named, elements, windows=windows, with_key=with_key)
@@ -176,31 +178,51 @@ class _Windowed(WindowSettings):
         name = f"window: agg({', '.join(named)})"
         return self._add(name, "aggregating", accumulator, aggregates, WindowRows(shape), shape.type)
 
-    def _elements(self, operator: str, fn: Any, output_type: Any) -> DataStream:
+    def _elements(self, operator: str, fn: Any, output_type: Any) -> DataStream[Any]:
         found = type_of_output(output_type, _inner(fn), operator, many=True)
         return self._add(operator_name(f"window: {operator}", _inner(fn)), "list", self._value_type, None, fn, found)
 
 
-class WindowedStream(_Windowed):
+class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
     """A keyed stream cut into windows: ``keyed.window(TumblingEventTimeWindows.of(timedelta(minutes=1)))``.
 
     ``reduce``, ``aggregate``, ``apply``, ``process`` and the aggregates of a field end it; what comes out has the
     timestamp ``window.max_timestamp()``.
     """
 
+    @overload
     def reduce(
-        self, reduce_function: ReduceFunction | Callable[[Any, Any], Any],
-        window_function: ProcessWindowFunction | WindowFunction | None = None, output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: None = None, output_type: Any = None,
+    ) -> DataStream[T_co]: ...  # fmt: skip
+    @overload
+    def reduce(
+        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: OfWindow[T_co, R, K_co, W_co], output_type: Any = None,
+    ) -> DataStream[R]: ...  # fmt: skip
+    def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
         """The reduction of each window's elements, computed as they come; ``window_function`` gets it as its only element."""
         return self._reduce(
             reduce_function, _window_function("reduce", window_function), output_type, _method(window_function)
         )
 
+    @overload
     def aggregate(
-        self, aggregate_function: AggregateFunction, window_function: ProcessWindowFunction | WindowFunction | None = None,
+        self, aggregate_function: AggregateFunction[T_co, Any, R], window_function: None = None,
         accumulator_type: Any = None, output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+    ) -> DataStream[R]: ...  # fmt: skip
+    @overload
+    def aggregate(
+        self, aggregate_function: AggregateFunction[T_co, Any, A], window_function: OfWindow[A, R, K_co, W_co],
+        accumulator_type: Any = None, output_type: Any = None,
+    ) -> DataStream[R]: ...  # fmt: skip
+    def aggregate(
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
         """The aggregate of each window's elements, computed as they come; ``window_function`` gets it as its only element.
 
         ``accumulator_type``: ``Types.*`` or a Python type; without it the return annotation of ``create_accumulator``,
@@ -209,7 +231,7 @@ class WindowedStream(_Windowed):
         fn = _window_function("aggregate", window_function)
         return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
 
-    def fold(self, initial_value: Any, function: Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
+    def fold(self, initial_value: A, function: Callable[[A, T_co], A], output_type: Any = None) -> DataStream[A]:
         """``function(folded so far, element)`` over each window's elements, from a copy of ``initial_value`` on.
 
         ``output_type``: that of the folded value, by default that of ``initial_value``. Sessions merge, and what has been
@@ -225,19 +247,21 @@ class WindowedStream(_Windowed):
         type = infer_type([initial_value]) if output_type is None else type_of(output_type)
         return self._add("window: fold", "aggregating", type, Fold(initial_value, function), None, type)
 
-    def apply(self, window_function: WindowFunction, output_type: Any = None) -> DataStream:
+    def apply(self, window_function: WindowFunction[T_co, R, K_co, W_co], output_type: Any = None) -> DataStream[R]:
         """``window_function.apply(key, window, elements)`` of each window."""
         if not isinstance(window_function, WindowFunction):
             raise GraphError(f"apply() takes a WindowFunction, not {window_function!r}")
         return self._elements("apply", window_function, output_type)
 
-    def process(self, process_window_function: ProcessWindowFunction, output_type: Any = None) -> DataStream:
+    def process(
+        self, process_window_function: ProcessWindowFunction[T_co, R, K_co, W_co], output_type: Any = None
+    ) -> DataStream[R]:
         """``process_window_function.process(key, context, elements)`` of each window."""
         if not isinstance(process_window_function, ProcessWindowFunction):
             raise GraphError(f"process() takes a ProcessWindowFunction, not {process_window_function!r}")
         return self._elements("process", process_window_function, output_type)
 
-    def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream:
+    def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream[Any]:
         """A row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``.
 
         A row has the key, in columns named after the fields that make it up (``key`` where it is computed), and then what
@@ -246,49 +270,70 @@ class WindowedStream(_Windowed):
         """
         return self._agg(aggregates, with_key=True)
 
-    def count(self) -> DataStream:
+    def count(self) -> DataStream[tuple[K_co, int]]:
         """``(key, number of elements)`` of each window."""
         key_type = self._stream.key.key_type or Types.ANY()
         found = Types.TUPLE([key_type, Types.LONG()])
         return self._add("window: count", "aggregating", Types.LONG(), Count(), WithKey(), found)
 
 
-class AllWindowedStream(_Windowed):
+class AllWindowedStream(_Windowed[T_co, W_co]):
     """A stream without keys cut into windows. All elements go through one subtask."""
 
+    @overload
     def reduce(
-        self, reduce_function: ReduceFunction | Callable[[Any, Any], Any],
-        window_function: ProcessAllWindowFunction | AllWindowFunction | None = None, output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: None = None, output_type: Any = None,
+    ) -> DataStream[T_co]: ...  # fmt: skip
+    @overload
+    def reduce(
+        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: OfAllWindow[T_co, R, W_co], output_type: Any = None,
+    ) -> DataStream[R]: ...  # fmt: skip
+    def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
         """The reduction of each window's elements; ``window_function`` gets it as its only element."""
         return self._reduce(reduce_function, _keyless("reduce", window_function), output_type, _method(window_function))
 
+    @overload
     def aggregate(
-        self, aggregate_function: AggregateFunction,
-        window_function: ProcessAllWindowFunction | AllWindowFunction | None = None,
+        self, aggregate_function: AggregateFunction[T_co, Any, R], window_function: None = None,
         accumulator_type: Any = None, output_type: Any = None,
-    ) -> DataStream:  # fmt: skip
+    ) -> DataStream[R]: ...  # fmt: skip
+    @overload
+    def aggregate(
+        self, aggregate_function: AggregateFunction[T_co, Any, A], window_function: OfAllWindow[A, R, W_co],
+        accumulator_type: Any = None, output_type: Any = None,
+    ) -> DataStream[R]: ...  # fmt: skip
+    def aggregate(
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
         """The aggregate of each window's elements; ``window_function`` gets it as its only element."""
         fn = _keyless("aggregate", window_function)
         return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
 
-    def apply(self, window_function: AllWindowFunction, output_type: Any = None) -> DataStream:
+    def apply(self, window_function: AllWindowFunction[T_co, R, W_co], output_type: Any = None) -> DataStream[R]:
         """``window_function.apply(window, elements)`` of each window."""
         if not isinstance(window_function, AllWindowFunction):
             raise GraphError(f"apply() takes an AllWindowFunction, not {window_function!r}")
         return self._elements("apply", KeylessWindow(window_function), output_type)
 
-    def process(self, process_window_function: ProcessAllWindowFunction, output_type: Any = None) -> DataStream:
+    def process(
+        self, process_window_function: ProcessAllWindowFunction[T_co, R, W_co], output_type: Any = None
+    ) -> DataStream[R]:
         """``process_window_function.process(context, elements)`` of each window."""
         if not isinstance(process_window_function, ProcessAllWindowFunction):
             raise GraphError(f"process() takes a ProcessAllWindowFunction, not {process_window_function!r}")
         return self._elements("process", KeylessProcess(process_window_function), output_type)
 
-    def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream:
+    def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream[Any]:
         """A row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``."""
         return self._agg(aggregates, with_key=False)
 
-    def count(self) -> DataStream:
+    def count(self) -> DataStream[int]:
         """The number of elements of each window."""
         return self._add("window: count", "aggregating", Types.LONG(), Count(), None, Types.LONG())
 
@@ -330,7 +375,7 @@ def _check_stateless(operator: str, func: Any) -> None:
         )
 
 
-def windowed_all(stream: DataStream, assigner: WindowAssigner) -> AllWindowedStream:
+def windowed_all(stream: DataStream[T], assigner: WindowAssigner[T, W]) -> AllWindowedStream[T, W]:
     """All elements under one key."""
     return AllWindowedStream(stream._under_one_key(), assigner)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,12 @@ import pyarrow as pa
 
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation
+from forkpoint.types.variables import T, T_co, T_contra
 
 JSON: TypeAlias = Any
 """A value that survives a round trip through JSON: None, bool, int, float, str, list, dict with str keys."""
 
-Elements: TypeAlias = pa.RecordBatch | list[Any]
+Elements: TypeAlias = pa.RecordBatch | list[T]
 """A run of elements: columns named as the output type's ``column_names``, or the elements themselves."""
 
 
@@ -119,24 +120,24 @@ class SplitEnumerator(ABC):
         """Let go of connections and files; called once, also after a failure."""
 
 
-class SourceReader(ABC):
+class SourceReader(ABC, Generic[T_co]):
     """Reads ranges, in a task. One reader may be given several ranges, one after the other."""
 
     @abstractmethod
-    def read(self, range: SplitRange) -> Iterator[Elements]:
+    def read(self, range: SplitRange, /) -> Iterator[Elements[T_co]]:
         """The elements of a range in their order, in runs of any length. Reading again gives the same elements."""
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Let go of connections and files; called once, also after a failure."""
 
 
-class Source(ABC):
+class Source(ABC, Generic[T_co]):
     """A description of where elements come from, shipped to the tasks (by cloudpickle); it holds no connections."""
 
     default_limit: ClassVar[int] = 1_000_000
     """How many elements an epoch reads at most, unless the job says otherwise."""
 
-    def output_type(self) -> TypeInformation | None:
+    def output_type(self) -> TypeInformation[T_co] | None:
         """The elements' type; None if it isn't known, in which case readers yield lists of elements."""
         return None
 
@@ -146,19 +147,19 @@ class Source(ABC):
         """Whether the source ends by itself; a job ends when all its sources have."""
 
     @abstractmethod
-    def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
+    def create_enumerator(self, position: JSON | None, /) -> SplitEnumerator:
         """An enumerator at ``position`` (as some enumerator of this source gave it), or at the start for None."""
 
     @abstractmethod
-    def create_reader(self) -> SourceReader:
+    def create_reader(self) -> SourceReader[T_co]:
         """A reader, made in the task that reads."""
 
 
-class SinkBatch(Protocol):
+class SinkBatch(Protocol[T]):
     """A run of elements as a sink gets it. ``values`` are made from columns when they are first asked for."""
 
     @property
-    def values(self) -> list[Any]: ...
+    def values(self) -> list[T]: ...
 
     @property
     def table(self) -> pa.RecordBatch | None:
@@ -169,7 +170,7 @@ class SinkBatch(Protocol):
         """Event times in ms since 1970, if the stream has them."""
 
     @property
-    def type(self) -> TypeInformation | None:
+    def type(self) -> TypeInformation[T] | None:
         """The stream's type, if it is known."""
 
 
@@ -186,28 +187,28 @@ class SinkContext:
     generation: int = 0
 
 
-class SinkWriter(ABC):
+class SinkWriter(ABC, Generic[T_contra]):
     """Stages the output of one subtask in one epoch. Nothing it writes may be visible before ``Sink.commit``."""
 
     @abstractmethod
-    def write(self, batch: SinkBatch) -> None:
+    def write(self, batch: SinkBatch[T_contra], /) -> None:
         """Take elements; they are in the stream's order."""
 
     @abstractmethod
     def prepare_commit(self) -> list[JSON]:
         """Make everything durable and return what ``Sink.commit`` needs; called once, last. Kept in the manifest."""
 
-    def abort(self) -> None:  # noqa: B027
+    def abort(self) -> None:
         """The task has failed: let go of resources, and remove what was staged as far as possible."""
 
 
-class Sink(ABC):
+class Sink(ABC, Generic[T_contra]):
     """A description of where elements go. It is shipped to the tasks (by cloudpickle) and holds no connections."""
 
     ordered: ClassVar[bool] = True
     """Whether writers want elements in the stream's order; a keyed operator's output costs a sort for that."""
 
-    def for_job(self, job: str) -> Sink:
+    def for_job(self, job: str) -> Self:
         """The sink as this job has it, where it depends on the job's name; called once, before the job runs."""
         return self
 
@@ -218,16 +219,16 @@ class Sink(ABC):
         return None
 
     @abstractmethod
-    def create_writer(self, context: SinkContext) -> SinkWriter:
+    def create_writer(self, context: SinkContext, /) -> SinkWriter[T_contra]:
         """A writer for one subtask in one epoch; made in the task."""
 
-    def check(self, committables: list[JSON]) -> None:  # noqa: B027
+    def check(self, committables: list[JSON]) -> None:
         """Raise if the driver could not make this visible: what tasks staged must have arrived where it can see it.
 
         On the driver, before the manifest, so that an epoch that could not be published is not committed either.
         """
 
-    def commit(self, committables: list[JSON], epoch: int) -> None:  # noqa: B027
+    def commit(self, committables: list[JSON], epoch: int) -> None:
         """Make an epoch's output visible. On the driver, after the manifest; idempotent: it may come again after a
         crash, from a newer driver while this one still runs, and after a reader took away what was visible.
 
@@ -236,7 +237,7 @@ class Sink(ABC):
         have been published and taken away. Raises ``OutputLost`` if that cannot be.
         """
 
-    def cleanup(self, uid: str, job: str, generation: int) -> None:  # noqa: B027
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
         """Remove what runs up to ``generation`` staged; nobody needs it any more.
 
         On the driver: at each start, once the last manifest's commit has been repeated. Touches only what this sink

@@ -9,9 +9,10 @@ from typing import Any
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.types import TypeInformation, type_of
+from forkpoint.types.variables import T
 
 
-class CollectionSource(Source):
+class CollectionSource(Source[T]):
     """The elements of a list, in order, then the end.
 
     The elements are part of the source and travel to the tasks once, with the program; positions are indices into the
@@ -21,15 +22,15 @@ class CollectionSource(Source):
     """
 
     def __init__(
-        self, elements: Iterable[Any] = (), type: Any = None, *, splits: Sequence[Iterable[Any]] | None = None
+        self, elements: Iterable[T] = (), type: Any = None, *, splits: Sequence[Iterable[T]] | None = None
     ) -> None:
         head = list(elements)
         if splits is not None and head:
             raise ConfigError("CollectionSource: give either elements or splits=[[...], [...]], not both")
         self._type = None if type is None else type_of(type)
-        self._splits: tuple[list[Any], ...] = (head,) if splits is None else tuple(list(s) for s in splits)
+        self._splits: tuple[list[T], ...] = (head,) if splits is None else tuple(list(s) for s in splits)
 
-    def output_type(self) -> TypeInformation | None:
+    def output_type(self) -> TypeInformation[T] | None:
         return self._type
 
     @property
@@ -39,7 +40,7 @@ class CollectionSource(Source):
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
         return _CollectionEnumerator([len(s) for s in self._splits], position)
 
-    def create_reader(self) -> SourceReader:
+    def create_reader(self) -> SourceReader[T]:
         return _CollectionReader(self._splits)
 
 
@@ -114,11 +115,11 @@ class _CollectionEnumerator(SplitEnumerator):
         return True
 
 
-class _CollectionReader(SourceReader):
-    def __init__(self, splits: tuple[list[Any], ...]) -> None:
+class _CollectionReader(SourceReader[T]):
+    def __init__(self, splits: tuple[list[T], ...]) -> None:
         self._splits = splits
 
-    def read(self, range: SplitRange) -> Iterator[list[Any]]:
+    def read(self, range: SplitRange) -> Iterator[list[T]]:
         yield self._splits[int(range.split)][range.start : range.end]
 
 

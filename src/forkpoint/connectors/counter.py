@@ -18,7 +18,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, Types
 
 
-class CounterSource(Source):
+class CounterSource(Source[int]):
     """0, 1, 2, …: up to (without) ``stop``, or for ever.
 
     ``start`` is the first number. ``per_epoch`` limits how far an epoch counts, as a number without end would
@@ -32,7 +32,7 @@ class CounterSource(Source):
         self._stop = stop
         self._per_epoch = per_epoch
 
-    def output_type(self) -> TypeInformation:
+    def output_type(self) -> TypeInformation[int]:
         return Types.LONG()
 
     @property
@@ -42,7 +42,7 @@ class CounterSource(Source):
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
         return _CounterEnumerator(self._start if position is None else position["next"], self._stop, self._per_epoch)
 
-    def create_reader(self) -> SourceReader:
+    def create_reader(self) -> SourceReader[int]:
         return _CounterReader()
 
 
@@ -96,7 +96,7 @@ class _CounterEnumerator(SplitEnumerator):
         return self._stop is not None and self._next >= self._stop and self._stop_at is None
 
 
-class _CounterReader(SourceReader):
+class _CounterReader(SourceReader[int]):
     def read(self, range: SplitRange) -> Iterator[pa.RecordBatch]:
         numbers = np.arange(range.start, range.end, dtype=np.int64)
         yield pa.RecordBatch.from_arrays([pa.array(numbers)], names=["value"])

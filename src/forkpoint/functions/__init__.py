@@ -114,6 +114,22 @@ from forkpoint.functions.watermarks import (
     WatermarkStrategy,
     epoch_ms,
 )
+from forkpoint.functions.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    EventTimeSessionWindows,
+    GlobalWindows,
+    MergeCallback,
+    MergingWindowAssigner,
+    ProcessingTimeSessionWindows,
+    SessionWindowTimeGapExtractor,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+    WindowAssignerContext,
+)
 from forkpoint.functions.window_functions import (
     AllWindowFunction,
     CountEvictor,
@@ -127,27 +143,13 @@ from forkpoint.functions.window_functions import (
     WindowFunction,
 )
 from forkpoint.functions.windows import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
     CountWindow,
     CountWindowSerializer,
-    EventTimeSessionWindows,
     GlobalWindow,
-    GlobalWindows,
     GlobalWindowSerializer,
-    MergeCallback,
-    MergingWindowAssigner,
-    ProcessingTimeSessionWindows,
-    SessionWindowTimeGapExtractor,
-    SlidingEventTimeWindows,
-    SlidingProcessingTimeWindows,
     TimeWindow,
     TimeWindowSerializer,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
     Window,
-    WindowAssigner,
-    WindowAssignerContext,
     WindowSerializer,
 )
 

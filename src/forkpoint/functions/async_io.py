@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.output_tag import Emitted
 from forkpoint.functions.subscripts import Subscripted
+from forkpoint.types.variables import IN, OUT, T
 
 ResultPredicate = Callable[[list[Any]], bool]
 ExceptionPredicate = Callable[[Exception], bool]
 
 
-class AsyncFunction(Function):
+class AsyncFunction(Function, Generic[IN, OUT]):
     """Asks something else for each element, many at a time: ``AsyncDataStream.unordered_wait`` and the like run it.
 
     All its methods run on one event loop, which stays for as long as the subtask: a client made in ``open`` serves all
     epochs. ``open`` and ``close`` may be ``async def`` as well.
     """
 
-    def open(self, runtime_context: RuntimeContext) -> Awaitable[None] | None:  # type: ignore[override]
+    def open(self, runtime_context: RuntimeContext, /) -> Awaitable[None] | None:  # type: ignore[override]
         """Called once a subtask, before the first element, with the event loop running."""
 
     @abstractmethod
-    async def async_invoke(self, value: Any) -> Iterable[Any] | None:
+    async def async_invoke(self, value: IN, /) -> Emitted[OUT]:
         """The elements to emit, usually a list of one; None for none. ``(tag, x)`` goes to a side output.
 
         A task that is repeated after a failure asks again, so what is asked for should do no harm twice.
         """
 
-    def timeout(self, value: Any) -> Iterable[Any] | None:
+    def timeout(self, value: IN, /) -> Emitted[OUT]:
         """The elements to emit in place of an answer that did not come in time. Raises TimeoutError unless overridden."""
         no_answer(value)
 
@@ -49,7 +51,7 @@ def no_answer(value: Any) -> NoReturn:
     )
 
 
-class AsyncRetryPredicate(Subscripted, ABC):
+class AsyncRetryPredicate(Subscripted, ABC, Generic[T]):
     """After which outcomes a request is made again. None for either: never."""
 
     @abstractmethod
@@ -61,7 +63,7 @@ class AsyncRetryPredicate(Subscripted, ABC):
         """Takes the exception, and says whether to ask again."""
 
 
-class AsyncRetryStrategy(Subscripted, ABC):
+class AsyncRetryStrategy(Subscripted, ABC, Generic[T]):
     """Whether and when a request is made again. The operator's timeout is over all attempts together, and their pauses.
 
     Attempts count from 1. When no attempt is left, the last one's results are emitted, or its exception raised.

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Generic
 
 from forkpoint.functions.base import Function
 from forkpoint.functions.descriptors import MapStateDescriptor, StateDescriptor, declared_states
+from forkpoint.functions.output_tag import Emitted
 from forkpoint.functions.process import TimeDomain, TimerService
 from forkpoint.functions.state import ReadableMap, WritableMap
-from forkpoint.functions.subscripts import Subscripted
-
-K = TypeVar("K")
-V = TypeVar("V")
+from forkpoint.types.variables import IN1, IN2, OUT, K, K_co, K_contra, S, V
 
 
 class ReadOnlyBroadcastState(ReadableMap[K, V]):
@@ -34,7 +32,7 @@ class BroadcastState(ReadOnlyBroadcastState[K, V], WritableMap[K, V]):
         """Remove all entries."""
 
 
-class _BaseContext(Subscripted, ABC):
+class _BaseContext(ABC):
     @abstractmethod
     def timestamp(self) -> int | None:
         """The timestamp of the element or timer in int milliseconds, None where the element has none."""
@@ -48,7 +46,7 @@ class _BaseContext(Subscripted, ABC):
         """The watermark just before the element or timer at hand; MIN_WATERMARK where none came yet."""
 
 
-class BroadcastProcessFunction(Function):
+class BroadcastProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """A stream without keys and a broadcast stream."""
 
     class Context(_BaseContext):
@@ -66,43 +64,45 @@ class BroadcastProcessFunction(Function):
             """One of the states given to ``broadcast()``; writing it raises UserFunctionError."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
+    def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext, /) -> Emitted[OUT]:
         """The elements to emit: ``yield x`` or, to a side output, ``yield tag, x``."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: Any, ctx: BroadcastProcessFunction.Context) -> Iterable[Any] | None:
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context, /) -> Emitted[OUT]:
         """Called on every subtask for every broadcast element. What it emits comes out once for each subtask."""
 
 
-class KeyedBroadcastProcessFunction(Function):
+class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
     """A keyed stream and a broadcast stream: state and timers of the key besides broadcast state.
 
     A class attribute with a descriptor given to ``broadcast()`` stays the descriptor; others become state of the key.
     """
 
-    class Context(BroadcastProcessFunction.Context):
+    class Context(BroadcastProcessFunction.Context, Generic[K_co]):
         """What is known about the broadcast element at hand. It has no key."""
 
         @abstractmethod
-        def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
+        def apply_to_keyed_state(
+            self, state_descriptor: StateDescriptor[S], function: Callable[[K_co, S], None]
+        ) -> None:
             """``function(key, state)`` for each key of the subtask that has something in the state; it may change it.
 
             ``state_descriptor``: the descriptor, or the function's own attribute (``self.count``). Over all subtasks these
             are all keys. Reads the whole state, and keeps what it read until the epoch ends.
             """
 
-    class ReadOnlyContext(BroadcastProcessFunction.ReadOnlyContext):
+    class ReadOnlyContext(BroadcastProcessFunction.ReadOnlyContext, Generic[K_co]):
         """What is known about the element at hand of the keyed stream."""
 
         @abstractmethod
-        def get_current_key(self) -> Any:
+        def get_current_key(self) -> K_co:
             """The key of the element or timer."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
             """The clocks, and the timers of the key."""
 
-    class OnTimerContext(ReadOnlyContext):
+    class OnTimerContext(ReadOnlyContext[K_co]):
         """What is known about the timer at hand."""
 
         @abstractmethod
@@ -110,14 +110,18 @@ class KeyedBroadcastProcessFunction(Function):
             """Which clock the timer went by."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
+    def process_element(
+        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext[K_contra], /
+    ) -> Emitted[OUT]:
         """The elements to emit: ``yield x`` or, to a side output, ``yield tag, x``."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[Any] | None:
+    def process_broadcast_element(
+        self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context[K_contra], /
+    ) -> Emitted[OUT]:
         """Called on every subtask for every broadcast element. What it emits comes out once for each subtask."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext[K_contra], /) -> Emitted[OUT]:
         """Called when a timer of the key is due; emits like ``process_element``. ``timestamp``: the timer's, in ms."""
         return None
 

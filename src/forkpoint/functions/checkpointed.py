@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
 
 from forkpoint.functions.descriptors import ListStateDescriptor
 from forkpoint.functions.state import ListState
-
-T = TypeVar("T")
+from forkpoint.types.variables import T
 
 
 class OperatorStateStore(ABC):
@@ -54,11 +52,11 @@ class CheckpointedFunction(ABC):
     """
 
     @abstractmethod
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
+    def initialize_state(self, context: FunctionInitializationContext, /) -> None:
         """Called once a subtask, before ``open()``: get the lists, and read them where the context is restored."""
 
     @abstractmethod
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+    def snapshot_state(self, context: FunctionSnapshotContext, /) -> None:
         """Called at the end of each epoch: bring the lists up to date."""
 
 
@@ -68,8 +66,8 @@ class CheckpointListener(ABC):  # noqa: B024  (both calls are optional)
     Calls may be missed: a crash between commit and call loses it. A later one stands for all before it.
     """
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:  # noqa: B027
+    def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:  # noqa: B027
         """The checkpoint (and every one before it) is committed."""
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:  # noqa: B027
+    def notify_checkpoint_aborted(self, checkpoint_id: int, /) -> None:  # noqa: B027
         """The checkpoint was given up; its epoch is done again."""

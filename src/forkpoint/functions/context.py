@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.functions.metrics import MetricGroup
 from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from forkpoint.types.variables import IN, NOTHING, OUT, K, T, V
 
 if TYPE_CHECKING:
     from forkpoint.functions.descriptors import (
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
 
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
-
 
 class RuntimeContext(ABC):
     """Given to ``open()``. State belongs to keyed streams: elsewhere the ``get_*_state`` methods raise GraphError.
@@ -31,7 +26,7 @@ class RuntimeContext(ABC):
     """
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
+    def get_state(self, state_descriptor: ValueStateDescriptor[T, NOTHING]) -> ValueState[T, NOTHING]:
         """The handle of a value state."""
 
     @abstractmethod

@@ -9,26 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import Any, Generic, NoReturn, Self, overload
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.base import AggregateFunction, ReduceFunction
 from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from forkpoint.functions.ttl import StateTtlConfig
-from forkpoint.types import TypeInformation, type_of
+from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.containers import optional
-
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-ACC = TypeVar("ACC")
-OUT = TypeVar("OUT")
-Self = TypeVar("Self", bound="StateDescriptor")
+from forkpoint.types.variables import ACC, IN, NOTHING, OUT, K, S_co, T, V
 
 
-class StateDescriptor:
-    """What all descriptors have in common.
+class StateDescriptor(Generic[S_co]):
+    """What all descriptors have in common. ``S_co``: the kind of state, which is what handles of it are.
 
     ``name``: unique within an operator. ``value_type``: the type of one stored value (list element, map value,
     accumulator). ``ttl``: time to live, None for ever.
@@ -44,7 +37,7 @@ class StateDescriptor:
         self.ttl: StateTtlConfig | None = None
         self.fingerprint: str | None = None  # what saved values mean, for states of the engine's own functions
 
-    def enable_time_to_live(self: Self, ttl_config: StateTtlConfig | timedelta) -> Self:
+    def enable_time_to_live(self, ttl_config: StateTtlConfig | timedelta) -> Self:
         """Let entries expire. A timedelta alone means: since the last write, by processing time.
 
         Returns the descriptor, so that it can be said where a class attribute is declared.
@@ -68,18 +61,24 @@ class StateDescriptor:
         )
 
 
-class ValueStateDescriptor(StateDescriptor, ValueState[T]):
+class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T, NOTHING]):
     """Declares one value a key. ``default_value`` is what ``value()`` returns where there is none; don't change it."""
 
     @overload
-    def __init__(self, name: str, type_info: type[T], default_value: T | None = None) -> None: ...
+    def __init__(
+        self: ValueStateDescriptor[T], name: str, type_info: TypeLike[T], default_value: None = None
+    ) -> None: ...
     @overload
-    def __init__(self: ValueStateDescriptor[Any], name: str, type_info: Any, default_value: Any = None) -> None: ...
+    def __init__(self: ValueStateDescriptor[T, T], name: str, type_info: TypeLike[T], default_value: T) -> None: ...
+    @overload
+    def __init__(self: ValueStateDescriptor[Any], name: str, type_info: Any, default_value: None = None) -> None: ...
+    @overload
+    def __init__(self: ValueStateDescriptor[Any, Any], name: str, type_info: Any, default_value: Any) -> None: ...
     def __init__(self, name: str, type_info: Any, default_value: Any = None) -> None:
         super().__init__(name, type_info)
         self.default_value = default_value
 
-    def value(self) -> T | None:
+    def value(self) -> T | NOTHING:
         self._unbound()
 
     def update(self, value: T | None) -> None:
@@ -89,11 +88,11 @@ class ValueStateDescriptor(StateDescriptor, ValueState[T]):
         self._unbound()
 
 
-class ListStateDescriptor(StateDescriptor, ListState[T]):
+class ListStateDescriptor(StateDescriptor[ListState[T]], ListState[T]):
     """Declares a list a key; for operator state, a list a subtask."""
 
     @overload
-    def __init__(self, name: str, elem_type_info: type[T]) -> None: ...
+    def __init__(self, name: str, elem_type_info: TypeLike[T]) -> None: ...
     @overload
     def __init__(self: ListStateDescriptor[Any], name: str, elem_type_info: Any) -> None: ...
     def __init__(self, name: str, elem_type_info: Any) -> None:
@@ -115,7 +114,7 @@ class ListStateDescriptor(StateDescriptor, ListState[T]):
         self._unbound()
 
 
-class MapStateDescriptor(StateDescriptor, MapState[K, V]):
+class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
     """Declares a dictionary a key. ``key_type`` and ``value_type`` are those of one entry.
 
     As in Flink an entry's value may be None, so ``value_type`` has None among its values. That of a record has not unless it is
@@ -123,7 +122,7 @@ class MapStateDescriptor(StateDescriptor, MapState[K, V]):
     """
 
     @overload
-    def __init__(self, name: str, key_type_info: type[K], value_type_info: type[V]) -> None: ...
+    def __init__(self, name: str, key_type_info: TypeLike[K], value_type_info: TypeLike[V]) -> None: ...
     @overload
     def __init__(self: MapStateDescriptor[Any, Any], name: str, key_type_info: Any, value_type_info: Any) -> None: ...
     def __init__(self, name: str, key_type_info: Any, value_type_info: Any) -> None:
@@ -163,16 +162,16 @@ class MapStateDescriptor(StateDescriptor, MapState[K, V]):
         self._unbound()
 
 
-class ReducingStateDescriptor(StateDescriptor, ReducingState[T]):
+class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T]):
     """Declares state that reduces what is added. ``reduce_function``: a ReduceFunction or ``f(a, b)``."""
 
     @overload
     def __init__(
-        self, name: str, reduce_function: ReduceFunction | Callable[[Any, Any], Any], type_info: type[T]
+        self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeLike[T]
     ) -> None: ...
     @overload
     def __init__(
-        self: ReducingStateDescriptor[Any], name: str, reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        self: ReducingStateDescriptor[Any], name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any],
         type_info: Any,
     ) -> None: ...  # fmt: skip
     def __init__(self, name: str, reduce_function: Any, type_info: Any) -> None:
@@ -192,24 +191,16 @@ class ReducingStateDescriptor(StateDescriptor, ReducingState[T]):
         self._unbound()
 
 
-class AggregatingStateDescriptor(StateDescriptor, AggregatingState[IN, OUT], Generic[IN, ACC, OUT]):
+class AggregatingStateDescriptor(
+    StateDescriptor[AggregatingState[IN, OUT]], AggregatingState[IN, OUT], Generic[IN, ACC, OUT]
+):
     """Declares an accumulator fed through an AggregateFunction. ``state_type_info``: the accumulator's type."""
 
-    @overload
-    def __init__(
-        self: AggregatingStateDescriptor[Any, ACC, Any], name: str, agg_function: AggregateFunction,
-        state_type_info: type[ACC],
-    ) -> None: ...  # fmt: skip
-    @overload
-    def __init__(
-        self: AggregatingStateDescriptor[Any, Any, Any], name: str, agg_function: AggregateFunction,
-        state_type_info: Any,
-    ) -> None: ...  # fmt: skip
-    def __init__(self, name: str, agg_function: AggregateFunction, state_type_info: Any) -> None:
+    def __init__(self, name: str, agg_function: AggregateFunction[IN, ACC, OUT], state_type_info: Any) -> None:
         super().__init__(name, state_type_info)
         if not isinstance(agg_function, AggregateFunction):
             raise GraphError(f"state {name!r}: {agg_function!r} is not an AggregateFunction")
-        self.aggregate: AggregateFunction = agg_function
+        self.aggregate = agg_function
 
     def get(self) -> OUT | None:
         self._unbound()

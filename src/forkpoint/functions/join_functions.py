@@ -7,46 +7,47 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from itertools import chain, product, starmap
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from forkpoint.functions.adapters import FunctionAdapter
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
-from forkpoint.functions.subscripts import Subscripted
+from forkpoint.functions.output_tag import Emitted
 from forkpoint.functions.window_functions import WindowFunction
 from forkpoint.types import Field, TypeInformation, Types
 from forkpoint.types.containers import optional
 from forkpoint.types.records import classless
+from forkpoint.types.variables import IN1, IN2, OUT
 
 
-class JoinFunction(Function):
+class JoinFunction(Function, Generic[IN1, IN2, OUT]):
     """One result for each pair. ``second`` is None where an outer join found nothing."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:
+    def join(self, first: IN1, second: IN2, /) -> OUT:
         """The result of an element of the first stream and one of the second."""
 
 
-class FlatJoinFunction(Function):
+class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """Any number of results for each pair. ``second`` is None where an outer join found nothing."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Iterable[Any] | None:
+    def join(self, first: IN1, second: IN2, /) -> Iterable[OUT] | None:
         """The results, usually by being a generator; None for none."""
 
 
-class CoGroupFunction(Function):
+class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
     """Results of all elements of two streams that have the same key and window."""
 
     @abstractmethod
-    def co_group(self, first: list[Any], second: list[Any]) -> Iterable[Any] | None:
+    def co_group(self, first: list[IN1], second: list[IN2], /) -> Iterable[OUT] | None:
         """The results, usually by being a generator. Either list may be empty, not both; each is in the stream's order."""
 
 
-class ProcessJoinFunction(Function):
+class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """Any number of results for each pair of an interval join."""
 
-    class Context(Subscripted, ABC):
+    class Context(ABC):
         """What is known about the pair at hand."""
 
         @abstractmethod
@@ -62,7 +63,7 @@ class ProcessJoinFunction(Function):
             """The results' timestamp in int milliseconds, the greater of the two."""
 
     @abstractmethod
-    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context, /) -> Emitted[OUT]:
         """The results, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``."""
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Generic
 
 from forkpoint.functions.base import Function
-from forkpoint.functions.subscripts import Subscripted
+from forkpoint.functions.output_tag import Emitted
+from forkpoint.types.variables import IN, OUT, K_co, K_contra
 
 
 class TimeDomain(Enum):
@@ -18,7 +18,7 @@ class TimeDomain(Enum):
     PROCESSING_TIME = 1
 
 
-class TimerService(Subscripted, ABC):
+class TimerService(ABC):
     """Clocks and timers. Times are int milliseconds since 1970-01-01 UTC.
 
     A timer belongs to the key at hand and is the same as any other with that key and time: registering it twice
@@ -53,10 +53,10 @@ class TimerService(Subscripted, ABC):
         """Take a timer back; nothing happens where there is none."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[IN, OUT]):
     """Any number of elements out, to the main output and to side outputs. No keys, so neither state nor timers."""
 
-    class Context(Subscripted, ABC):
+    class Context(ABC):
         """What is known about the element at hand."""
 
         @abstractmethod
@@ -68,22 +68,22 @@ class ProcessFunction(Function):
             """The clocks. Registering a timer raises GraphError, because timers belong to keys."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: ProcessFunction.Context, /) -> Emitted[OUT]:
         """The elements to emit, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[K_contra, IN, OUT]):
     """A process function with a key: state and timers are those of the key at hand.
 
     State is declared as descriptors on the class (``armed = ValueStateDescriptor("armed", Armed)``), or taken from
     the runtime context in ``open()``.
     """
 
-    class Context(Subscripted, ABC):
+    class Context(ABC, Generic[K_co]):
         """What is known about the element at hand."""
 
         @abstractmethod
-        def get_current_key(self) -> Any:
+        def get_current_key(self) -> K_co:
             """The key of the element or timer."""
 
         @abstractmethod
@@ -94,7 +94,7 @@ class KeyedProcessFunction(Function):
         def timer_service(self) -> TimerService:
             """The clocks, and the timers of the key."""
 
-    class OnTimerContext(Context):
+    class OnTimerContext(Context[K_co]):
         """What is known about the timer at hand."""
 
         @abstractmethod
@@ -102,9 +102,9 @@ class KeyedProcessFunction(Function):
             """Which clock the timer went by."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context[K_contra], /) -> Emitted[OUT]:
         """The elements to emit, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[K_contra], /) -> Emitted[OUT]:
         """Called when a timer of the key is due; emits like ``process_element``. ``timestamp``: the timer's, in ms."""
         return None

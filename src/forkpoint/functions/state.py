@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Generic
 
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
+from forkpoint.types.variables import IN, NOTHING, OUT, K, T, V
 
 
 class State(ABC):
@@ -21,11 +17,11 @@ class State(ABC):
         """Remove everything that is stored under the current key."""
 
 
-class ValueState(State, Generic[T]):
-    """One value a key."""
+class ValueState(State, Generic[T, NOTHING]):
+    """One value a key. ``NOTHING``: the type of what ``value()`` returns where there is none."""
 
     @abstractmethod
-    def value(self) -> T | None:
+    def value(self) -> T | NOTHING:
         """The current value; the descriptor's default (None unless given) where there is none."""
 
     @abstractmethod

@@ -6,16 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MAX_WATERMARK
-
-if TYPE_CHECKING:
-    from forkpoint.functions.windows import Window
+from forkpoint.functions.windows import Window
+from forkpoint.types.variables import S, T_contra, W_contra
 
 
 class TriggerResult(Enum):
@@ -63,7 +62,7 @@ class TriggerContext(Subscripted, ABC):
         """Take a timer of this window back."""
 
     @abstractmethod
-    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+    def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
         """The handle of a state of this window. ``clear`` has to empty it, or it outlives the window."""
 
 
@@ -79,7 +78,7 @@ _TriggerContext: TypeAlias = TriggerContext
 _OnMergeContext: TypeAlias = OnMergeContext
 
 
-class Trigger(Subscripted, ABC):
+class Trigger(ABC, Generic[T_contra, W_contra]):
     """Decides for each window. Keeps nothing on itself: what has to be kept goes into partitioned state."""
 
     # Where PyFlink has the two.
@@ -87,26 +86,26 @@ class Trigger(Subscripted, ABC):
     OnMergeContext: TypeAlias = _OnMergeContext
 
     @abstractmethod
-    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: T_contra, timestamp: int, window: W_contra, ctx: TriggerContext, /) -> TriggerResult:
         """Called for each element that was added to the window."""
 
     @abstractmethod
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: W_contra, ctx: TriggerContext, /) -> TriggerResult:
         """Called when a processing-time timer of the window fires, also one that was not this trigger's."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: W_contra, ctx: TriggerContext, /) -> TriggerResult:
         """Called when an event-time timer of the window fires, also one that was not this trigger's."""
 
     def can_merge(self) -> bool:
         """Whether it can be used with windows that merge."""
         return False
 
-    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+    def on_merge(self, window: W_contra, ctx: OnMergeContext, /) -> None:
         """Called when windows have become this one."""
 
     @abstractmethod
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
+    def clear(self, window: W_contra, ctx: TriggerContext, /) -> None:
         """Called when the window goes: delete its timers and state."""
 
     def describe(self) -> str:
@@ -114,7 +113,7 @@ class Trigger(Subscripted, ABC):
         return type(self).__qualname__
 
 
-class EventTimeTrigger(Trigger):
+class EventTimeTrigger(Trigger[Any, Window]):
     """Fires when the watermark passes the end of the window, and then for each element that still comes in."""
 
     @staticmethod
@@ -147,7 +146,7 @@ class EventTimeTrigger(Trigger):
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
-class ProcessingTimeTrigger(Trigger):
+class ProcessingTimeTrigger(Trigger[Any, Window]):
     """Fires when the wall clock passes the end of the window."""
 
     @staticmethod
@@ -181,7 +180,7 @@ def _add(a: int, b: int) -> int:
     return a + b
 
 
-class CountTrigger(Trigger):
+class CountTrigger(Trigger[Any, Window]):
     """Fires when a window has got so many elements since it last fired."""
 
     _count = ReducingStateDescriptor("count", _add, int)
@@ -199,7 +198,7 @@ class CountTrigger(Trigger):
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         count = ctx.get_partitioned_state(self._count)
         count.add(1)
-        if count.get() < self._size:
+        if count.get() < self._size:  # type: ignore[operator]  # one was just added
             return TriggerResult.CONTINUE
         count.clear()
         return TriggerResult.FIRE
@@ -223,7 +222,7 @@ class CountTrigger(Trigger):
         return f"CountTrigger({self._size})"
 
 
-class _Continuous(Trigger):
+class _Continuous(Trigger[Any, Window]):
     _fire_time = ReducingStateDescriptor("fire-time", min, int)
 
     def __init__(self, interval: timedelta | int) -> None:
@@ -327,7 +326,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
             fire_time.clear()
 
 
-class PurgingTrigger(Trigger):
+class PurgingTrigger(Trigger[T_contra, Window]):
     """Does what another trigger does, and empties the window whenever that fires."""
 
     def __init__(self, nested_trigger: Trigger) -> None:
@@ -366,7 +365,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
 
-class DeltaTrigger(Trigger):
+class DeltaTrigger(Trigger[Any, Window]):
     """Fires when an element is further than a threshold from the one at which the window last fired."""
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], element_type: Any) -> None:
@@ -405,7 +404,7 @@ class DeltaTrigger(Trigger):
         return f"DeltaTrigger({self._threshold})"
 
 
-class NeverTrigger(Trigger):
+class NeverTrigger(Trigger[Any, Window]):
     """Never fires: the default of GlobalWindows."""
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -421,7 +420,7 @@ class NeverTrigger(Trigger):
         return None
 
 
-class EndOfStreamTrigger(Trigger):
+class EndOfStreamTrigger(Trigger[Any, Window]):
     """Fires once, when the input has ended."""
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:

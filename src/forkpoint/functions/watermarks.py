@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Generic, overload
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.durations import to_ms
-from forkpoint.functions.subscripts import Subscripted
+from forkpoint.types.variables import S, T_contra
 
 # What a function sees where no watermark came yet, and once the input has ended; milliseconds, Flink's own values.
 MIN_WATERMARK = -(2**63)
@@ -20,11 +20,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class TimestampAssigner(Subscripted, ABC):
+class TimestampAssigner(ABC, Generic[T_contra]):
     """Tells an element's timestamp."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: T_contra, record_timestamp: int, /) -> int:
         """The element's timestamp in int milliseconds since 1970-01-01 UTC.
 
         ``record_timestamp`` is the one that the source gave it, MIN_WATERMARK where it gave none.
@@ -47,18 +47,18 @@ class WatermarkOutput(ABC):
         """Wait for this split again."""
 
 
-class WatermarkGenerator(Subscripted, ABC):
+class WatermarkGenerator(ABC, Generic[T_contra]):
     """Makes the watermarks of one split. One instance a split; its state is kept with the split's position.
 
     It sees the split's elements in their order, so one task reads a split in each epoch.
     """
 
     @abstractmethod
-    def on_event(self, value: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, value: T_contra, event_timestamp: int, output: WatermarkOutput, /) -> None:
         """Called for each element of the split, in order."""
 
     @abstractmethod
-    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+    def on_periodic_emit(self, output: WatermarkOutput, /) -> None:
         """Called at the end of each epoch that brought elements of the split, unless the automatic watermark interval is 0.
 
         What is emitted only here depends on where epochs are cut; what ``on_event`` emits does not.
@@ -83,7 +83,7 @@ class WatermarkAlignment:
 
 
 @dataclass(frozen=True)
-class WatermarkStrategy:
+class WatermarkStrategy(Generic[T_contra]):
     """How a source's (or ``assign_timestamps_and_watermarks``'s) timestamps and watermarks are made.
 
     Start with one of the ``for_*`` methods or ``no_watermarks()`` and add to it with the ``with_*`` ones; each returns
@@ -95,28 +95,28 @@ class WatermarkStrategy:
     """
 
     out_of_orderness_ms: int | None = None
-    generator_factory: Callable[[], WatermarkGenerator] | None = None
-    timestamp_assigner: TimestampAssigner | Callable[[Any, int], int | datetime] | None = None
+    generator_factory: Callable[[], WatermarkGenerator[T_contra]] | None = None
+    timestamp_assigner: TimestampAssigner[T_contra] | Callable[[T_contra, int], int | datetime] | None = None
     idleness_ms: int | None = None
     alignment: WatermarkAlignment | None = None
 
     @staticmethod
-    def for_monotonous_timestamps() -> WatermarkStrategy:
+    def for_monotonous_timestamps() -> WatermarkStrategy[T_contra]:
         """For timestamps that never go back within a split. An element that does is late."""
         return WatermarkStrategy(out_of_orderness_ms=0)
 
     @staticmethod
-    def for_bounded_out_of_orderness(max_out_of_orderness: timedelta | int) -> WatermarkStrategy:
+    def for_bounded_out_of_orderness(max_out_of_orderness: timedelta | int) -> WatermarkStrategy[T_contra]:
         """For elements at most that much (timedelta or int ms, ≥ 0, else ConfigError) behind their split's newest."""
         return WatermarkStrategy(out_of_orderness_ms=to_ms(max_out_of_orderness, "max_out_of_orderness"))
 
     @staticmethod
-    def no_watermarks() -> WatermarkStrategy:
+    def no_watermarks() -> WatermarkStrategy[T_contra]:
         """Event time stands still until the input ends."""
         return WatermarkStrategy()
 
     @staticmethod
-    def for_generator(generator_factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+    def for_generator(generator_factory: Callable[[], WatermarkGenerator[S]]) -> WatermarkStrategy[S]:
         """Watermarks by your own WatermarkGenerator; ``generator_factory()`` makes one for each split."""
         if not callable(generator_factory):
             raise ConfigError(
@@ -124,9 +124,15 @@ class WatermarkStrategy:
             )
         return WatermarkStrategy(generator_factory=generator_factory)
 
+    @overload
+    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner[S]) -> WatermarkStrategy[S]: ...
+    @overload
     def with_timestamp_assigner(
-        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int | datetime]
-    ) -> WatermarkStrategy:
+        self, timestamp_assigner: Callable[[T_contra, int], int | datetime]
+    ) -> WatermarkStrategy[T_contra]: ...
+    def with_timestamp_assigner(
+        self, timestamp_assigner: TimestampAssigner[Any] | Callable[[Any, int], int | datetime]
+    ) -> WatermarkStrategy[Any]:
         """Timestamps by a TimestampAssigner or ``f(element, record_timestamp)``, in place of those of the source.
 
         The function returns int milliseconds since 1970-01-01 UTC or a datetime with a time zone.
@@ -138,7 +144,7 @@ class WatermarkStrategy:
             )
         return replace(self, timestamp_assigner=timestamp_assigner)
 
-    def with_idleness(self, idle_timeout: timedelta | int) -> WatermarkStrategy:
+    def with_idleness(self, idle_timeout: timedelta | int) -> WatermarkStrategy[T_contra]:
         """Don't wait for a split without elements for that long (timedelta, or int ms; above 0, else ConfigError)."""
         return replace(self, idleness_ms=to_ms(idle_timeout, "idle_timeout", minimum_ms=1))
 
@@ -147,7 +153,7 @@ class WatermarkStrategy:
         watermark_group: str,
         max_allowed_watermark_drift: timedelta | int,
         update_interval: timedelta | int = timedelta(seconds=1),
-    ) -> WatermarkStrategy:
+    ) -> WatermarkStrategy[T_contra]:
         """Hold sources back that are ahead of their group's slowest by more than the drift (timedelta or int ms).
 
         For native sources with watermarks, given to ``from_source``; others are a GraphError. They are looked at before each

@@ -5,27 +5,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Function
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
+from forkpoint.functions.output_tag import Emitted
 from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MIN_WATERMARK
+from forkpoint.types.variables import IN, OUT, K_contra, T_contra, W_co, W_contra
 
 
-class ProcessWindowFunction(Function):
+class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
     """Results of a window from all its elements, or from the one that ``reduce`` or ``aggregate`` made of them.
 
     States declared as descriptors on the class belong to the key, as those of ``context.global_state()`` do.
     """
 
-    class Context(Subscripted, ABC):
+    class Context(Subscripted, ABC, Generic[W_co]):
         """What is known about the window at hand."""
 
         @abstractmethod
-        def window(self) -> Any:
+        def window(self) -> W_co:
             """The window."""
 
         @abstractmethod
@@ -49,43 +51,43 @@ class ProcessWindowFunction(Function):
 
     @abstractmethod
     def process(
-        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
-    ) -> Iterable[Any] | None:
+        self, key: K_contra, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN], /
+    ) -> Emitted[OUT]:
         """The results, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``.
 
         Called each time the window fires. The results' timestamp is ``window.max_timestamp()``.
         """
 
-    def clear(self, context: ProcessWindowFunction.Context) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W_contra], /) -> None:
         """Called when the window goes. Its ``window_state()`` is emptied behind this anyway."""
 
 
-class WindowFunction(Function):
+class WindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
     """Results of a window from all its elements."""
 
     @abstractmethod
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+    def apply(self, key: K_contra, window: W_contra, inputs: Iterable[IN], /) -> Emitted[OUT]:
         """The results, usually by being a generator. Called each time the window fires."""
 
 
-class ProcessAllWindowFunction(Function):
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
     """As ProcessWindowFunction, for windows of a stream without keys."""
 
-    Context = ProcessWindowFunction.Context
+    Context = ProcessWindowFunction.Context[W_co]
 
     @abstractmethod
-    def process(self, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
+    def process(self, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN], /) -> Emitted[OUT]:
         """The results, usually by being a generator. Called each time the window fires."""
 
-    def clear(self, context: ProcessWindowFunction.Context) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W_contra], /) -> None:
         """Called when the window goes."""
 
 
-class AllWindowFunction(Function):
+class AllWindowFunction(Function, Generic[IN, OUT, W_contra]):
     """As WindowFunction, for windows of a stream without keys."""
 
     @abstractmethod
-    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+    def apply(self, window: W_contra, inputs: Iterable[IN], /) -> Emitted[OUT]:
         """The results, usually by being a generator. Called each time the window fires."""
 
 
@@ -100,7 +102,7 @@ class TimestampedValue(NamedTuple):
         return self.timestamp != MIN_WATERMARK
 
 
-class EvictorContext(Subscripted, ABC):
+class EvictorContext(ABC):
     """The clocks, for evictors."""
 
     @abstractmethod
@@ -112,7 +114,7 @@ class EvictorContext(Subscripted, ABC):
         """The watermark in int milliseconds; MIN_WATERMARK where none came yet."""
 
 
-class Evictor(Subscripted, ABC):
+class Evictor(ABC, Generic[T_contra, W_contra]):
     """Takes elements out of a window when it fires. Windows with an evictor keep all their elements in state."""
 
     @abstractmethod

@@ -1,27 +1,14 @@
-"""Windows, and the assigners that put elements into them."""
+"""Windows: the values that elements are put into."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from datetime import timedelta
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Generic, NamedTuple, Protocol
 
-from forkpoint.errors import ConfigError, UserFunctionError
-from forkpoint.functions.context import RuntimeContext
-from forkpoint.functions.descriptors import ValueStateDescriptor
-from forkpoint.functions.durations import to_ms
 from forkpoint.functions.subscripts import Subscripted
-from forkpoint.functions.triggers import (
-    CountTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    Trigger,
-)
-from forkpoint.functions.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from forkpoint.functions.watermarks import MAX_WATERMARK
 from forkpoint.types import TypeInformation, type_of
+from forkpoint.types.variables import W
 
 
 class Window(Protocol):
@@ -29,9 +16,6 @@ class Window(Protocol):
 
     def max_timestamp(self) -> int:
         """The last moment that belongs to the window, int milliseconds: the timestamp of its results."""
-
-
-_END_OF_TIME_MS = 2**63 - 1
 
 
 class TimeWindow(NamedTuple):
@@ -42,7 +26,7 @@ class TimeWindow(NamedTuple):
 
     def max_timestamp(self) -> int:
         """The last moment within: ``end - 1``; of a window that reaches the end of time, 2**63 - 1, that itself."""
-        return self.end if self.end == _END_OF_TIME_MS else self.end - 1
+        return self.end if self.end == MAX_WATERMARK else self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether the two overlap or touch."""
@@ -81,7 +65,7 @@ class GlobalWindow(NamedTuple):
         return MAX_WATERMARK
 
 
-class WindowSerializer(Subscripted, ABC):
+class WindowSerializer(Subscripted, ABC, Generic[W]):
     """PyFlink's way for an assigner to say what its windows are; how they are stored follows from their type."""
 
     @abstractmethod
@@ -89,368 +73,22 @@ class WindowSerializer(Subscripted, ABC):
         """The type of the windows, None for GlobalWindow."""
 
 
-class TimeWindowSerializer(WindowSerializer):
+class TimeWindowSerializer(WindowSerializer[TimeWindow]):
     """For assigners of TimeWindows."""
 
     def window_type(self) -> TypeInformation | None:
         return type_of(TimeWindow)
 
 
-class CountWindowSerializer(WindowSerializer):
+class CountWindowSerializer(WindowSerializer[CountWindow]):
     """For assigners of CountWindows."""
 
     def window_type(self) -> TypeInformation | None:
         return type_of(CountWindow)
 
 
-class GlobalWindowSerializer(WindowSerializer):
+class GlobalWindowSerializer(WindowSerializer[GlobalWindow]):
     """For assigners of GlobalWindows."""
 
     def window_type(self) -> TypeInformation | None:
         return None
-
-
-class WindowAssignerContext(Subscripted, ABC):
-    """What an assigner can ask."""
-
-    @abstractmethod
-    def get_current_processing_time(self) -> int:
-        """The wall clock, int milliseconds, read once an epoch."""
-
-    @abstractmethod
-    def get_runtime_context(self) -> RuntimeContext:
-        """State of the assigner's own, by key."""
-
-
-_Context: TypeAlias = WindowAssignerContext
-
-
-class WindowAssigner(Subscripted, ABC):
-    """Puts each element into windows."""
-
-    WindowAssignerContext: TypeAlias = _Context  # where PyFlink has it
-
-    @abstractmethod
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[Any]:
-        """The windows of an element, none or many. ``timestamp``: int ms, MIN_WATERMARK where it has none."""
-
-    @abstractmethod
-    def get_default_trigger(self, env: Any = None) -> Trigger:
-        """The trigger where the program names none. ``env`` is there for PyFlink programs."""
-
-    @abstractmethod
-    def is_event_time(self) -> bool:
-        """Whether the windows end by event time."""
-
-    def get_window_serializer(self) -> WindowSerializer:
-        """What the windows are, as PyFlink has it; ``window_type`` says it for windows of a type of your own."""
-        return TimeWindowSerializer()
-
-    def window_type(self) -> TypeInformation | None:
-        """How windows are stored: the type of the windows, ``get_window_serializer``'s unless overridden."""
-        return self.get_window_serializer().window_type()
-
-    def describe(self) -> str:
-        """What the assigner does, as text. State that was saved with another description is not restored."""
-        return type(self).__qualname__
-
-
-class MergeCallback(Protocol):
-    """Takes the results of a merge."""
-
-    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        """These windows become this one."""
-
-
-_Callback: TypeAlias = MergeCallback
-
-
-class MergingWindowAssigner(WindowAssigner):
-    """An assigner whose windows grow together, as sessions do."""
-
-    MergeCallback: TypeAlias = _Callback  # where PyFlink has it
-
-    @abstractmethod
-    def merge_windows(self, windows: Iterable[Any], callback: MergeCallback) -> None:
-        """Tell the callback which of a key's windows become one. Windows that stay alone are not told."""
-
-
-def merge_time_windows(windows: Iterable[TimeWindow], callback: MergeCallback) -> None:
-    """Merge what overlaps or touches."""
-    runs: list[tuple[TimeWindow, dict[TimeWindow, None]]] = []
-    for window in sorted(windows):
-        if runs and runs[-1][0].intersects(window):
-            cover, members = runs[-1]
-            runs[-1] = (cover.cover(window), {**members, window: None})
-        else:
-            runs.append((window, {window: None}))
-    for cover, members in runs:
-        if len(members) > 1:
-            callback.merge(list(members), cover)
-
-
-def _check_timestamp(assigner: WindowAssigner, timestamp: int) -> None:
-    if timestamp == MIN_WATERMARK:
-        raise UserFunctionError(
-            f"{assigner.describe()}: an element has no timestamp; give the source's WatermarkStrategy a timestamp assigner, "
-            "or use processing-time windows"
-        )
-
-
-def _window_start(timestamp: int, offset_ms: int, slide_ms: int) -> int:
-    return timestamp - (timestamp - offset_ms) % slide_ms
-
-
-def _window(start: int, size_ms: int) -> TimeWindow:
-    """Within 64 bits: what global windows give has the greatest timestamp there is."""
-    return TimeWindow(max(start, -(2**63)), min(start + size_ms, _END_OF_TIME_MS))
-
-
-class _Tumbling(WindowAssigner):
-    def __init__(self, size: timedelta | int, offset: timedelta | int | None = None) -> None:
-        self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
-        self._offset_ms = 0 if offset is None else _offset_ms(offset, self._size_ms, "size")
-
-    def describe(self) -> str:
-        return f"{type(self).__name__}(size={self._size_ms} ms, offset={self._offset_ms} ms)"
-
-    def _assign(self, timestamp: int) -> list[TimeWindow]:
-        start = _window_start(timestamp, self._offset_ms, self._size_ms)
-        return [_window(start, self._size_ms)]
-
-
-class _Sliding(WindowAssigner):
-    def __init__(self, size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None) -> None:
-        self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
-        self._slide_ms = to_ms(slide, "the slide of windows", minimum_ms=1)
-        self._offset_ms = 0 if offset is None else _offset_ms(offset, self._slide_ms, "slide")
-
-    def describe(self) -> str:
-        return f"{type(self).__name__}(size={self._size_ms} ms, slide={self._slide_ms} ms, offset={self._offset_ms} ms)"
-
-    def _assign(self, timestamp: int) -> list[TimeWindow]:
-        last = _window_start(timestamp, self._offset_ms, self._slide_ms)
-        return [_window(s, self._size_ms) for s in range(last, timestamp - self._size_ms, -self._slide_ms)]
-
-
-def _offset_ms(offset: timedelta | int, below_ms: int, what: str) -> int:
-    ms = to_ms(offset, "the offset of windows", minimum_ms=-below_ms + 1)
-    if ms >= below_ms:
-        raise ConfigError(f"the offset of windows is {ms} ms; it must be less than the {what}, {below_ms} ms")
-    return ms
-
-
-class _EventTime(WindowAssigner):
-    def get_default_trigger(self, env: Any = None) -> Trigger:
-        return EventTimeTrigger.create()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class _ProcessingTime(WindowAssigner):
-    def get_default_trigger(self, env: Any = None) -> Trigger:
-        return ProcessingTimeTrigger.create()
-
-    def is_event_time(self) -> bool:
-        return False
-
-
-class TumblingEventTimeWindows(_Tumbling, _EventTime):
-    """Windows of a fixed size, one behind the other, by the elements' timestamps."""
-
-    @staticmethod
-    def of(size: timedelta | int, offset: timedelta | int | None = None) -> TumblingEventTimeWindows:
-        """Windows ``[n * size + offset, (n + 1) * size + offset)``; timedelta or int ms, else ConfigError.
-
-        ``offset``: less than ``size`` in both directions; ``-8 h`` makes days begin at midnight in China.
-        """
-        return TumblingEventTimeWindows(size, offset)
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        _check_timestamp(self, timestamp)
-        return self._assign(timestamp)
-
-
-class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
-    """Windows of a fixed size, one behind the other, by the wall clock."""
-
-    @staticmethod
-    def of(size: timedelta | int, offset: timedelta | int | None = None) -> TumblingProcessingTimeWindows:
-        """As TumblingEventTimeWindows.of."""
-        return TumblingProcessingTimeWindows(size, offset)
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        return self._assign(context.get_current_processing_time())
-
-
-class SlidingEventTimeWindows(_Sliding, _EventTime):
-    """Windows of a fixed size that begin every ``slide``, by the elements' timestamps: an element is in several."""
-
-    @staticmethod
-    def of(
-        size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None
-    ) -> SlidingEventTimeWindows:
-        """Windows ``[n * slide + offset, n * slide + offset + size)``; timedelta or int ms, else ConfigError."""
-        return SlidingEventTimeWindows(size, slide, offset)
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        _check_timestamp(self, timestamp)
-        return self._assign(timestamp)
-
-
-class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
-    """Windows of a fixed size that begin every ``slide``, by the wall clock: an element is in several."""
-
-    @staticmethod
-    def of(
-        size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None
-    ) -> SlidingProcessingTimeWindows:
-        """As SlidingEventTimeWindows.of."""
-        return SlidingProcessingTimeWindows(size, slide, offset)
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        return self._assign(context.get_current_processing_time())
-
-
-class SessionWindowTimeGapExtractor(Subscripted, ABC):
-    """Tells each element's gap, for ``with_dynamic_gap``."""
-
-    @abstractmethod
-    def extract(self, element: Any) -> int:
-        """How long after this element its session stays open: int milliseconds (or a timedelta), above 0."""
-
-
-Gap = SessionWindowTimeGapExtractor | Callable[[Any], "int | timedelta"]
-
-
-class _Sessions(MergingWindowAssigner):
-    def __init__(self, gap_ms: int | None, extractor: Gap | None) -> None:
-        self._gap_ms = gap_ms
-        extract = extractor.extract if isinstance(extractor, SessionWindowTimeGapExtractor) else extractor
-        if gap_ms is None and not callable(extract):
-            raise ConfigError(
-                f"with_dynamic_gap takes a SessionWindowTimeGapExtractor or a callable, not {extractor!r}"
-            )
-        self._extract: Callable[[Any], int | timedelta] | None = extract
-
-    def describe(self) -> str:
-        gap = "dynamic gap" if self._gap_ms is None else f"gap={self._gap_ms} ms"
-        return f"{type(self).__name__}({gap})"
-
-    def merge_windows(self, windows: Iterable[Any], callback: MergeCallback) -> None:
-        merge_time_windows(windows, callback)
-
-    def _assign(self, element: Any, start: int) -> list[TimeWindow]:
-        gap_ms = self._gap_ms
-        if gap_ms is None:
-            assert self._extract is not None
-            gap_ms = to_ms(self._extract(element), "the gap of a session", minimum_ms=1)
-        return [_window(start, gap_ms)]
-
-
-class EventTimeSessionWindows(_Sessions, _EventTime):
-    """Windows that last as long as elements follow one another within the gap, by their timestamps."""
-
-    @staticmethod
-    def with_gap(size: timedelta | int) -> EventTimeSessionWindows:
-        """The same gap for all elements: a timedelta, or int ms; above 0, else ConfigError."""
-        return EventTimeSessionWindows(to_ms(size, "the gap of sessions", minimum_ms=1), None)
-
-    @staticmethod
-    def with_dynamic_gap(extractor: Gap) -> EventTimeSessionWindows:
-        """A gap for each element: a SessionWindowTimeGapExtractor, or ``f(element)`` that returns ms or a timedelta."""
-        return EventTimeSessionWindows(None, extractor)
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        _check_timestamp(self, timestamp)
-        return self._assign(element, timestamp)
-
-
-class ProcessingTimeSessionWindows(_Sessions, _ProcessingTime):
-    """Windows that last as long as elements follow one another within the gap, by the wall clock."""
-
-    @staticmethod
-    def with_gap(size: timedelta | int) -> ProcessingTimeSessionWindows:
-        """The same gap for all elements: a timedelta, or int ms; above 0, else ConfigError."""
-        return ProcessingTimeSessionWindows(to_ms(size, "the gap of sessions", minimum_ms=1), None)
-
-    @staticmethod
-    def with_dynamic_gap(extractor: Gap) -> ProcessingTimeSessionWindows:
-        """A gap for each element: a SessionWindowTimeGapExtractor, or ``f(element)`` that returns ms or a timedelta."""
-        return ProcessingTimeSessionWindows(None, extractor)
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        return self._assign(element, context.get_current_processing_time())
-
-
-class GlobalWindows(WindowAssigner):
-    """All elements of a key in one window that never ends: give it a trigger, else nothing ever comes out."""
-
-    @staticmethod
-    def create() -> GlobalWindows:
-        """The assigner."""
-        return GlobalWindows()
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[GlobalWindow]:
-        return (GlobalWindow(),)
-
-    def get_default_trigger(self, env: Any = None) -> Trigger:
-        return NeverTrigger()
-
-    def is_event_time(self) -> bool:
-        return False
-
-    def get_window_serializer(self) -> WindowSerializer:
-        return GlobalWindowSerializer()
-
-
-class _Counting(WindowAssigner):
-    _count = ValueStateDescriptor("count", int)
-
-    def __init__(self, size: int, slide: int) -> None:
-        for what, number in (("size", size), ("slide", slide)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ConfigError(f"the {what} of count windows is {number!r}; give an int of at least 1")
-        self._size = size
-        self._slide = slide
-
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[CountWindow]:
-        state = context.get_runtime_context().get_state(self._count)
-        index = state.value() or 0
-        state.update(index + 1)
-        first = max(0, -(-(index - self._size + 1) // self._slide))
-        return [CountWindow(i) for i in range(first, index // self._slide + 1)]
-
-    def get_default_trigger(self, env: Any = None) -> Trigger:
-        return PurgingTrigger.of(CountTrigger.of(self._size))
-
-    def is_event_time(self) -> bool:
-        return False
-
-    def get_window_serializer(self) -> WindowSerializer:
-        return CountWindowSerializer()
-
-
-class CountTumblingWindowAssigner(_Counting):
-    """Windows of so many elements of a key, one behind the other. What ``count_window(size)`` uses."""
-
-    @staticmethod
-    def of(window_size: int) -> CountTumblingWindowAssigner:
-        """Windows of that many elements; at least 1, else ConfigError."""
-        return CountTumblingWindowAssigner(window_size, window_size)
-
-    def describe(self) -> str:
-        return f"CountTumblingWindowAssigner(size={self._size})"
-
-
-class CountSlidingWindowAssigner(_Counting):
-    """Windows of so many elements of a key, of which one begins every ``slide``. As in PyFlink, full ones come out."""
-
-    @staticmethod
-    def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
-        """Windows of ``window_size`` elements, one every ``window_slide``; at least 1, else ConfigError."""
-        return CountSlidingWindowAssigner(window_size, window_slide)
-
-    def describe(self) -> str:
-        return f"CountSlidingWindowAssigner(size={self._size}, slide={self._slide})"

@@ -21,7 +21,7 @@ class ProcessDied(BaseException):
     """Raised by ABORT in the driver: like a killed process, it is no failure that a restart strategy sees."""
 
 
-class TestSource(Source):
+class TestSource(Source[Any]):
     """A source for tests: ``TestSource([1, 2, PAUSE, 3])``, or several lists for as many splits.
 
     Sentinels between the elements: ``PAUSE`` (an epoch ends here), ``Advance(timedelta)`` (and processing time moves

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 from forkpoint.types.annotations import type_of
 from forkpoint.types.containers import MapType, SequenceType, optional
-from forkpoint.types.information import TypeInformation
+from forkpoint.types.information import TypeInformation, TypeLike
 from forkpoint.types.records import row_type, tuple_type
+from forkpoint.types.row import Row
 from forkpoint.types.scalars import scalar
+from forkpoint.types.variables import K, T, V
 
 
 class Types:
@@ -20,77 +25,77 @@ class Types:
     """
 
     @staticmethod
-    def STRING() -> TypeInformation:  # noqa: N802
+    def STRING() -> TypeInformation[str]:  # noqa: N802
         """A str."""
         return scalar("string")
 
     @staticmethod
-    def BYTE() -> TypeInformation:  # noqa: N802
+    def BYTE() -> TypeInformation[int]:  # noqa: N802
         """An int of 8 bits."""
         return scalar("byte")
 
     @staticmethod
-    def BOOLEAN() -> TypeInformation:  # noqa: N802
+    def BOOLEAN() -> TypeInformation[bool]:  # noqa: N802
         """A bool."""
         return scalar("boolean")
 
     @staticmethod
-    def SHORT() -> TypeInformation:  # noqa: N802
+    def SHORT() -> TypeInformation[int]:  # noqa: N802
         """An int of 16 bits."""
         return scalar("short")
 
     @staticmethod
-    def INT() -> TypeInformation:  # noqa: N802
+    def INT() -> TypeInformation[int]:  # noqa: N802
         """An int of 32 bits."""
         return scalar("int")
 
     @staticmethod
-    def LONG() -> TypeInformation:  # noqa: N802
+    def LONG() -> TypeInformation[int]:  # noqa: N802
         """An int of 64 bits; what the annotation ``int`` stands for."""
         return scalar("long")
 
     @staticmethod
-    def FLOAT() -> TypeInformation:  # noqa: N802
+    def FLOAT() -> TypeInformation[float]:  # noqa: N802
         """A float, rounded to 32 bits."""
         return scalar("float")
 
     @staticmethod
-    def DOUBLE() -> TypeInformation:  # noqa: N802
+    def DOUBLE() -> TypeInformation[float]:  # noqa: N802
         """A float of 64 bits; what the annotation ``float`` stands for."""
         return scalar("double")
 
     @staticmethod
-    def CHAR() -> TypeInformation:  # noqa: N802
+    def CHAR() -> TypeInformation[str]:  # noqa: N802
         """A str of one character."""
         return scalar("char")
 
     @staticmethod
-    def BIG_INT() -> TypeInformation:  # noqa: N802
+    def BIG_INT() -> TypeInformation[int]:  # noqa: N802
         """An int of any size; in a column its decimal digits."""
         return scalar("big_int")
 
     @staticmethod
-    def BIG_DEC() -> TypeInformation:  # noqa: N802
+    def BIG_DEC() -> TypeInformation[Decimal]:  # noqa: N802
         """A Decimal, exact with its exponent; in a column its text."""
         return scalar("big_dec")
 
     @staticmethod
-    def INSTANT() -> TypeInformation:  # noqa: N802
+    def INSTANT() -> TypeInformation[datetime]:  # noqa: N802
         """An aware datetime, which comes back in UTC; what the annotation `Instant` stands for."""
         return scalar("instant")
 
     @staticmethod
-    def SQL_DATE() -> TypeInformation:  # noqa: N802
+    def SQL_DATE() -> TypeInformation[date]:  # noqa: N802
         """A date."""
         return scalar("date")
 
     @staticmethod
-    def SQL_TIME() -> TypeInformation:  # noqa: N802
+    def SQL_TIME() -> TypeInformation[time]:  # noqa: N802
         """A time without a zone."""
         return scalar("time")
 
     @staticmethod
-    def SQL_TIMESTAMP() -> TypeInformation:  # noqa: N802
+    def SQL_TIMESTAMP() -> TypeInformation[datetime]:  # noqa: N802
         """A naive datetime; what the annotation ``datetime`` stands for."""
         return scalar("timestamp")
 
@@ -100,17 +105,17 @@ class Types:
         return scalar("any")
 
     @staticmethod
-    def ROW(field_types: Sequence[Any]) -> TypeInformation:  # noqa: N802
+    def ROW(field_types: Sequence[Any]) -> TypeInformation[Row]:  # noqa: N802
         """A `Row` (or a tuple) of fields f0, f1, …"""
         return row_type(None, _nullable(field_types))
 
     @staticmethod
-    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[Any]) -> TypeInformation:  # noqa: N802
+    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[Any]) -> TypeInformation[Row]:  # noqa: N802
         """A `Row` (or a tuple) of named fields."""
         return row_type(field_names, _nullable(field_types))
 
     @staticmethod
-    def TUPLE(field_types: Sequence[Any]) -> TypeInformation:  # noqa: N802
+    def TUPLE(field_types: Sequence[Any]) -> TypeInformation[tuple[Any, ...]]:  # noqa: N802
         """A tuple of fixed length."""
         return tuple_type([type_of(of) for of in field_types])
 
@@ -121,22 +126,22 @@ class Types:
         return scalar("bytes") if of.kind == "byte" else SequenceType("list", of)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: Any) -> TypeInformation:  # noqa: N802
+    def BASIC_ARRAY(element_type: TypeLike[T]) -> TypeInformation[list[T]]:  # noqa: N802
         """A list."""
         return SequenceType("list", optional(type_of(element_type)))
 
     @staticmethod
-    def OBJECT_ARRAY(element_type: Any) -> TypeInformation:  # noqa: N802
+    def OBJECT_ARRAY(element_type: TypeLike[T]) -> TypeInformation[list[T]]:  # noqa: N802
         """A list."""
         return SequenceType("list", optional(type_of(element_type)))
 
     @staticmethod
-    def MAP(key_type_info: Any, value_type_info: Any) -> TypeInformation:  # noqa: N802
+    def MAP(key_type_info: TypeLike[K], value_type_info: TypeLike[V]) -> TypeInformation[dict[K, V]]:  # noqa: N802
         """A dict."""
         return MapType(type_of(key_type_info), optional(type_of(value_type_info)))
 
     @staticmethod
-    def LIST(element_type_info: Any) -> TypeInformation:  # noqa: N802
+    def LIST(element_type_info: TypeLike[T]) -> TypeInformation[list[T]]:  # noqa: N802
         """A list."""
         return SequenceType("list", optional(type_of(element_type_info)))
 
@@ -147,17 +152,17 @@ class Types:
         return scalar("any")
 
     @staticmethod
-    def BYTES() -> TypeInformation:  # noqa: N802
+    def BYTES() -> TypeInformation[bytes]:  # noqa: N802
         """Bytes."""
         return scalar("bytes")
 
     @staticmethod
-    def UUID() -> TypeInformation:  # noqa: N802
+    def UUID() -> TypeInformation[uuid.UUID]:  # noqa: N802
         """A UUID; in a column its text."""
         return scalar("uuid")
 
     @staticmethod
-    def DURATION() -> TypeInformation:  # noqa: N802
+    def DURATION() -> TypeInformation[timedelta]:  # noqa: N802
         """A timedelta."""
         return scalar("duration")
 

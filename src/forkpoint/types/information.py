@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeAlias
 
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source, keeping
+from forkpoint.types.variables import T
 from forkpoint.types.wire import NativeClasses, pack, shown, unpacker
 
 JsonObject = dict[str, Any]
@@ -82,7 +83,7 @@ class Field:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TypeInformation(ABC):
+class TypeInformation(ABC, Generic[T]):
     """A type: how its values become bytes, Arrow columns, and a description that outlives the program.
 
     Two types are equal when their descriptions are; whether the Python class is at hand does not matter.
@@ -359,6 +360,9 @@ class TypeInformation(ABC):
     @abstractmethod
     def __repr__(self) -> str: ...
 
+
+TypeLike: TypeAlias = TypeInformation[T] | type[T]
+"""What names a type: ``Types.*`` or a Python class. Other annotations (``int | None``) do too, but a type checker cannot tell."""
 
 NO_NONE = "None where the type is not Optional; annotate Optional[...]"
 

@@ -133,7 +133,7 @@ class FileSink(Sink):
         where = Path(os.path.abspath(path))
         return cls(where, kind, None if type is None else type_of(type), bucket, prefix, options)
 
-    def for_job(self, job: str) -> Sink:
+    def for_job(self, job: str) -> Self:
         path = str(self.path)
         return replace(self, path=Path(path.replace(_JOB, escape(job)))) if _JOB in path else self
 

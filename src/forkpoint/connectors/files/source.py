@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack, overload
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, local_path
@@ -20,11 +20,26 @@ from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher,
 from forkpoint.connectors.files.planning import FileEnumerator
 from forkpoint.connectors.files.reading import FileReader, OnParseError
 from forkpoint.errors import ConfigError
-from forkpoint.types import TypeInformation, Types, type_of
+from forkpoint.types import TypeInformation, TypeLike, Types, type_of
+from forkpoint.types.variables import R, T
+
+
+class _Options(TypedDict, total=False):
+    bounded: bool
+    pattern: str | None
+    max_file_age: timedelta | None
+    max_remembered_files: int
+    on_parse_error: OnParseError
+
+
+class _CsvOptions(_Options, total=False):
+    delimiter: str
+    header: bool
+    newlines_in_values: bool
 
 
 @dataclass(frozen=True)
-class FileSource(Source):
+class FileSource(Source[T]):
     """Reads the files below a directory; made with ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
 
     ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
@@ -52,29 +67,47 @@ class FileSource(Source):
 
     base: Path
     format: FileFormat
-    type: TypeInformation | None
+    type: TypeInformation[T] | None
     pattern: str | None = None
     is_bounded: bool = False
     max_file_age: timedelta | None = None
     max_remembered_files: int = 2048
     on_parse_error: OnParseError = "fail"
 
+    @overload
+    @classmethod
+    def json(cls, path: str | Path, type: TypeLike[R], **options: Unpack[_Options]) -> FileSource[R]: ...
+    @overload
+    @classmethod
+    def json(cls, path: str | Path, type: None = None, **options: Unpack[_Options]) -> FileSource[dict[str, Any]]: ...
+    @overload
+    @classmethod
+    def json(cls, path: str | Path, type: Any, **options: Unpack[_Options]) -> FileSource[Any]: ...
     @classmethod
     def json(
         cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> Self:  # fmt: skip
+    ) -> FileSource[Any]:  # fmt: skip
         """JSON lines. Keys that the type doesn't have are ignored; missing ones take the field's default."""
         return cls._make(
             path, JsonFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
         )  # fmt: skip
 
+    @overload
+    @classmethod
+    def csv(cls, path: str | Path, type: TypeLike[R], **options: Unpack[_CsvOptions]) -> FileSource[R]: ...
+    @overload
+    @classmethod
+    def csv(cls, path: str | Path, type: None = None, **options: Unpack[_CsvOptions]) -> FileSource[dict[str, Any]]: ...
+    @overload
+    @classmethod
+    def csv(cls, path: str | Path, type: Any, **options: Unpack[_CsvOptions]) -> FileSource[Any]: ...
     @classmethod
     def csv(
         cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
         delimiter: str = ",", header: bool = True, newlines_in_values: bool = False,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> Self:  # fmt: skip
+    ) -> FileSource[Any]:  # fmt: skip
         """CSV. ``header``: the first line names the columns; without, columns are the type's fields in order.
 
         An empty value is None where the field may be None (and is no str). ``newlines_in_values`` allows line ends in
@@ -89,11 +122,22 @@ class FileSource(Source):
             max_remembered_files, on_parse_error,
         )  # fmt: skip
 
+    @overload
+    @classmethod
+    def parquet(cls, path: str | Path, type: TypeLike[R], **options: Unpack[_Options]) -> FileSource[R]: ...
+    @overload
+    @classmethod
+    def parquet(
+        cls, path: str | Path, type: None = None, **options: Unpack[_Options]
+    ) -> FileSource[dict[str, Any]]: ...
+    @overload
+    @classmethod
+    def parquet(cls, path: str | Path, type: Any, **options: Unpack[_Options]) -> FileSource[Any]: ...
     @classmethod
     def parquet(
         cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> Self:  # fmt: skip
+    ) -> FileSource[Any]:  # fmt: skip
         """Parquet. Only the type's columns are read, and cast to its types where that loses nothing."""
         return cls._make(
             path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
@@ -103,7 +147,7 @@ class FileSource(Source):
     def text(
         cls, path: str | Path, *, bounded: bool = False, pattern: str | None = None,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> Self:  # fmt: skip
+    ) -> FileSource[str]:  # fmt: skip
         """Lines of UTF-8 text as str, without their line ends; empty lines are elements too."""
         return cls._make(
             path, TextFormat(), Types.STRING(), pattern, bounded, max_file_age, max_remembered_files, on_parse_error
@@ -128,7 +172,7 @@ class FileSource(Source):
     def _make(
         cls, path: str | Path, file_format: FileFormat, type: Any, pattern: str | None, bounded: bool,
         max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,
-    ) -> Self:  # fmt: skip
+    ) -> FileSource[Any]:  # fmt: skip
         if "://" in str(path):
             raise ConfigError(
                 f"FileSource: {path} is a URL; give a path of the local file system, or use env.from_dataframe "
@@ -155,7 +199,7 @@ class FileSource(Source):
         """The same source, reading what is there at the first start and then finishing."""
         return replace(self, is_bounded=True)
 
-    def output_type(self) -> TypeInformation | None:
+    def output_type(self) -> TypeInformation[T] | None:
         return self.type
 
     @property
@@ -174,5 +218,5 @@ class FileSource(Source):
             position=position,
         )
 
-    def create_reader(self) -> SourceReader:
+    def create_reader(self) -> SourceReader[T]:
         return FileReader(self.base, self.format, self.type, self.on_parse_error)
