@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, overload
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.base import AggregateFunction, ReduceFunction
@@ -35,6 +35,8 @@ class StateDescriptor:
 
     Types are ``Types.*`` or Python types; one without a durable encoding raises TypeNotSupported here and now.
     """
+
+    kind: ClassVar[str]  # as in a savepoint's description
 
     def __init__(self, name: str, value_type: Any) -> None:
         if not isinstance(name, str) or not name:
@@ -71,6 +73,8 @@ class StateDescriptor:
 class ValueStateDescriptor(StateDescriptor, ValueState[T]):
     """Declares one value a key. ``default_value`` is what ``value()`` returns where there is none; don't change it."""
 
+    kind = "value"
+
     @overload
     def __init__(self, name: str, type_info: type[T], default_value: T | None = None) -> None: ...
     @overload
@@ -91,6 +95,8 @@ class ValueStateDescriptor(StateDescriptor, ValueState[T]):
 
 class ListStateDescriptor(StateDescriptor, ListState[T]):
     """Declares a list a key; for operator state, a list a subtask."""
+
+    kind = "list"
 
     @overload
     def __init__(self, name: str, elem_type_info: type[T]) -> None: ...
@@ -121,6 +127,8 @@ class MapStateDescriptor(StateDescriptor, MapState[K, V]):
     As in Flink an entry's value may be None, so ``value_type`` has None among its values. That of a record has not unless it is
     declared Optional: its fields are columns of a savepoint.
     """
+
+    kind = "map"
 
     @overload
     def __init__(self, name: str, key_type_info: type[K], value_type_info: type[V]) -> None: ...
@@ -166,6 +174,8 @@ class MapStateDescriptor(StateDescriptor, MapState[K, V]):
 class ReducingStateDescriptor(StateDescriptor, ReducingState[T]):
     """Declares state that reduces what is added. ``reduce_function``: a ReduceFunction or ``f(a, b)``."""
 
+    kind = "reducing"
+
     @overload
     def __init__(
         self, name: str, reduce_function: ReduceFunction | Callable[[Any, Any], Any], type_info: type[T]
@@ -194,6 +204,8 @@ class ReducingStateDescriptor(StateDescriptor, ReducingState[T]):
 
 class AggregatingStateDescriptor(StateDescriptor, AggregatingState[IN, OUT], Generic[IN, ACC, OUT]):
     """Declares an accumulator fed through an AggregateFunction. ``state_type_info``: the accumulator's type."""
+
+    kind = "aggregating"
 
     @overload
     def __init__(
