@@ -138,7 +138,7 @@ def test_a_value_that_is_none_of_its_states_type_is_not_committed(
         TypeNotSupported,
         lambda: run(tmp_path, ELEMENTS, fn=Odd()),
         "operator 'sums', state 'odd'",
-        "of key 2 is no value",
+        "of key 2 is not valid for state type",
     )
     assert state_of(tmp_path) == sums(ELEMENTS[:10])
 

@@ -282,7 +282,7 @@ def test_an_element_of_another_type_is_named():
         loop.close_with(loop.map(lambda n: f"<{n}>"))
         return loop
 
-    with pytest.raises(TypeNotSupported, match=r"iteration 'loop': element '<7>' is fed back.*LONG"):
+    with pytest.raises(TypeNotSupported, match=r"iteration 'loop': '<7>', which is fed back, is not valid.*LONG"):
         run_local(source_of(build, int), [7])
 
 

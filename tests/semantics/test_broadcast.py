@@ -176,7 +176,7 @@ def careless(env, source):
         ),
         (("rule", 1, "list"), UserFunctionError, r"'careless': items is state of a key"),
         (("rule", 1, "opened"), UserFunctionError, r"'careless': opened is state of a key"),
-        (("rule", 1, "bad"), GraphError, r"'careless', broadcast state 'rules': 'text' of entry 'x' is no value of"),
+        (("rule", 1, "bad"), GraphError, r"'careless', broadcast state 'rules': 'text' of entry 'x' is not valid for"),
     ],
 )
 def test_what_is_refused(element, error, message):

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.runtime.state.window_state import SpacedStates
 from forkpoint.savepoint.entries import Moved, codec_of
 from forkpoint.state import Changes, kg_of
 from forkpoint.state.dict_store import DictStore
@@ -86,9 +86,9 @@ class Place:
             return
         self.backend = KeyedBackend("op", type_of(str), 8, self.store)
         if kind.startswith("window "):
-            spaces = SpacedStates(self.backend, "", type_of(tuple[int, int]))
-            self.state = spaces.get(DESCRIPTORS[kind.removeprefix("window ")](self.of))
-            spaces.space.now = WINDOWS[0]
+            namespace = Namespace(type_of(tuple[int, int]))
+            self.state = self.backend.get(DESCRIPTORS[kind.removeprefix("window ")](self.of), namespace)
+            namespace.current = WINDOWS[0]
         else:
             descriptor = DESCRIPTORS[kind.removesuffix(" with ttl")](self.of)
             if kind.endswith("ttl"):

@@ -176,7 +176,7 @@ class TestState:
             def process(self, key, context, elements):
                 yield context.global_state().get_state("sizes")
 
-        with pytest.raises(fp.ForkpointError, match="operator 'windows': a state is asked for by 'sizes'; give"):
+        with pytest.raises(fp.ForkpointError, match="operator 'windows': 'sizes' does not describe a state; pass"):
             run(lambda w: w.process(Asking()).uid("windows"))
 
     def test_state_of_windows_that_merge_is_refused(self):

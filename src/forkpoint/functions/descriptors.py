@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, Self, overload
+from typing import Any, ClassVar, Generic, NoReturn, Self, overload
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.base import AggregateFunction, ReduceFunction
@@ -28,6 +28,8 @@ class StateDescriptor(Generic[S_co]):
 
     Types are ``Types.*`` or Python types; one without a durable encoding raises TypeNotSupported here and now.
     """
+
+    kind: ClassVar[str]  # as in a savepoint's description
 
     def __init__(self, name: str, value_type: Any) -> None:
         if not isinstance(name, str) or not name:
@@ -64,6 +66,8 @@ class StateDescriptor(Generic[S_co]):
 class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T, NOTHING]):
     """Declares one value a key. ``default_value`` is what ``value()`` returns where there is none; don't change it."""
 
+    kind = "value"
+
     @overload
     def __init__(
         self: ValueStateDescriptor[T], name: str, type_info: TypeLike[T], default_value: None = None
@@ -90,6 +94,8 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T
 
 class ListStateDescriptor(StateDescriptor[ListState[T]], ListState[T]):
     """Declares a list a key; for operator state, a list a subtask."""
+
+    kind = "list"
 
     @overload
     def __init__(self, name: str, elem_type_info: TypeLike[T]) -> None: ...
@@ -120,6 +126,8 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
     As in Flink an entry's value may be None, so ``value_type`` has None among its values. That of a record has not unless it is
     declared Optional: its fields are columns of a savepoint.
     """
+
+    kind = "map"
 
     @overload
     def __init__(self, name: str, key_type_info: TypeLike[K], value_type_info: TypeLike[V]) -> None: ...
@@ -165,6 +173,8 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T]):
     """Declares state that reduces what is added. ``reduce_function``: a ReduceFunction or ``f(a, b)``."""
 
+    kind = "reducing"
+
     @overload
     def __init__(
         self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeLike[T]
@@ -195,6 +205,8 @@ class AggregatingStateDescriptor(
     StateDescriptor[AggregatingState[IN, OUT]], AggregatingState[IN, OUT], Generic[IN, ACC, OUT]
 ):
     """Declares an accumulator fed through an AggregateFunction. ``state_type_info``: the accumulator's type."""
+
+    kind = "aggregating"
 
     def __init__(self, name: str, agg_function: AggregateFunction[IN, ACC, OUT], state_type_info: Any) -> None:
         super().__init__(name, state_type_info)

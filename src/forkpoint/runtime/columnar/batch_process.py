@@ -22,7 +22,7 @@ from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
-from forkpoint.runtime.state.column_states import Collections, ValueColumns
+from forkpoint.runtime.state.columns import Collections, ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
 

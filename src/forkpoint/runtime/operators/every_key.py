@@ -22,19 +22,15 @@ class EveryKey:
         self._others: dict[str, KeyedBackend] = {}
 
     def apply(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
-        known = descriptor.name in self._backend.by_name
-        handle = self._backend.get(descriptor)
-        if not known:
-            handle.begin()
-        _apply(self._backend, handle, function)
+        _apply(self._backend, self._backend.get(descriptor), function)
         others = self._others.get(descriptor.name)
         if others is None:
-            others = self._others[descriptor.name] = self._rest(descriptor, handle.sid)
+            others = self._others[descriptor.name] = self._rest(descriptor)
         _apply(others, others.get(descriptor), function)
 
-    def _rest(self, descriptor: StateDescriptor, sid: int) -> KeyedBackend:
+    def _rest(self, descriptor: StateDescriptor) -> KeyedBackend:
         """A backend of the keys that have something stored and are none of the epoch's."""
-        own = self._backend
+        own, sid = self._backend, self._backend.sid(descriptor.name)
         found: dict[bytes, None] = {}
         for group in range(*own.groups):
             found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(*sid_range(group, sid)))
@@ -56,12 +52,6 @@ class EveryKey:
 def _apply(backend: KeyedBackend, handle: Any, function: Callable[[Any, Any], None]) -> None:
     for index, key in enumerate(backend.keys):
         backend.enter(index)
-        if _holds(handle):
+        if handle.alive():
             function(key, handle)
         backend.leave()
-
-
-def _holds(handle: Any) -> bool:
-    """Whether the key at hand has something in the state; a default is nothing."""
-    held: bool = handle.alive()
-    return held

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from forkpoint.checkpoint.states import StateInfo, state_id
-from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import FeedbackSpec, IterationSpec
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
-from forkpoint.runtime.operators.base import Epoch, Outputs, StatefulOperator, TaskInfo, shorten
+from forkpoint.runtime.operators.base import Epoch, Outputs, StatefulOperator, TaskInfo
+from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.state import Store, operator_key, operator_range
 from forkpoint.types import Row, TypeInformation, Types
@@ -25,6 +25,8 @@ _FIELDS = ("position", "split", "sequence", "timestamp", "element")
 # at one position, what has gone round more often is ahead, then what came from the same epoch is in its order.
 _ROUND = 2**43
 _FARTHEST = -(2**62)
+
+_REMEDY = "Make the body return values of that type, or give the iterated stream another type"
 
 
 def in_flight_type(element_type: TypeInformation) -> TypeInformation:
@@ -72,6 +74,7 @@ class IterationEnd(StatefulOperator):
     def __init__(self, info: TaskInfo, spec: FeedbackSpec, store: Store) -> None:
         self._uid = spec.iteration
         self._element_type = spec.element_type
+        self._guard = Guard(spec.element_type, f"iteration {spec.iteration!r}", lambda: ", which is fed back,", _REMEDY)
         self._stored = in_flight_type(spec.element_type)
         self._sid = state_id(spec.iteration, IN_FLIGHT)
         self._subtask = info.subtask
@@ -98,20 +101,11 @@ class IterationEnd(StatefulOperator):
             spread(batch.positions, batch.size).tolist(), spread(batch.splits, batch.size).tolist(),
             batch.sequence.tolist(), timestamps, batch.values, strict=True,
         )  # fmt: skip
-        encoded: list[bytes] = []
-        try:
-            for position, split, sequence, timestamp, value in places:
-                stamp = None if timestamp == NO_TIMESTAMP_MS else timestamp
-                encoded.append(
-                    self._stored.encode(Row(position, split, sequence, stamp, self._element_type.accept(value)))
-                )
-        except Exception as error:
-            raise TypeNotSupported(
-                f"iteration {self._uid!r}: element {shorten(batch.values[len(encoded)])} is fed back, and the elements of the "
-                f"iteration are of type {self._element_type}: {error}. Make the body return that type, or give the stream that "
-                "is iterated another one"
-            ) from error
-        return encoded
+        encode, accept = self._stored.encode, self._guard.accept
+        return [
+            encode(Row(position, split, sequence, None if stamp == NO_TIMESTAMP_MS else stamp, accept(value)))
+            for position, split, sequence, stamp, value in places
+        ]
 
     def changes(self) -> ChangeLog:
         return self._log

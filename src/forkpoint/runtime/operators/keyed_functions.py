@@ -16,8 +16,8 @@ from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
-from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.values import KeyCell
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import present
 
@@ -48,8 +48,8 @@ class _OneValue(KeyedOperator):
         self._outlet = Outlet(info.operator, fed_back=True)
         self._key = info.operator.key
         self._backend = backend
-        self._state = backend.get(ValueStateDescriptor(STATE_NAME, type))
-        self._guard: Guard = self._state.guard
+        self._cell: KeyCell = backend.get(ValueStateDescriptor(STATE_NAME, type)).cell
+        self._guard = self._cell.guard
         self._class = present(type).python_class
         self._never_at_once = not type.immutable or self._class is None
         self._all_exact: Callable[[list[Any]], bool] = present(type).specialized(_ALL_EXACT)
@@ -79,9 +79,9 @@ class _OneValue(KeyedOperator):
         self._outlet.begin(epoch)
         self._one_by_one = self._outlet.one_by_one or self._never_at_once
         groups = group_by_key(batch, self._key)
-        backend, state, run_key = self._backend, self._state, self._run_key
+        backend, cell, run_key = self._backend, self._cell, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
-        states, keys = state.kept_values(), groups.keys
+        states, keys = cell.kept_values(), groups.keys
         out: list[Any] = []
         k = 0
         try:
@@ -98,7 +98,7 @@ class _OneValue(KeyedOperator):
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
         if not self._one_by_one and not self._all_exact(states):
             raise ChangingOutput(self._uid)
-        state.set_all(states)
+        cell.set_all(states)
         return self._outlet.outputs(self._finish(batch, groups.order, out))
 
     def _reduced(self, reduce: Callable[[Any, Any], Any], values: list[Any], state: Any, out: list[Any]) -> Any:

@@ -44,8 +44,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
         where = f"operator {uid!r}, broadcast state {descriptor.name!r}"
         self._at: Any = None
         self._guard = Guard(descriptor.value_type, where, lambda: f" of entry {shown(self._at)}")
-        self._keys = Guard(descriptor.key_type, where)
-        self._encode_key, self._decode_key = descriptor.key_type.encode, descriptor.key_type.decode
+        self._encode_key, self._decode_key = Guard(descriptor.key_type, where).encode, descriptor.key_type.decode
         self._kept: dict[bytes, Any] = {}  # by encoded key
         self._numbers: dict[bytes, int] = {}
         self._next = 0
@@ -59,18 +58,12 @@ class BroadcastMap(BroadcastState[Any, Any]):
         self._removed: list[int] = []
         self.read_only = _ReadOnly(self)
 
-    def _name_of(self, key: Any) -> bytes:
-        try:
-            return self._encode_key(self._keys.accept(key))
-        except Exception as error:
-            raise self._keys.refusal(key, error) from error
-
     def get(self, key: Any) -> Any:
-        name = self._name_of(key)
+        name = self._encode_key(key)
         return self._guard.give(self._kept[name]) if name in self._kept else None
 
     def contains(self, key: Any) -> bool:
-        return self._name_of(key) in self._kept
+        return self._encode_key(key) in self._kept
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         return [(self._decode_key(name), self._guard.give(kept)) for name, kept in self._kept.items()]
@@ -86,7 +79,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     def put(self, key: Any, value: Any) -> None:
         self._at = key
-        name, kept = self._name_of(key), self._guard.keep(value)
+        name, kept = self._encode_key(key), self._guard.keep(value)
         if name not in self._kept:
             self._numbers[name] = self._next
             self._next += 1
@@ -98,7 +91,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._remove(self._name_of(key))
+        self._remove(self._encode_key(key))
 
     def _remove(self, name: bytes) -> None:
         if name in self._kept:

@@ -1,21 +1,24 @@
-"""The guard in front of all state: what a function hands over becomes what the declared type says, or is refused.
+"""The guard in front of every encode: what a function hands over becomes what the declared type says, or is refused.
 
 What a state *keeps* of a value is the value itself where nothing can change it, else its bytes. Bytes belong to nobody:
-everyone who reads gets a value of its own, and an epoch's end has nothing left to check. So a state gives the same within an
-epoch as behind it, wherever epochs are cut.
+every reader gets a value of its own, and the end of an epoch has nothing left to check. So a state returns the same values
+within an epoch as after it, wherever epochs are cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, msgpack
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.wire import pack, shown
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.state.ttl import Expiry
 
 _REMEDY = "Update the state with values of its type, or declare another type"
 
@@ -29,20 +32,28 @@ class Encoded(bytes):
 class Guard:
     """Between the values that functions see and what one state keeps of them.
 
-    ``where`` names the state in messages, ``key`` the key at hand in words (" of key 1"). ``encoded`` and ``decoded`` lead from
-    what is kept to the bytes in the store and back.
+    ``where`` names the state in messages, ``at`` says where in the state (" of key 1").
+
+    ``accept``: a value as its type says; ``encode``: the bytes of one that becomes part of a store key. ``keep``: what the
+    state keeps of a value, ``give``: the value again, for one reader. ``encoded`` and ``decoded`` lead from what is kept to the
+    bytes in the store and back.
     """
 
-    def __init__(self, type: TypeInformation, where: str, key: Callable[[], str] = str, remedy: str = _REMEDY) -> None:
-        self.type = type
-        self._where, self._key, self._remedy = where, key, remedy
-        accept, encode, decode = type.accept, type.encode, type.decode
-        self.accept: Callable[[Any], Any] = accept
-        refusal = self.refusal
+    expiry: Expiry | None = None
 
-        def keep_value(value: Any) -> Any:
+    def __init__(self, type: TypeInformation, where: str, at: Callable[[], str] = str, remedy: str = _REMEDY) -> None:
+        self.type, self.where, self.at, self._remedy = type, where, at, remedy
+        accept, encode, decode, refusal = type.accept, type.encode, type.decode, self._refusal
+
+        def accept_value(value: Any) -> Any:
             try:
                 return accept(value)
+            except Exception as error:
+                raise refusal(value, error) from error
+
+        def encode_value(value: Any) -> bytes:
+            try:
+                return encode(accept(value))
             except Exception as error:
                 raise refusal(value, error) from error
 
@@ -54,7 +65,9 @@ class Guard:
                 raise refusal(value, error) from error
 
         unchanging = type.immutable
-        self.keep: Callable[[Any], Any] = keep_value if unchanging else keep_bytes
+        self.accept: Callable[[Any], Any] = accept_value
+        self.encode: Callable[[Any], bytes] = encode_value
+        self.keep: Callable[[Any], Any] = accept_value if unchanging else keep_bytes
         self.give: Callable[[Any], Any] = (
             _same if unchanging else lambda kept: decode(kept) if kept.__class__ is Encoded else kept
         )
@@ -63,21 +76,15 @@ class Guard:
         )
         self.decoded: Callable[[bytes], Any] = decode if unchanging else Encoded
 
-    def settled(self, value: Any) -> Any:
-        """What the state would give back for a value: one of its own where the value could change."""
-        return self.give(self.keep(value))
-
-    def refusal(self, value: Any, error: BaseException) -> TypeNotSupported:
-        """What to raise where a value is none of the type."""
+    def _refusal(self, value: Any, error: BaseException) -> TypeNotSupported:
         return TypeNotSupported(
-            f"{self._where}: {shown(value, 200)}{self._key()} is no value of the state's type {self.type!r}: {error}. "
-            f"{self._remedy}"
+            f"{self.where}: {shown(value, 200)}{self.at()} is not valid for state type {self.type!r}: {error}. {self._remedy}"
         )
 
-    # -- many values, as one
+    # -- many values at once
 
     def keep_all(self, values: Iterable[Any]) -> list[Any]:
-        """Each of the values as it is kept."""
+        """What the state keeps of each of the values."""
         return list(map(self.keep, values))
 
     def give_all(self, kept: list[Any]) -> list[Any]:
@@ -89,7 +96,7 @@ class Guard:
         return self._list.encode(kept) if self.type.immutable else pack([Raw(self.encoded(k)) for k in kept])
 
     def decoded_all(self, data: bytes) -> list[Any]:
-        """The values in such a list, as they are kept."""
+        """What the state keeps of the values in such a list."""
         if self.type.immutable:
             return self._list.decode(data)  # type: ignore[no-any-return]
         return [Encoded(element) for element in _split(data)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from forkpoint.checkpoint.states import StateInfo, state_id
-from forkpoint.errors import GraphError, RestoreRefused
+from forkpoint.errors import GraphError, RestoreRefused, UserFunctionError
 from forkpoint.functions import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -23,6 +23,10 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.state.guard import Guard
+from forkpoint.runtime.state.lists import ListHandle
+from forkpoint.runtime.state.maps import MapHandle
+from forkpoint.runtime.state.namespace import Namespace
+from forkpoint.runtime.state.ttl import Expiry, TtlGuard, sweep_in_background
 from forkpoint.state import Store, encode_keys, key_group, prefix_stop, state_keys
 from forkpoint.types import TypeInformation, same_bytes
 from forkpoint.types.wire import shown
@@ -37,9 +41,7 @@ class ChangeLog:
 
 
 class Handle(Protocol):
-    """One state of the operator, bound to a key at a time by ``enter`` and ``leave``."""
-
-    sid: int
+    """What is kept of one state of the operator, bound to a key at a time by ``enter`` and ``leave``."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -91,7 +93,8 @@ class KeyedBackend:
         self.store = store
         self.handles: list[Handle] = []
         self.records: list[StateInfo] = []
-        self.by_name: dict[str, tuple[StateDescriptor, Handle]] = {}
+        self.by_name: dict[str, tuple[StateDescriptor[Any], Any]] = {}
+        self._of_windows: dict[str, tuple[StateDescriptor[Any], Any]] = {}
         self.keys: Sequence[Any] = ()
         self.key_bytes: list[bytes] = []
         self.key_groups: list[int] = []
@@ -121,21 +124,64 @@ class KeyedBackend:
         """What stands in front of one of the states."""
         return Guard(type, f"operator {self.uid!r}, state {name!r}", lambda: f" of key {shown(self.current_key)}")
 
-    def get(self, descriptor: StateDescriptor) -> Any:
-        """The live handle of a described state; the same one each time it is asked for."""
+    def get(self, descriptor: StateDescriptor, namespace: Namespace | None = None, prefix: str = "") -> Any:
+        """The live handle of a described state; the same one each time it is asked for.
+
+        ``namespace``: what else than the key its entries belong to. ``prefix`` keeps the state's name apart from others.
+        """
         descriptor = self.described(descriptor)
-        known = self.by_name.get(descriptor.name)
-        if known is not None:
-            if type(known[0]) is not type(descriptor):
-                raise GraphError(
-                    f"operator {self.uid!r}: state {descriptor.name!r} was declared as {type(known[0]).__name__} and is "
-                    f"asked for as {type(descriptor).__name__}; give the two states different names"
-                )
-            return known[1]
-        handle = make_handle(self, descriptor)
-        self.by_name[descriptor.name] = (descriptor, handle)
+        states, name = self.by_name if namespace is None else self._of_windows, prefix + descriptor.name
+        known = states.get(name)
+        if known is None:
+            known = states[name] = descriptor, self._open(name, descriptor, namespace)
+        elif known[0].kind != descriptor.kind:
+            raise GraphError(
+                f"operator {self.uid!r}: state {descriptor.name!r} was declared as a {known[0].kind} state and is requested "
+                f"as a {descriptor.kind} state; give the two states different names"
+            )
+        return known[1]
+
+    def _open(self, name: str, descriptor: StateDescriptor, namespace: Namespace | None) -> Any:
+        # Not above: it needs modules of the operators, and they need this one.
+        from forkpoint.runtime.state.values import value_handle
+
+        if namespace is not None:
+            self._check_of_window(descriptor)
+        sid, ttl = self.sid(name), descriptor.ttl
+        keys = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
+        self.record(
+            descriptor.kind, name, descriptor.value_type, keys if namespace is None else namespace.type,
+            None if ttl is None else ttl.ttl_ms, descriptor.fingerprint,
+        )  # fmt: skip
+        guard = self.guard(name, descriptor.value_type)
+        if ttl is not None:
+            guard = stamped = TtlGuard(guard, Expiry(ttl, self))
+            is_list = isinstance(descriptor, ListStateDescriptor)
+            sweep_in_background(self, sid, ttl, stamped.list_expired if is_list else stamped.entry_expired)
+        match descriptor:
+            case ValueStateDescriptor() | ReducingStateDescriptor() | AggregatingStateDescriptor():
+                return value_handle(self, sid, guard, descriptor, namespace)
+            case ListStateDescriptor():
+                handle: ListHandle | MapHandle = ListHandle(self, sid, guard, namespace or Namespace())
+            case MapStateDescriptor():
+                key_guard = self.guard(name, descriptor.key_type)
+                handle = MapHandle(self, sid, guard, key_guard, namespace or Namespace())
+            case _:
+                raise GraphError(f"operator {self.uid!r}: {descriptor!r} is not a descriptor of keyed state")
         self.add(handle)
         return handle
+
+    def _check_of_window(self, descriptor: StateDescriptor) -> None:
+        if descriptor.ttl is not None:
+            raise UserFunctionError(
+                f"operator {self.uid!r}: state {descriptor.name!r} of a window has a time to live; it lives as long as its "
+                "window, so leave the time to live out"
+            )
+        if isinstance(descriptor, MapStateDescriptor):
+            raise UserFunctionError(
+                f"operator {self.uid!r}: {descriptor!r} cannot be state of a window; use a value, list, reducing or "
+                "aggregating state (a value state may hold a dict)"
+            )
 
     def described(self, state: Any) -> StateDescriptor:
         """The descriptor itself, or that of a live handle: such a one stands in the place of a class attribute."""
@@ -145,14 +191,15 @@ class KeyedBackend:
             if handle is state:
                 return descriptor
         raise GraphError(
-            f"operator {self.uid!r}: a state is asked for by {state!r}; give its descriptor, such as "
-            "ValueStateDescriptor(name, type), or the attribute of the function's class that it is declared as"
+            f"operator {self.uid!r}: {state!r} does not describe a state; pass a descriptor, such as "
+            "ValueStateDescriptor(name, type), or the attribute of the function's class that declares it"
         )
 
     def add(self, handle: Handle) -> None:
         self.handles.append(handle)
-        if self.current is not None:  # asked for while an element is being processed
+        if self.keys:  # requested within an epoch
             handle.begin()
+        if self.current is not None:
             handle.enter(self.current)
 
     # -- an epoch
@@ -201,22 +248,3 @@ class KeyedBackend:
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         return list(self.store.scan(prefix, prefix_stop(prefix)))
-
-
-def make_handle(backend: KeyedBackend, descriptor: StateDescriptor) -> Handle:
-    from forkpoint.runtime.state.collection_handles import ListHandle, MapHandle
-    from forkpoint.runtime.state.value_handles import value_handle
-
-    ttl = descriptor.ttl
-    kind = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
-    namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
-    ttl_ms = None if ttl is None else ttl.ttl_ms
-    backend.record(kind, descriptor.name, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint)
-    match descriptor:
-        case ListStateDescriptor():
-            return ListHandle(backend, descriptor)
-        case MapStateDescriptor():
-            return MapHandle(backend, descriptor)
-        case ValueStateDescriptor() | ReducingStateDescriptor() | AggregatingStateDescriptor():
-            return value_handle(backend, descriptor)
-    raise GraphError(f"operator {backend.uid!r}: {descriptor!r} is no state descriptor")

@@ -1,18 +1,24 @@
-"""Time to live of state entries: when they expire, and how the stamp is stored (8 bytes ahead of the value)."""
+"""Time to live of state entries: when they expire, and how their stamps are kept and stored."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forkpoint.functions import StateTtlConfig
 from forkpoint.runtime.event_time.watermarks import MIN_MS
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.guard import Guard
 from forkpoint.state import sid_range
+from forkpoint.types import Types
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
 _STAMP = struct.Struct(">q")
 STAMP_BYTES = _STAMP.size
+_STAMPS = Types.LIST(Types.LONG())
 
 
 def pack_stamp(stamp_ms: int) -> bytes:
@@ -23,15 +29,22 @@ def unpack_stamp(value: bytes) -> int:
     return int(_STAMP.unpack_from(value)[0])
 
 
+class Stamped(NamedTuple):
+    """What a state with a time to live keeps of an entry."""
+
+    kept: Any
+    stamp_ms: int
+
+
 class Expiry:
-    """Decides, for one state, whether an entry stamped at a time has expired."""
+    """Decides, for one state, which entries have expired, and what readers see of them."""
 
     def __init__(self, config: StateTtlConfig, backend: KeyedBackend) -> None:
         self._ttl_ms = config.ttl_ms
         self._backend = backend
-        self.on_read = config.updates_on_read
-        self.returns_expired = config.returns_expired
-        self.now: Callable[[], int] = self._event_time if config.event_time else self._processing_time
+        self._on_read = config.updates_on_read
+        self._returns_expired = config.returns_expired
+        self._now: Callable[[], int] = self._event_time if config.event_time else self._processing_time
 
     def _processing_time(self) -> int:
         return self._backend.processing_time_ms
@@ -40,16 +53,79 @@ class Expiry:
         return self._backend.watermark()
 
     def stamp(self) -> int:
-        """What an entry that is written now gets: the time, and before the first watermark the element's own."""
-        now = self.now()
+        """The stamp of an entry that is written now: the time, and before the first watermark the element's own."""
+        now = self._now()
         return now if now > MIN_MS else self._backend.element_time(now)
 
     def expired(self, stamp_ms: int) -> bool:
-        return stamp_ms + self._ttl_ms <= self.now()
+        return stamp_ms + self._ttl_ms <= self._now()
 
-    def dead(self, stamp_ms: int) -> bool:
+    def dead(self, entry: Stamped) -> bool:
         """Whether the entry has expired and nobody will see it again."""
-        return not self.returns_expired and self.expired(stamp_ms)
+        return not self._returns_expired and self.expired(entry.stamp_ms)
+
+    def read(self, entry: Stamped) -> tuple[Stamped | None, Stamped | None]:
+        """What a reader sees of an entry, and what stays of it; None is nothing.
+
+        The access that finds an entry expired removes it, and may still be shown it.
+        """
+        if self.expired(entry.stamp_ms):
+            return (entry if self._returns_expired else None), None
+        return entry, (Stamped(entry.kept, self.stamp()) if self._on_read else entry)
+
+    def read_all(self, entries: list[Stamped]) -> tuple[list[Stamped], list[Stamped]]:
+        """The same for the elements of a list; what stays is the same list where nothing changes."""
+        left = [entry for entry in entries if not self.expired(entry.stamp_ms)]
+        if len(left) == len(entries):
+            left = entries
+        elif self._returns_expired and left and not self._on_read:
+            return entries, entries  # as in Flink: of a list that is read, expired elements go when all have expired
+        stamp = self.stamp() if self._on_read and left else None
+        stays = left if stamp is None else [Stamped(entry.kept, stamp) for entry in left]
+        return (entries if self._returns_expired else left), stays
+
+
+class TtlGuard(Guard):
+    """Adds stamps to what a guard keeps; stored, a stamp is ahead of its entry, and a list's stamps are ahead of the list."""
+
+    def __init__(self, guard: Guard, expiry: Expiry) -> None:
+        super().__init__(guard.type, guard.where, guard.at)
+        self.expiry = self._expiry = expiry
+        self._guard = guard
+        keep, give, encoded, decoded = guard.keep, guard.give, guard.encoded, guard.decoded
+        self.keep = lambda value: Stamped(keep(value), expiry.stamp())
+        self.give = lambda entry: give(entry.kept)
+        self.encoded = lambda entry: pack_stamp(entry.stamp_ms) + encoded(entry.kept)
+        self.decoded = lambda raw: Stamped(decoded(raw[STAMP_BYTES:]), unpack_stamp(raw))
+
+    def keep_all(self, values: Iterable[Any]) -> list[Any]:
+        kept, stamp = self._guard.keep_all(values), self._expiry.stamp()
+        return [Stamped(each, stamp) for each in kept]
+
+    def give_all(self, kept: list[Any]) -> list[Any]:
+        return self._guard.give_all([entry.kept for entry in kept])
+
+    def encoded_all(self, kept: list[Any]) -> bytes:
+        stamps = _STAMPS.encode([entry.stamp_ms for entry in kept])
+        return pack_stamp(len(stamps)) + stamps + self._guard.encoded_all([entry.kept for entry in kept])
+
+    def decoded_all(self, data: bytes) -> list[Any]:
+        stamps, end = _stamps(data)
+        return list(map(Stamped, self._guard.decoded_all(data[end:]), stamps))
+
+    def entry_expired(self, data: bytes) -> bool:
+        """Whether a stored entry has expired."""
+        return self._expiry.expired(unpack_stamp(data))
+
+    def list_expired(self, data: bytes) -> bool:
+        """Whether all elements of a stored list have."""
+        return self._expiry.expired(max(_stamps(data)[0]))
+
+
+def _stamps(data: bytes) -> tuple[list[int], int]:
+    """The stamps of a stored list, and where its elements begin."""
+    end = STAMP_BYTES + unpack_stamp(data)
+    return _STAMPS.decode(data[STAMP_BYTES:end]), end
 
 
 class Sweeper:
@@ -91,7 +167,7 @@ def sweep_in_background(
 ) -> None:
     """Have a state's expired entries removed, unless its configuration says not to.
 
-    Entries that can be seen after they have expired are left to who sees them, by event time: how long they are seen must not
+    Entries that can be seen after they have expired are left to their readers, by event time: how long they are seen must not
     depend on where epochs end.
     """
     if config.cleanup_in_background and not (config.returns_expired and config.event_time):

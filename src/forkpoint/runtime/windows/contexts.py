@@ -16,7 +16,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.event_time.timers import Timers
 from forkpoint.runtime.operators.base import Context, TaskInfo
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
-from forkpoint.runtime.state.window_state import SpacedStates
+from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 
 CONTENTS = "window-contents"
@@ -26,7 +26,7 @@ ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # what the names
 class AssignerContext(WindowAssignerContext):
     def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
         self._backend = backend
-        self._runtime = PrefixedContext(info, backend, ASSIGNER)
+        self._runtime = AssignerStateContext(info, backend)
 
     def get_current_processing_time(self) -> int:
         return self._backend.processing_time_ms
@@ -35,27 +35,15 @@ class AssignerContext(WindowAssignerContext):
         return self._runtime
 
 
-class PrefixedContext(Context):
-    """States of the key under names of their own."""
+class AssignerStateContext(Context):
+    """States of the key, under names of their own."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, prefix: str) -> None:
+    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
         super().__init__(info, backend)
-        self._keyed, self._prefix = backend, prefix
-        self._handles: dict[str, Any] = {}
+        self._keyed = backend
 
     def _state(self, descriptor: Any) -> Any:
-        handle = self._handles.get(descriptor.name)
-        if handle is None:
-            renamed = _renamed(descriptor, self._prefix + descriptor.name)
-            handle = self._handles[descriptor.name] = self._keyed.get(renamed)
-        return handle
-
-
-def _renamed(descriptor: StateDescriptor, name: str) -> StateDescriptor:
-    renamed = object.__new__(type(descriptor))
-    vars(renamed).update(vars(descriptor))
-    renamed.name = name
-    return renamed
+        return self._keyed.get(descriptor, prefix=ASSIGNER)
 
 
 class KeyStateContext(Context):
@@ -80,9 +68,10 @@ def check_name(uid: str, name: str) -> None:
 class WindowStateContext(Context):
     """States of the key and the window at hand."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, states: SpacedStates, *, merging: bool) -> None:
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, namespace: Namespace, *, merging: bool) -> None:
         super().__init__(info, backend)
-        self._keyed, self._states, self._merging = backend, states, merging
+        self._keyed, self._namespace, self._merging = backend, namespace, merging
+        self._handles: dict[str, Any] = {}
 
     def _state(self, descriptor: Any) -> Any:
         if self._merging:
@@ -90,7 +79,14 @@ class WindowStateContext(Context):
                 f"operator {self._info.operator.uid!r}: window_state() with windows that merge; what would become of two "
                 "windows' states is not defined. Use global_state()"
             )
-        return self._states.get(self._keyed.described(descriptor))
+        descriptor = self._keyed.described(descriptor)
+        handle = self._handles[descriptor.name] = self._keyed.get(descriptor, self._namespace, WINDOW)
+        return handle
+
+    def clear(self) -> None:
+        """Empty all states of the window at hand."""
+        for handle in self._handles.values():
+            handle.clear()
 
 
 class Clock:
@@ -112,10 +108,9 @@ class Clock:
 class WindowTriggerContext(OnMergeContext):
     """The trigger's view of the window at hand."""
 
-    def __init__(self, clock: Clock, states: SpacedStates) -> None:
+    def __init__(self, clock: Clock, namespace: Namespace) -> None:
         self._clock = clock
-        self._states = states
-        self._space = states.space
+        self._namespace = namespace
         self.timers: Timers
         self.merged: list[bytes] = []
 
@@ -126,22 +121,22 @@ class WindowTriggerContext(OnMergeContext):
         return self._clock.watermark()
 
     def register_event_time_timer(self, time: int) -> None:
-        self.timers.event.register(time, self._space.now)
+        self.timers.event.register(time, self._namespace.current)
 
     def register_processing_time_timer(self, time: int) -> None:
-        self.timers.processing.register(time, self._space.now)
+        self.timers.processing.register(time, self._namespace.current)
 
     def delete_event_time_timer(self, time: int) -> None:
-        self.timers.event.delete(time, self._space.now)
+        self.timers.event.delete(time, self._namespace.current)
 
     def delete_processing_time_timer(self, time: int) -> None:
-        self.timers.processing.delete(time, self._space.now)
+        self.timers.processing.delete(time, self._namespace.current)
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-        return self._states.get(state_descriptor)
+        return self._clock.backend.get(state_descriptor, self._namespace, TRIGGER)
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        self._states.get(state_descriptor).merge(self._space.now, self.merged)
+        self.get_partitioned_state(state_descriptor).merge(self._namespace.current, self.merged)
 
 
 class WindowEvictorContext(EvictorContext):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from forkpoint.functions import MapStateDescriptor, MergingWindowAssigner
+from forkpoint.functions import MapState, MapStateDescriptor, MergingWindowAssigner
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
 
@@ -35,53 +35,45 @@ class _Merges:
 
 
 class MergingWindows:
-    """The windows in flight of the key at hand: a map state of which a key's entries are always read together."""
+    """The windows in flight of the key at hand.
+
+    Each element asks for all of them, so they are held as objects while the key is at hand; what changed is written when it
+    is left.
+    """
 
     def __init__(self, backend: KeyedBackend, assigner: MergingWindowAssigner, window_type: TypeInformation) -> None:
-        self._backend = backend
         self._assigner = assigner
-        self._type = window_type
-        self.sid = backend.sid(MERGING_WINDOWS)
-        self._prefixes: list[bytes] = []
-        self._saved: dict[int, dict[Any, Any]] = {}
-        self._maps: dict[int, dict[Any, Any]] = {}
-        self._index = 0
-        backend.record("map", MERGING_WINDOWS, window_type, window_type)
+        self._state: MapState[Any, Any] = backend.get(merging_windows(window_type))
+        self._saved: dict[Any, Any] = {}
+        self._in_flight: dict[Any, Any] | None = None
         backend.add(self)
 
     # -- the state
 
     def begin(self) -> None:
-        self._prefixes = self._backend.prefixes(self.sid)
-        self._saved, self._maps = {}, {}
+        pass
 
     def enter(self, index: int) -> None:
-        self._index = index
+        self._in_flight = None
 
     def leave(self, index: int) -> None:
+        windows, saved = self._in_flight, self._saved
+        if windows is None or windows == saved:
+            return
+        for window in saved.keys() - windows.keys():
+            self._state.remove(window)
+        for window, state_window in windows.items():
+            if saved.get(window) != state_window:
+                self._state.put(window, state_window)
+
+    def collect(self, log: ChangeLog) -> None:
         pass
 
     def _windows(self) -> dict[Any, Any]:
-        windows = self._maps.get(self._index)
-        if windows is None:
-            prefix, decode = self._prefixes[self._index], self._type.decode
-            saved = {decode(name[len(prefix) :]): decode(raw) for name, raw in self._backend.scan(prefix)}
-            self._saved[self._index] = saved
-            windows = self._maps[self._index] = dict(saved)
-        return windows
-
-    def collect(self, log: ChangeLog) -> None:
-        encode = self._type.encode
-        for index, windows in self._maps.items():
-            prefix, saved = self._prefixes[index], self._saved[index]
-            for window in saved.keys() - windows.keys():
-                log.keys.append(prefix + encode(window))
-                log.values.append(None)
-            for window, state_window in windows.items():
-                if saved.get(window) != state_window:
-                    log.keys.append(prefix + encode(window))
-                    log.values.append(encode(state_window))
-        self._saved, self._maps = {}, {}
+        if self._in_flight is None:
+            self._saved = dict(self._state.items())
+            self._in_flight = dict(self._saved)
+        return self._in_flight
 
     # -- what the operator asks
 

@@ -39,11 +39,9 @@ from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, 
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import rolling_function
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
-from forkpoint.runtime.state.window_state import Space, SpacedStates
+from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.windows.contexts import (
     CONTENTS,
-    TRIGGER,
-    WINDOW,
     AssignerContext,
     Clock,
     KeyStateContext,
@@ -75,18 +73,22 @@ def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
             )
         return b""
 
-    return encode, lambda space: only
+    return encode, lambda namespace: only
 
 
 def contents_descriptor(spec: WindowSpec, uid: str) -> StateDescriptor:
     type, combine = spec.contents_type, spec.combine
+    found: StateDescriptor
     match spec.contents:
         case "reducing":
-            return ReducingStateDescriptor(CONTENTS, reduction(combine, uid), type)
+            found = ReducingStateDescriptor(CONTENTS, reduction(combine, uid), type)
         case "aggregating":
             assert isinstance(combine, AggregateFunction)
-            return AggregatingStateDescriptor(CONTENTS, combine, type)
-    return ListStateDescriptor(CONTENTS, type)
+            found = AggregatingStateDescriptor(CONTENTS, combine, type)
+        case "list":
+            found = ListStateDescriptor(CONTENTS, type)
+    found.fingerprint = spec.fingerprint
+    return found
 
 
 def reduction(combine: Any, uid: str) -> Callable[[Any, Any], Any]:
@@ -105,28 +107,21 @@ class WindowRunner(KeyedProcessFunction):
         self._event_time = spec.assigner.is_event_time()
         self._lateness_ms = spec.lateness_ms if self._event_time else 0
         self._encoded, self._decode = window_encoder(spec)
-        self._spaces: dict[Any, bytes] = {}
+        self._namespaces: dict[Any, bytes] = {}
         type = spec.window_type
         merging = isinstance(spec.assigner, MergingWindowAssigner)
-        contents = SpacedStates(backend, "", type)
-        self._contents = contents.get(contents_descriptor(spec, info.operator.uid), spec.fingerprint)
-        self._contents_space: Space = contents.space
-        triggered = SpacedStates(backend, TRIGGER, type)
-        self._space: Space = triggered.space
-        self._window_states = SpacedStates(backend, WINDOW, type, self._space)
+        self._contents_namespace, self._namespace = Namespace(type), Namespace(type)
+        self._contents = backend.get(contents_descriptor(spec, info.operator.uid), self._contents_namespace)
         self._merging: MergingWindows | None = None
         if isinstance(spec.assigner, MergingWindowAssigner):
             assert type is not None
             self._merging = MergingWindows(backend, spec.assigner, type)
         self._assigner_context = AssignerContext(info, backend)
         self._clock = clock = Clock(backend)
-        self._trigger_context = WindowTriggerContext(clock, triggered)
+        self._trigger_context = WindowTriggerContext(clock, self._namespace)
         self._evictor_context = WindowEvictorContext(clock)
-        self._context = WindowContext(
-            clock,
-            WindowStateContext(info, backend, self._window_states, merging=merging),
-            KeyStateContext(info, backend),
-        )
+        self._window_state = WindowStateContext(info, backend, self._namespace, merging=merging)
+        self._context = WindowContext(clock, self._window_state, KeyStateContext(info, backend))
         self._on_contents = self._output()
         self.outlet: Outlet
         self.stamps: list[int] = []
@@ -176,12 +171,12 @@ class WindowRunner(KeyedProcessFunction):
 
     def _encode(self, window: Any) -> bytes:
         """The namespace of a window; the same few windows come again and again."""
-        space = self._spaces.get(window)
-        if space is None:
-            if len(self._spaces) >= _KNOWN_WINDOWS:
-                self._spaces.clear()
-            space = self._spaces[window] = self._encoded(window)
-        return space
+        namespace = self._namespaces.get(window)
+        if namespace is None:
+            if len(self._namespaces) >= _KNOWN_WINDOWS:
+                self._namespaces.clear()
+            namespace = self._namespaces[window] = self._encoded(window)
+        return namespace
 
     # -- elements
 
@@ -205,12 +200,12 @@ class WindowRunner(KeyedProcessFunction):
                     continue
                 state_window = self._merging.state_window(window)
             skipped = False
-            space = self._space.now = self._encode(window)
-            self._contents_space.now = space if state_window is window else self._encode(state_window)
+            namespace = self._namespace.current = self._encode(window)
+            self._contents_namespace.current = namespace if state_window is window else self._encode(state_window)
             self._contents.add(value if self._evictor is None else (value, stamp))
             result = self._trigger.on_element(value, stamp, window, self._trigger_context)
             self._react(result, window, out)
-            self._register_cleanup(window, space)
+            self._register_cleanup(window, namespace)
         if skipped and self._element_is_late(timestamp):
             if self._spec.late_tag is None:
                 self.dropped += 1
@@ -221,14 +216,14 @@ class WindowRunner(KeyedProcessFunction):
 
     def _on_merge(self, merged: Any, members: list[Any], state_window: Any, others: list[Any]) -> None:
         context, encode = self._trigger_context, self._encode
-        self._space.now = encode(merged)
+        self._namespace.current = encode(merged)
         context.merged = [encode(m) for m in members if m != merged]
         self._trigger.on_merge(merged, context)
         for member in members:
             if member != merged:
-                self._space.now = space = encode(member)
+                self._namespace.current = namespace = encode(member)
                 self._trigger.clear(member, context)
-                self._delete_cleanup(member, space)
+                self._delete_cleanup(member, namespace)
         self._contents.merge(encode(state_window), [encode(other) for other in others])
 
     def _is_late(self, window: Any) -> bool:
@@ -244,29 +239,29 @@ class WindowRunner(KeyedProcessFunction):
         end: int = window.max_timestamp()
         return min(MAX_WATERMARK, end + self._lateness_ms)
 
-    def _register_cleanup(self, window: Any, space: bytes) -> None:
+    def _register_cleanup(self, window: Any, namespace: bytes) -> None:
         time = self._cleanup_time(window)
         if time < MAX_WATERMARK:
-            (self.timers.event if self._event_time else self.timers.processing).register(time, space)
+            (self.timers.event if self._event_time else self.timers.processing).register(time, namespace)
 
-    def _delete_cleanup(self, window: Any, space: bytes) -> None:
+    def _delete_cleanup(self, window: Any, namespace: bytes) -> None:
         time = self._cleanup_time(window)
         if time < MAX_WATERMARK:
-            (self.timers.event if self._event_time else self.timers.processing).delete(time, space)
+            (self.timers.event if self._event_time else self.timers.processing).delete(time, namespace)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> list[Any] | None:
         assert isinstance(ctx, TimerContext)
         self._clock.watermark_ms = to_flink_ms(self._backend.watermark())
-        space = ctx.namespace
-        window = self._decode(space)
+        namespace = ctx.namespace
+        window = self._decode(namespace)
         if self._merging is None:
             state_window = window
         else:
             state_window = self._merging.state_window(window)
             if state_window is None:
                 return None  # a timer of a window that has become part of another
-        self._space.now = space
-        self._contents_space.now = self._encode(state_window)
+        self._namespace.current = namespace
+        self._contents_namespace.current = self._encode(state_window)
         event = ctx.time_domain() is TimeDomain.EVENT_TIME
         react = self._trigger.on_event_time if event else self._trigger.on_processing_time
         out: list[Any] = []
@@ -275,7 +270,8 @@ class WindowRunner(KeyedProcessFunction):
             if timestamp >= self._cleanup_time(window):
                 self._remove(window)
             else:
-                self._register_cleanup(window, space)  # the allowed lateness may be another than when the window began
+                # The allowed lateness may be another than when the window began.
+                self._register_cleanup(window, namespace)
         return out or None
 
     def _remove(self, window: Any) -> None:
@@ -284,7 +280,7 @@ class WindowRunner(KeyedProcessFunction):
         if isinstance(self._spec.fn, ProcessWindowFunction):
             self._context.at = window
             self._spec.fn.clear(self._context)
-            self._window_states.clear(self._space.now)
+            self._window_state.clear()
         if self._merging is not None:
             self._merging.retire(window)
 

@@ -15,7 +15,6 @@ from forkpoint.functions import BatchState, StateDescriptor
 from forkpoint.runtime.columnar.keys import KeySet
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.runtime.state.window_state import kind_of
 
 Bools = npt.NDArray[np.bool_]
 
@@ -38,7 +37,7 @@ class ValueColumns(BatchState):
         self._backend, self.name, self.type = backend, descriptor.name, descriptor.value_type
         self._sid = backend.sid(descriptor.name)
         self._codec = Codec(descriptor.value_type)
-        backend.record(kind_of(descriptor), descriptor.name, descriptor.value_type)
+        backend.record(descriptor.kind, descriptor.name, descriptor.value_type)
         self._names: list[bytes] | None = None
         self._keys: KeySet | None = None
 
@@ -161,7 +160,7 @@ class Collections(BatchState):
     """Lists and maps, through the handles that other functions use, key by key."""
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor) -> None:
-        self._backend, self._handle, self._map = backend, backend.get(descriptor), kind_of(descriptor) == "map"
+        self._backend, self._handle, self._map = backend, backend.get(descriptor), descriptor.kind == "map"
         self.name = descriptor.name
 
     def _each(self, work: Any) -> list[Any]:

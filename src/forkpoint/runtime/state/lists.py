@@ -1,0 +1,115 @@
+"""List state: stored in chunks, one for each epoch that appended, so that appending never reads what is there."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.functions import ListState
+from forkpoint.runtime.state.guard import Guard
+from forkpoint.runtime.state.namespace import Namespace, NamespacedEntries
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+
+_CHUNK = struct.Struct(">Q")
+
+
+class _Elements:
+    """What is kept of one list in an epoch: what was added, and, once somebody read or replaced it, the whole.
+
+    ``name``: what its chunks' store keys begin with; ``stored``: those keys, once they were read; ``replaced``: whether the
+    stored chunks have to go.
+    """
+
+    __slots__ = ("added", "name", "replaced", "stored", "whole")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.added: list[Any] = []
+        self.whole: list[Any] | None = None
+        self.stored: list[bytes] | None = None
+        self.replaced = False
+
+    def append(self, kept: list[Any]) -> None:
+        self.added.extend(kept)
+        if self.whole is not None:
+            self.whole.extend(kept)
+
+    def replace(self, kept: list[Any]) -> None:
+        self.whole, self.added, self.replaced = kept, [], True
+
+
+class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
+    def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, namespace: Namespace) -> None:
+        super().__init__(backend, sid, namespace)
+        self._guard = guard
+
+    def _load(self, name: bytes) -> _Elements:
+        return _Elements(name)
+
+    def _whole(self, elements: _Elements) -> list[Any]:
+        """All elements, expired ones too."""
+        if elements.whole is None:
+            chunks = self._backend.scan(elements.name)
+            elements.stored = [name for name, _ in chunks]
+            elements.whole = [kept for _, raw in chunks for kept in self._guard.decoded_all(raw)]
+            elements.whole.extend(elements.added)
+        return elements.whole
+
+    def _read(self) -> list[Any]:
+        """The elements that a reader sees."""
+        elements, expiry = self._entry(self._namespace.current), self._guard.expiry
+        whole = self._whole(elements)
+        if expiry is None:
+            return whole
+        seen, stays = expiry.read_all(whole)
+        if stays is not whole:
+            elements.replace(stays)
+        return seen
+
+    def alive(self) -> bool:
+        """Whether there is something to read."""
+        whole, expiry = self._whole(self._entry(self._namespace.current)), self._guard.expiry
+        return bool(whole) if expiry is None else not all(map(expiry.dead, whole))
+
+    def get(self) -> Any:
+        return self._guard.give_all(self._read())
+
+    def add(self, value: Any) -> None:
+        kept, elements = self._guard.keep(value), self._entry(self._namespace.current)
+        elements.added.append(kept)
+        if elements.whole is not None:
+            elements.whole.append(kept)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._entry(self._namespace.current).append(self._guard.keep_all(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._entry(self._namespace.current).replace(self._guard.keep_all(values))
+
+    def clear(self) -> None:
+        self.update(())
+
+    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
+        """Append the lists of other windows to the target's, in order."""
+        for source in sources:
+            elements = self._entry(source)
+            self._entry(target).append(self._whole(elements))
+            elements.replace([])
+
+    def collect(self, log: ChangeLog) -> None:
+        chunk, encoded_all = _CHUNK.pack(self._backend.store.version + 1), self._guard.encoded_all
+        for elements in self._finish():
+            kept = elements.added
+            if elements.replaced:
+                stored = elements.stored
+                if stored is None:
+                    stored = [name for name, _ in self._backend.scan(elements.name)]
+                log.keys.extend(stored)
+                log.values.extend([None] * len(stored))
+                kept = elements.whole or []
+            if kept:
+                log.keys.append(elements.name + chunk)
+                log.values.append(encoded_all(kept))

@@ -1,0 +1,68 @@
+"""The namespace of keyed state: none for the state of a key, the window for the state of a window."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from forkpoint.types import TypeInformation
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.state.keyed_backend import KeyedBackend
+
+E = TypeVar("E")
+
+
+class Namespace:
+    """The window at hand, for all states that are bound to it. ``current``: the encoded window; ``type``: the windows' type.
+
+    An encoded window (msgpack) is never the beginning of another, so all entries of a window are one range of the store.
+    """
+
+    __slots__ = ("current", "type")
+
+    def __init__(self, type: TypeInformation | None = None) -> None:
+        self.current = b""
+        self.type = type
+
+
+class NamespacedEntries(Generic[E]):
+    """What one state keeps of an epoch's keys, by key and namespace.
+
+    An entry is read when it is first needed, because which windows those will be is not known ahead.
+    """
+
+    def __init__(self, backend: KeyedBackend, sid: int, namespace: Namespace) -> None:
+        self._backend, self._sid, self._namespace = backend, sid, namespace
+        self._prefixes: list[bytes] = []
+        self._by_key: defaultdict[int, dict[bytes, E]] = defaultdict(dict)
+        self._current: dict[bytes, E] = {}
+        self._index = 0
+
+    @abstractmethod
+    def _load(self, name: bytes) -> E:
+        """The entry of which this is the store key, or what its store keys begin with."""
+
+    def _entry(self, namespace: bytes) -> E:
+        entry = self._current.get(namespace)
+        if entry is None:
+            entry = self._current[namespace] = self._load(self._prefixes[self._index] + namespace)
+        return entry
+
+    def begin(self) -> None:
+        self._prefixes = self._backend.prefixes(self._sid)
+        self._by_key = defaultdict(dict)
+
+    def enter(self, index: int) -> None:
+        self._index = index
+        self._current = self._by_key[index]
+
+    def leave(self, index: int) -> None:
+        pass
+
+    def _finish(self) -> list[E]:
+        """All entries that were needed in the epoch, which is over."""
+        entries = [entry for by_namespace in self._by_key.values() for entry in by_namespace.values()]
+        self._by_key, self._current = defaultdict(dict), {}
+        return entries

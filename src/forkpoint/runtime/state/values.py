@@ -1,0 +1,357 @@
+"""States that hold one value: value, reducing and aggregating state.
+
+A *cell* is what is kept of the value in an epoch, a *handle* is what a function sees of it. Cells of keyed state read the values
+of all keys of the epoch at once: one call of the store instead of one for each key, and no object for each value. The windows
+that an epoch needs are not known ahead, so cells of window state read each value when it is first needed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from types import new_class
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import UserFunctionError
+from forkpoint.functions import (
+    AggregateFunction,
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from forkpoint.runtime.operators.outlet import ChangingOutput
+from forkpoint.runtime.state.guard import Guard
+from forkpoint.runtime.state.namespace import Namespace, NamespacedEntries
+from forkpoint.types import TypeInformation
+from forkpoint.types.containers import optional, present
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+
+Combine = Callable[[Any, Any], Any]
+SingleValueDescriptor = (
+    ValueStateDescriptor[Any] | ReducingStateDescriptor[Any] | AggregatingStateDescriptor[Any, Any, Any]
+)
+
+
+class Cell(ABC):
+    """The value at hand as it is kept; ``None`` is empty."""
+
+    __slots__ = ()
+
+    guard: Guard
+
+    @abstractmethod
+    def read(self) -> Any:
+        """What a reader sees."""
+
+    @abstractmethod
+    def base(self) -> Any:
+        """What a new element is added to."""
+
+    @abstractmethod
+    def write(self, kept: Any) -> None:
+        """Replace it."""
+
+    @abstractmethod
+    def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
+        """Merge the values of other windows into the target's, in order; theirs are gone then."""
+
+
+class KeyCell(Cell):
+    """One value for each key. The attributes are plain because this is the hot path."""
+
+    __slots__ = ("_backend", "_changed", "_current", "_dirty", "_prefixes", "_sid", "_values", "guard")
+
+    def __init__(self, backend: KeyedBackend, sid: int, guard: Guard) -> None:
+        self._backend = backend
+        self._sid = sid
+        self.guard = guard
+        self._prefixes: list[bytes] = []
+        self._values: list[Any] = []
+        self._dirty: dict[int, None] = {}
+        self._current: Any = None
+        self._changed = False
+
+    def begin(self) -> None:
+        decoded = self.guard.decoded
+        self._prefixes = self._backend.prefixes(self._sid)
+        raw = self._backend.store.get_many(self._prefixes)
+        self._values = [None if r is None else decoded(r) for r in raw]
+        self._dirty = {}
+
+    def enter(self, index: int) -> None:
+        self._current = self._values[index]
+        self._changed = False
+
+    def leave(self, index: int) -> None:
+        if self._changed:
+            self._values[index] = self._current
+            self._dirty[index] = None
+
+    def collect(self, log: ChangeLog) -> None:
+        encoded, values, expiry = self.guard.encoded, self._values, self.guard.expiry
+        if expiry is not None:
+            for i in self._dirty:
+                if values[i] is not None and expiry.dead(values[i]):
+                    values[i] = None
+        log.keys.extend(map(self._prefixes.__getitem__, self._dirty))
+        log.values.extend([None if (kept := values[i]) is None else encoded(kept) for i in self._dirty])
+        self._values, self._dirty, self._prefixes = [], {}, []
+
+    def read(self) -> Any:
+        kept, expiry = self._current, self.guard.expiry
+        if kept is None or expiry is None:
+            return kept
+        seen, stays = expiry.read(kept)
+        if stays is not kept:
+            self.write(stays)
+        return seen
+
+    def base(self) -> Any:
+        kept, expiry = self._current, self.guard.expiry
+        return None if kept is None or (expiry is not None and expiry.dead(kept)) else kept
+
+    def write(self, kept: Any) -> None:
+        self._current = kept
+        self._changed = True
+
+    def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
+        raise AssertionError("only windows merge")
+
+    # -- all keys at once, for operators that go through them by themselves
+
+    def kept_values(self) -> list[Any]:
+        return self._values
+
+    def set_all(self, kept: list[Any]) -> None:
+        self._values = kept
+        self._dirty = dict.fromkeys(range(len(kept)))
+
+
+class _WindowValue:
+    """``saved``: whether the store has a value, ``dirty``: whether it is another."""
+
+    __slots__ = ("dirty", "kept", "name", "saved")
+
+    def __init__(self, name: bytes, kept: Any) -> None:
+        self.name = name
+        self.kept = kept
+        self.saved = kept is not None
+        self.dirty = False
+
+
+class WindowCell(NamespacedEntries[_WindowValue], Cell):
+    """One value for each key and window. It has no time to live but its window's."""
+
+    def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, namespace: Namespace) -> None:
+        super().__init__(backend, sid, namespace)
+        self.guard = guard
+
+    def _load(self, name: bytes) -> _WindowValue:
+        raw = self._backend.store.get_many([name])[0]
+        return _WindowValue(name, None if raw is None else self.guard.decoded(raw))
+
+    def read(self) -> Any:
+        return self._entry(self._namespace.current).kept
+
+    def base(self) -> Any:
+        return self._entry(self._namespace.current).kept
+
+    def write(self, kept: Any) -> None:
+        entry = self._entry(self._namespace.current)
+        entry.kept = kept
+        entry.dirty = True
+
+    def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
+        give, merged, into = self.guard.give, None, self._entry(target)
+        for entry in (into, *map(self._entry, sources)):
+            if entry.kept is not None:
+                merged = give(entry.kept) if merged is None else combine(merged, give(entry.kept))
+                entry.kept, entry.dirty = None, True
+        if merged is not None:
+            into.kept, into.dirty = self.guard.keep(merged), True
+
+    def collect(self, log: ChangeLog) -> None:
+        encoded = self.guard.encoded
+        for entry in self._finish():
+            if entry.dirty and (entry.saved or entry.kept is not None):
+                log.keys.append(entry.name)
+                log.values.append(None if entry.kept is None else encoded(entry.kept))
+
+
+class _Handle:
+    """What the handles of a cell have in common."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self._guard = cell, cell.guard
+
+    def clear(self) -> None:
+        self.cell.write(None)
+
+    def alive(self) -> bool:
+        """Whether there is something to read; a default is nothing. Time may pass between two elements: ask each time."""
+        return self.cell.base() is not None
+
+
+class ValueHandle(_Handle, ValueState[Any]):
+    """``default`` stands for an empty state and is never stored by itself."""
+
+    def __init__(self, cell: Cell, default: Any) -> None:
+        super().__init__(cell)
+        self._default = None if default is None else self._guard.keep(default)
+
+    def value(self) -> Any:
+        kept = self.cell.read()
+        if kept is None:
+            kept = self._default
+        return None if kept is None else self._guard.give(kept)
+
+    def update(self, value: Any) -> None:
+        self.cell.write(None if value is None else self._guard.keep(value))
+
+    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
+        raise UserFunctionError("a value state cannot be merged; use a list, reducing or aggregating state")
+
+
+class ReducingHandle(_Handle, ReducingState[Any]):
+    def __init__(self, cell: Cell, reduce: Combine) -> None:
+        super().__init__(cell)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        kept = self.cell.read()
+        return None if kept is None else self._guard.give(kept)
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
+        guard, so_far = self._guard, self.cell.base()
+        kept = guard.keep(value)
+        if so_far is not None:
+            kept = guard.keep(self._reduce(guard.give(so_far), guard.give(kept)))
+        self.cell.write(kept)
+
+    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
+        self.cell.merge(target, sources, self._reduce)
+
+
+class AggregatingHandle(_Handle, AggregatingState[Any, Any]):
+    def __init__(self, cell: Cell, aggregate: AggregateFunction) -> None:
+        super().__init__(cell)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        kept = self.cell.read()
+        return None if kept is None else self._aggregate.get_result(self._guard.give(kept))
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
+        guard, so_far = self._guard, self.cell.base()
+        accumulator = self._aggregate.create_accumulator() if so_far is None else guard.give(so_far)
+        self.cell.write(guard.keep(self._aggregate.add(value, accumulator)))
+
+    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
+        self.cell.merge(target, sources, self._aggregate.merge)
+
+
+class ImmutableValueHandle(KeyCell, ValueState[Any]):
+    """Keyed values that cannot change: what is kept is what is given, so the handle is the cell itself, without a call between
+    them. Each type has a class of its own, made by ``of``.
+
+    Each value is checked when it is handed over. Where all values of an operator's first run were exactly what the type says,
+    only their class is checked from then on, and all of a key's last value of an epoch. Should that one turn out not to be
+    what the type says, the epoch is done again, checking each value.
+    """
+
+    __slots__ = ("_trusting",)
+
+    @staticmethod
+    def of(type: TypeInformation) -> type[ImmutableValueHandle]:
+        """A new class each time: types of two classes that look alike are equal, and each has its own values."""
+        every, cls = optional(type), present(type).python_class
+        update = every.specialized(_UPDATE if cls is None else _UPDATE_OF_CLASS, cls=cls)
+        methods = {"__slots__": (), "update": update, "leave": every.specialized(_LEAVE)}
+        return new_class("ImmutableValueHandle", (ImmutableValueHandle,), exec_body=lambda body: body.update(methods))
+
+    @property
+    def cell(self) -> KeyCell:
+        return self
+
+    def begin(self) -> None:
+        super().begin()
+        self._trusting = self._backend.trusting
+
+    def value(self) -> Any:
+        return self._current
+
+    def update(self, value: Any) -> None:
+        raise AssertionError("each type has its own")
+
+    def clear(self) -> None:
+        self._current = None
+        self._changed = True
+
+    def alive(self) -> bool:
+        """Whether there is something to read."""
+        return self._current is not None
+
+    def _kept(self, value: Any) -> Any:
+        if value is None:
+            return None
+        kept = self.guard.keep(value)
+        if kept is not value:
+            self._backend.never_trusting = True
+        return kept
+
+    def _found_other(self, value: Any) -> None:
+        """What was handed over is not of the type, or the type makes another value of it."""
+        self._kept(value)
+        raise ChangingOutput(self._backend.uid)
+
+
+_UPDATE = """
+def update(self, value):
+    self._current = value if EXACT(value) else self._kept(value)
+"""
+
+_UPDATE_OF_CLASS = """
+def update(self, value):
+    self._current = value if (type(value) is cls if self._trusting else EXACT(value)) else self._kept(value)
+"""
+
+_LEAVE = """
+def leave(self, index):
+    current = self._current
+    if current is not self._values[index]:
+        if not EXACT(current):
+            self._found_other(current)
+        self._values[index] = current
+        self._dirty[index] = None
+"""
+
+
+def value_handle(
+    backend: KeyedBackend, sid: int, guard: Guard, descriptor: SingleValueDescriptor, namespace: Namespace | None
+) -> ImmutableValueHandle | ValueHandle | ReducingHandle | AggregatingHandle:
+    """The handle of such a state. Its cell is part of the backend; ``namespace``: None for keyed state."""
+    plain = isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is None
+    if plain and namespace is None and guard.expiry is None and guard.type.immutable:
+        handle = ImmutableValueHandle.of(guard.type)(backend, sid, guard)
+        backend.add(handle)
+        return handle
+    cell = KeyCell(backend, sid, guard) if namespace is None else WindowCell(backend, sid, guard, namespace)
+    backend.add(cell)
+    match descriptor:
+        case ReducingStateDescriptor():
+            return ReducingHandle(cell, descriptor.reduce)
+        case AggregatingStateDescriptor():
+            return AggregatingHandle(cell, descriptor.aggregate)
+        case ValueStateDescriptor():
+            return ValueHandle(cell, descriptor.default_value)
