@@ -37,6 +37,7 @@ html_show_sourcelink = False
 html_copy_source = False
 pygments_style = "default"
 
+smartquotes = False  # quotes and dashes are part of what is quoted
 default_role = "code"  # docstrings write names in `backticks`
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

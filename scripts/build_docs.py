@@ -51,7 +51,8 @@ def main() -> int:
     if found := loaded_from_elsewhere(SITE):
         print("these pages load something over the network:", *found, sep="\n  ")
         return 1
-    print(f"the documentation is in {SITE / 'docs' / 'README.html'}")
+    (SITE / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/README.html">\n')
+    print(f"the documentation is in {SITE / 'index.html'}")
     return 0
 
 
