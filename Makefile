@@ -88,4 +88,4 @@ pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on fo
 	touch $@
 
 clean: ## everything that was made here, .venv and .flink apart
-	rm -rf .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .coverage* .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
