@@ -1,7 +1,8 @@
 # Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-spark explore fuzz chaos lmdb-versions lint format bench flink-parity pyflink-tests clean
+.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos lmdb-versions lint docs build format bench \
+	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
 SECONDS_EACH ?= 60
@@ -15,6 +16,9 @@ help: ## this list
 setup: ## .venv, the project and its tools, Java
 	@scripts/setup.sh
 
+lock: setup ## uv.lock anew, for pyproject.toml as it is; UPGRADE=1 takes the newest versions
+	$(RUN) uv lock $(if $(UPGRADE),--upgrade)
+
 demo: setup ## a job on flight data: stopped with a savepoint, changed, and started again where it stopped
 	$(RUN) python examples/demo.py
 
@@ -27,6 +31,9 @@ test-fast: setup ## the tests without Spark
 
 test-spark: setup ## the tests with Spark
 	$(RUN) pytest -m spark
+
+coverage: setup ## the tests without Spark, and how much of the code they run; below the floor it fails
+	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 explore: setup ## the property tests on examples that they have not seen yet, ROUNDS times
 	$(RUN) for round in $$(seq $(ROUNDS)); do \
@@ -47,9 +54,16 @@ lmdb-versions: setup ## clear() of the LMDB store with each allowed version of l
 
 lint: setup ## style, types, and who may import whom
 	$(RUN) ruff check . && ruff format --check .
+	$(RUN) uv lock --check --offline --quiet || { echo "uv.lock does not fit pyproject.toml: run make lock"; exit 1; }
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python scripts/check_light_import.py
+
+docs: setup ## the documentation as a site in build/docs; broken links and anchors are errors
+	$(RUN) python scripts/build_docs.py
+
+build: setup ## wheel and source distribution in dist, and a job that runs on what was built
+	$(RUN) python scripts/check_build.py
 
 format: setup ## rewrite in the project's style
 	$(RUN) ruff check --fix . && ruff format .
@@ -74,4 +88,4 @@ pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on fo
 	touch $@
 
 clean: ## everything that was made here, .venv and .flink apart
-	rm -rf .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .coverage* .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pyspark", "starlette", "uvicorn", "click", "duckdb", "pandas")
+HEAVY = ("pyspark", "starlette", "uvicorn", "click", "duckdb", "pandas", "rocksdict")
 
 
 def loaded_by_import() -> set[str]:

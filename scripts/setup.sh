@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the project runnable on a machine that has only Python 3.11 or newer: .venv with the project and its
-# development tools, and Java 17 or newer for Spark. Safe to call again: without a change it returns at once.
+# Makes the project runnable on a machine that has only Python 3.11 or newer: .venv with the project and its development
+# tools in the versions of uv.lock, and Java 17 or newer for Spark. Safe to call again: without a change it returns at once.
 #
 # Leaves .venv/env.sh, which puts .venv/bin on PATH and sets JAVA_HOME; the Makefile sources it.
 set -euo pipefail
@@ -84,8 +84,11 @@ make_venv() {
 install_project() {
   say "installing the project and its development tools (the first time takes minutes: Spark alone is 450 MB)"
   local pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check --no-input)
-  "${pip[@]}" install --upgrade 'pip>=25.1' # the first that knows --group
-  "${pip[@]}" install --editable . --group dev
+  "${pip[@]}" install 'uv>=0.9'
+  # uv reads the lock file, pip installs: mirrors, certificates and caches that pip is set up with are used.
+  "$venv/bin/uv" --quiet export --frozen --offline --all-extras --no-emit-project --output-file "$venv/requirements.txt" >&2
+  "${pip[@]}" install --require-hashes --requirement "$venv/requirements.txt"
+  "${pip[@]}" install --no-deps --editable .
 }
 
 # ---------------------------------------------------------------- Java
@@ -132,7 +135,7 @@ write_env() {
 # ---------------------------------------------------------------- all of it, or nothing
 
 # The directory belongs to the key: a moved checkout has scripts in .venv/bin that point to its old place.
-key=$(printf '%s\n' "$PWD" | cat - pyproject.toml scripts/setup.sh | cksum)
+key=$(printf '%s\n' "$PWD" | cat - pyproject.toml uv.lock scripts/setup.sh | cksum)
 
 java_still_there() { (. "./$env_file" && [ -x "$JAVA_HOME/bin/java" ]) 2>/dev/null; }
 

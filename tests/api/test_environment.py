@@ -204,3 +204,9 @@ def test_collecting(env, launch):
         assert next(results) == 0
     assert list(results) == []
     assert stream.execute_and_collect(limit=2) == [0, 1]
+
+
+def test_operators_without_uids_are_told():
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    with pytest.warns(UserWarning, match=r"no state root is set: .* get a generated one \(collection\)"):
+        assert list(env.from_collection([1, 2], int).execute_and_collect()) == [1, 2]

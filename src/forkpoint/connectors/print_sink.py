@@ -10,7 +10,7 @@ from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWr
 class PrintSink(Sink):
     """Prints each element's ``repr`` on a line of its own, in the driver's process, once its epoch is committed.
 
-    ``prefix`` comes before each line as ``prefix> ``. An epoch that fails prints nothing and one that is repeated
+    ``prefix`` and ``>`` come before each line. An epoch that fails prints nothing and one that is repeated
     prints once. Standard output cannot take part in a commit, so a driver that dies between the manifest and the last
     line prints that epoch again after its restart: nothing is lost, and only those lines can come twice.
     The text is part of the epoch's manifest: this is for looking at results, not for moving data.

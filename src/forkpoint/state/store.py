@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from forkpoint.errors import ConfigError, StorageError
+from forkpoint.extras import require
 from forkpoint.state.shared import forget
 
 StoreKind = Literal["lmdb", "rocksdb", "dict"]
@@ -115,6 +116,7 @@ def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
 
         return LmdbStore(path)
     if kind == "rocksdb":
+        require("rocksdict", "the state backend 'rocksdb'")
         from forkpoint.state.rocksdb_store import RocksDbStore
 
         return RocksDbStore(path)

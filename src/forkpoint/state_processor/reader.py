@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from forkpoint.checkpoint.manifest import Parent, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointFile, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError
+from forkpoint.extras import require
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.evolution import Rows
 from forkpoint.savepoint.layout import Layout, layout_of
@@ -132,6 +132,7 @@ class SavepointReader:
 
         ``views()`` lists them. Columns are those of the files. Raises EditRefused if the query is wrong.
         """
+        require("duckdb", "SQL over savepoints")
         from forkpoint.state_processor.sql import query  # DuckDB only where it is used
 
         return query(self, sql)
@@ -139,6 +140,7 @@ class SavepointReader:
     def views(self) -> dict[tuple[str, str], StateReader]:
         """What ``query`` knows: by schema and name. Both are as they are called, save that SQL does not tell names
         apart by case: the second of such a pair ends with ``_2``."""
+        require("duckdb", "SQL over savepoints")
         from forkpoint.state_processor.sql import views
 
         return views(self)
@@ -240,10 +242,7 @@ class StateReader:
 
     def to_pandas(self) -> Any:
         """All rows, as a pandas DataFrame in memory. Raises ConfigError where pandas is not installed."""
-        if find_spec("pandas") is None:
-            raise ConfigError(
-                "to_pandas() needs pandas, which is not installed: pip install pandas; or take to_arrow() or to_reader()"
-            )
+        require("pandas", "to_pandas()")
         return self.to_arrow().to_pandas()
 
     def to_spark(self, spark: Any) -> Any:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused, RestoreRefused
+from forkpoint.extras import require
 from forkpoint.savepoint.evolution import Change, changed
 from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.state_processor.rows import in_order, is_listed, objects_of, store_order
@@ -93,6 +94,7 @@ class Keep:
 
 def matching(table: pa.Table, condition: str, where: str) -> Any:
     """The places of the rows for which a SQL condition holds. Raises EditRefused for one that is wrong."""
+    require("duckdb", "a condition in SQL")
     import duckdb  # only where it is used
 
     from forkpoint.state_processor import sandbox

@@ -1,0 +1,114 @@
+"""Builds the distribution and tries it as a user would: in an environment with the wheel and what it declares, nothing more.
+
+The dependencies are linked from the development environment, whose versions are locked, instead of being downloaded anew:
+Spark alone is 450 MB. Extras are left out, so this also shows that nothing needs them that should not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+from importlib.metadata import Distribution, distribution, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+PROGRAM = """
+import forkpoint as fp
+
+env = fp.StreamExecutionEnvironment.get_execution_environment()
+numbers = env.from_collection([1, 2, 3, 4], int).uid("numbers")
+numbers.key_by(lambda n: n % 2, int).reduce(lambda a, b: a + b).uid("sums").print().uid("out")
+env.execute("smoke")
+"""
+
+
+def main() -> None:
+    wheel = build()
+    with tempfile.TemporaryDirectory(prefix="forkpoint-build-") as scratch:
+        python = install(wheel, Path(scratch) / "venv")
+        command = str(python.parent / "forkpoint")
+        expect([command, "--version"], scratch, [f"forkpoint {version('forkpoint')}"])
+        where = expect([str(python), "-c", "import forkpoint; print(forkpoint.__file__)"], scratch)
+        assert where.startswith(scratch), f"the smoke test imports {where}, not the wheel"
+        app = Path(scratch) / "app.py"
+        app.write_text(PROGRAM)
+        expect([command, "run", str(app)], scratch, ["4", "6"])
+        for package in ("duckdb", "pandas", "rocksdict"):
+            missing = f"from forkpoint.extras import require; require({package!r}, 'it')"
+            done = run([str(python), "-c", missing], scratch)
+            assert 'pip install "forkpoint[' in done.stderr, f"{package} is not told as missing: {done.stderr}"
+    print(f"{wheel.name} installs, and runs a job")
+
+
+def build() -> Path:
+    """The wheel, made from the source distribution."""
+    for old in DIST.glob("forkpoint-*"):
+        old.unlink()
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT)],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    (wheel,) = DIST.glob("forkpoint-*.whl")
+    return wheel
+
+
+def install(wheel: Path, place: Path) -> Path:
+    """A new environment with the wheel and links to its dependencies; its Python."""
+    venv.create(place, symlinks=True)
+    python = place / "bin" / "python"
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet", "--no-deps",
+         "--no-index", str(wheel)],
+        check=True,
+    )  # fmt: skip
+    (installed,) = site.glob("forkpoint-*.dist-info")
+    for needed in closure(Distribution.at(installed)):
+        for top in {file.parts[0] for file in needed.files or () if file.parts[0] != ".."}:
+            source, link = Path(str(needed.locate_file(top))), site / top
+            if top != "__pycache__" and not link.exists():
+                link.symlink_to(source)
+    return python
+
+
+def closure(top: Distribution) -> list[Distribution]:
+    """What a distribution needs without its extras, and all that those need."""
+    found: dict[str, Distribution] = {}
+    waiting = [(top, "")]
+    while waiting:
+        of, extra = waiting.pop()
+        for requirement in map(Requirement, of.requires or ()):
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+                continue
+            needed = distribution(requirement.name)
+            if requirement.name not in found:
+                found[requirement.name] = needed
+                waiting += [(needed, each) for each in (*requirement.extras, "")]
+    return list(found.values())
+
+
+def run(command: list[str], directory: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FORKPOINT_", "PYTHON"))}
+    environment = {**kept, "FORKPOINT_ENGINE": "local"}
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+
+
+def expect(command: list[str], directory: str, lines: list[str] | None = None) -> str:
+    """What a command prints; it must succeed, and print these lines among others."""
+    done = run(command, directory)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    printed = done.stdout.strip()
+    missing = [line for line in lines or () if not any(line in each for each in printed.splitlines())]
+    assert not missing, f"{command} does not print {missing}:\n{printed}"
+    return printed
+
+
+if __name__ == "__main__":
+    main()

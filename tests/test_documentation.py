@@ -1,0 +1,78 @@
+"""Every public name is documented: it has a docstring, and its place in the reference. Pages load nothing over the network."""
+
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import forkpoint
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from build_docs import loaded_from_elsewhere  # noqa: E402
+
+REFERENCE = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.rst")}
+SUBMODULES = ("forkpoint.testing", "forkpoint.state_processor", "forkpoint.operations")
+PRESENT = [name for name in SUBMODULES if importlib.util.find_spec(name) is not None]
+OF_SUBMODULES = [(module, name) for module in PRESENT for name in importlib.import_module(module).__all__]
+
+
+@pytest.mark.parametrize("name", forkpoint.__all__)
+def test_every_public_name_is_in_the_reference_once(name):
+    entry = re.compile(rf"^\.\. auto\w+:: (?:forkpoint\.)?{name}$", re.MULTILINE)
+    places = [page for page, text in REFERENCE.items() for _ in entry.findall(text)]
+    assert len(places) == 1, (
+        f"{name} stands in {places or 'no page'} of docs/reference: give it one entry, .. autoclass:: {name}"
+    )
+
+
+@pytest.mark.parametrize("name", forkpoint.__all__)
+def test_every_public_name_has_a_docstring(name):
+    thing = getattr(forkpoint, name)
+    if callable(thing) and (isinstance(thing, type) or inspect.isfunction(thing)):
+        assert (thing.__doc__ or "").strip(), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("module", PRESENT)
+def test_every_public_module_is_in_the_reference(module):
+    assert any(f".. automodule:: {module}\n" in text for text in REFERENCE.values()), (
+        f"{module} has no page in docs/reference: write one with .. automodule:: {module}"
+    )
+
+
+@pytest.mark.parametrize(("module", "name"), OF_SUBMODULES)
+def test_every_name_of_a_public_module_has_a_docstring(module, name):
+    thing = getattr(importlib.import_module(module), name)
+    assert (thing if callable(thing) else type(thing)).__doc__, f"{module}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("kind", [k for k in vars(forkpoint.errors).values() if inspect.isclass(k)], ids=str)
+def test_every_error_is_told_with_its_remedy(kind):
+    if not issubclass(kind, forkpoint.ForkpointError):
+        return
+    table = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    assert f"`{kind.__name__}`" in table or f"`fp.{kind.__name__}`" in table, (
+        f"docs/errors.md does not tell of {kind.__name__}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('<script src="https://cdn.example/x.js"></script>', 1),
+        ("<script src=//cdn.example/x.js></script>", 1),
+        ('<link href="https://fonts.example/css" rel="stylesheet">', 1),
+        ("<style>@import url('https://fonts.example/css');</style>", 1),
+        ("<style>a { background: url(http://example/x.png) }</style>", 1),
+        ('<img alt="x" src="http://example/x.png">', 1),
+        ('<a href="https://flink.apache.org">Flink</a><script src="../_static/x.js"></script>', 0),
+        ('<link rel="stylesheet" href="_static/x.css"><link rel="canonical" href="https://example/">', 0),
+    ],
+)
+def test_what_a_page_would_load_over_the_network_is_found(text, found, tmp_path):
+    (tmp_path / "page.html").write_text(text)
+    assert len(loaded_from_elsewhere(tmp_path)) == found

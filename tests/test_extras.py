@@ -1,0 +1,71 @@
+"""A feature whose package is not installed says which extra brings it."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import forkpoint as fp
+from forkpoint import extras
+from forkpoint.errors import ConfigError
+from forkpoint.state import open_store
+from forkpoint.state_processor import SavepointReader, SavepointWriter
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def saved(directory):
+    writer = SavepointWriter.new_savepoint("job")
+    counts = {"key": ["a", "b"], "value": [1, 2]}
+    return writer.with_state("u", fp.ValueStateDescriptor("n", int), counts, key_type=str).write(directory / "s").path
+
+
+FEATURES = {
+    "sql": ("duckdb", lambda path, directory: SavepointReader.read(path).query('SELECT * FROM "u"."n"')),
+    "sql, views": ("duckdb", lambda path, directory: SavepointReader.read(path).views()),
+    "sql, conditions": (
+        "duckdb",
+        lambda path, directory: (
+            SavepointWriter.from_existing_savepoint(path).filter("u", "key <> 'a'").write(directory / "t")
+        ),
+    ),
+    "pandas": ("pandas", lambda path, directory: SavepointReader.read(path).state("u", "n").to_pandas()),
+    "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_without_the_package_the_extra_is_named(feature, tmp_path, monkeypatch):
+    path = saved(tmp_path)
+    package, use = FEATURES[feature]
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"needs {package}.*pip install \"forkpoint\[{feature.split(',')[0]}\]\""):
+        use(path, tmp_path)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_with_the_package_it_works(feature, tmp_path):
+    path = saved(tmp_path)
+    FEATURES[feature][1](path, tmp_path)
+
+
+def test_a_job_with_the_rocksdb_backend_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    env = fp.StreamExecutionEnvironment.get_execution_environment(
+        {"execution.engine": "local", "state.backend.type": "rocksdb"}
+    )
+    sums = env.from_collection([1, 2], int).uid("in").key_by(lambda n: n, int).reduce(lambda a, b: a + b).uid("sums")
+    with pytest.raises(ConfigError, match=r"pip install \"forkpoint\[rocksdb\]\""):
+        list(sums.execute_and_collect())
+
+
+def test_each_extra_is_declared_and_all_has_them_all():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = project["optional-dependencies"]
+    assert set(extras._EXTRAS.values()) == set(declared) - {"all"}
+    for package, extra in extras._EXTRAS.items():
+        assert any(requirement.startswith(package) for requirement in declared[extra])
+        assert not any(requirement.startswith(package) for requirement in project["dependencies"])
+    (everything,) = declared["all"]
+    assert set(everything.removeprefix("forkpoint[").removesuffix("]").split(",")) == set(declared) - {"all"}
