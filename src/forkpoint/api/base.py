@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function, declared_states
-from forkpoint.graph.transformations import Edge, Forward, OperatorSpec, Partitioning, Transformation
+from forkpoint.graph.specs import OperatorSpec
+from forkpoint.graph.transformations import Edge, Forward, Partitioning, Transformation
 from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from forkpoint.functions import (
     MapStateDescriptor,
     keyed_states,
 )
-from forkpoint.graph.transformations import BroadcastProcessSpec, KeyedBroadcastProcessSpec, OperatorSpec
+from forkpoint.graph.specs import OperatorSpec
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream
@@ -56,6 +56,8 @@ class BroadcastConnectedStream:
 
         A keyed stream takes a KeyedBroadcastProcessFunction, which has state and timers; another a BroadcastProcessFunction.
         """
+        from forkpoint.runtime.operators.broadcast import BroadcastProcessSpec, KeyedBroadcastProcessSpec
+
         keyed = is_keyed(self._stream)
         wanted = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
         if not isinstance(func, wanted):
