@@ -8,29 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.functions import Function, KeyedCoProcessFunction, declared_states
-from forkpoint.graph.specs import DeclaredState
+from forkpoint.functions import Function, KeyedCoProcessFunction
 from forkpoint.runtime.exchange.batch import Batch, Longs
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
-from forkpoint.runtime.operators.keyed_process import KeyedProcess
+from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec
 from forkpoint.runtime.operators.merged import Merged, Methods
 from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState, RunnableSpec, states_with_timers
+from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.stateless import ElementContext
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 
 
 @dataclass(frozen=True)
-class KeyedCoProcessSpec(KeyedSpec):
+class KeyedCoProcessSpec(KeyedProcessSpec):
     """A KeyedCoProcessFunction on two keyed streams."""
 
     kind = "keyed_co_process"
-
-    fn: Any
-
-    def states(self) -> list[DeclaredState]:
-        return states_with_timers(declared_states(self.fn))
 
     def instance(self, info: TaskInfo, state: ManagedState) -> KeyedCoProcess:
         return KeyedCoProcess(info, state.keyed, self.fn)
