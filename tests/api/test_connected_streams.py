@@ -9,15 +9,9 @@ import forkpoint as fp
 from forkpoint.api.broadcasting import BroadcastConnectedStream
 from forkpoint.errors import GraphError
 from forkpoint.graph.compile import compile_graph
-from forkpoint.graph.transformations import (
-    Broadcast,
-    BroadcastProcessSpec,
-    CoProcessSpec,
-    KeyBy,
-    KeyedBroadcastProcessSpec,
-    KeyedCoProcessSpec,
-    Rebalance,
-)
+from forkpoint.graph.transformations import Broadcast, KeyBy, Rebalance
+from forkpoint.runtime.operators.broadcast import BroadcastProcessSpec, KeyedBroadcastProcessSpec
+from forkpoint.runtime.operators.co_process import CoProcessSpec, KeyedCoProcessSpec
 
 RULES = fp.MapStateDescriptor("rules", str, int)
 

@@ -8,7 +8,7 @@ import echo_runtime
 
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.transformations import DataFrameSpec
+from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import EpochContext
 from forkpoint.spark.executor import SparkExecutor
 from forkpoint.spark.tasks import Runtime

@@ -14,7 +14,8 @@ import forkpoint as fp
 from forkpoint.driver.alignment import FEWEST_ROWS
 from forkpoint.errors import GraphError
 from forkpoint.graph.compile import compile_graph
-from forkpoint.graph.transformations import DataFrameSpec, Transformation
+from forkpoint.graph.specs import DataFrameSpec
+from forkpoint.graph.transformations import Transformation
 from forkpoint.testing import PAUSE, Advance, Eof, LocalRun, ManualClock, TestSource, run_local
 
 DRIFT = 500

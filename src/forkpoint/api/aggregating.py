@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -15,8 +15,11 @@ from forkpoint.functions import (
     declared_states,
     row_shape,
 )
-from forkpoint.graph.transformations import KeyBy, RunningAggregatesSpec
+from forkpoint.graph.transformations import KeyBy
 from forkpoint.types import TypeInformation, Types
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.columnar.running import RunningAggregatesSpec
 
 Named = Mapping[str, Aggregator[Any] | WindowBound]
 
@@ -42,6 +45,8 @@ def _key_fields(key: KeyBy, elements: TypeInformation | None) -> tuple[tuple[str
 
 
 def running_aggregates(key: KeyBy, named: Named, elements: TypeInformation | None) -> RunningAggregatesSpec:
+    from forkpoint.runtime.columnar.running import RunningAggregatesSpec
+
     aggregates, shape = aggregates_of(key, named, elements, windows=False)
     return RunningAggregatesSpec(aggregates, shape, aggregates.accumulator_type(elements))
 

@@ -12,7 +12,6 @@ from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.api.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy, to_ms
-from forkpoint.graph.transformations import AsyncSpec
 from forkpoint.types.variables import IN, OUT, R, T
 
 Asks: TypeAlias = AsyncFunction[IN, OUT] | Callable[[IN], Awaitable[Iterable[OUT] | None]]
@@ -64,6 +63,8 @@ def _wait(
     stream: DataStream[T], fn: Asks[T, R], timeout: timedelta | int, retry: AsyncRetryStrategy | None, capacity: int,
     output_type: Any,
 ) -> DataStream[R]:  # fmt: skip
+    from forkpoint.runtime.operators.async_wait import AsyncSpec  # and with it asyncio
+
     if not isinstance(stream, DataStream):
         raise GraphError(f"AsyncDataStream takes a DataStream, not {stream!r}")
     check_function(fn, AsyncFunction, "async_wait", keyed=False)

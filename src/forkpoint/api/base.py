@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function, declared_states
-from forkpoint.graph.transformations import Edge, Forward, KeyBy, OperatorSpec, Partitioning, Transformation
+from forkpoint.graph.specs import OperatorSpec
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, Partitioning, Transformation
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T_co
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from forkpoint.checkpoint.paths import JobPaths, escape
 from forkpoint.connectors import FileSource
 from forkpoint.errors import ConfigError
-from forkpoint.graph.transformations import DataFrameSpec, SourceSpec, Transformation
+from forkpoint.graph.specs import DataFrameSpec, SourceSpec
+from forkpoint.graph.transformations import Transformation
 from forkpoint.storage.base import LocalStorage, Storage
 from forkpoint.storage.private import make_directories
 

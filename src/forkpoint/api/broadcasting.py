@@ -13,7 +13,7 @@ from forkpoint.functions import (
     MapStateDescriptor,
     keyed_states,
 )
-from forkpoint.graph.transformations import BroadcastProcessSpec, KeyedBroadcastProcessSpec, OperatorSpec
+from forkpoint.graph.specs import OperatorSpec
 from forkpoint.types.variables import A, B, R, T_co
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class BroadcastConnectedStream(Generic[A, B]):
 
         A keyed stream takes a KeyedBroadcastProcessFunction, which has state and timers; another a BroadcastProcessFunction.
         """
+        from forkpoint.runtime.operators.broadcast import BroadcastProcessSpec, KeyedBroadcastProcessSpec
+
         keyed = is_keyed(self._stream)
         wanted = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
         if not isinstance(func, wanted):

@@ -20,7 +20,9 @@ from forkpoint.functions import (
     as_keyed_co_process,
     declared_states,
 )
-from forkpoint.graph.transformations import Broadcast, CoProcessSpec, KeyedCoProcessSpec, OperatorSpec
+from forkpoint.graph.specs import OperatorSpec
+from forkpoint.graph.transformations import Broadcast
+from forkpoint.runtime.operators.co_process import CoProcessSpec, KeyedCoProcessSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import A, B, K, R, T_co
 
@@ -130,7 +132,7 @@ class ConnectedStreams(Generic[A, B, K]):
         return self._add(spec, func, operator, found)
 
     def _add(self, spec: OperatorSpec, func: Function, operator: str, found: TypeInformation | None) -> DataStream:
-        if isinstance(spec, CoProcessSpec) and (states := declared_states(func)):
+        if not spec.keyed and (states := declared_states(func)):
             names = ", ".join(repr(d.name) for d in states.values())
             raise GraphError(
                 f"{operator}({type(func).__name__}): state {names} belongs to keys, and the connected streams have none; "

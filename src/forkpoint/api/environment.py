@@ -25,7 +25,8 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
     SavepointSchedule,
 )
-from forkpoint.graph.transformations import DataFrameSpec, Edge, SourceSpec, Transformation
+from forkpoint.graph.specs import DataFrameSpec, SourceSpec
+from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.types import Row, TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import R, T
 

@@ -8,7 +8,8 @@ from datetime import timedelta
 from forkpoint.api.streams import DataStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import to_ms
-from forkpoint.graph.transformations import Edge, FeedbackSpec, IterationSpec
+from forkpoint.graph.transformations import Edge
+from forkpoint.runtime.operators.iteration import FeedbackSpec, IterationSpec
 from forkpoint.types import Types
 from forkpoint.types.variables import R, T, T_co
 

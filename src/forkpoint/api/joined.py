@@ -40,7 +40,10 @@ from forkpoint.functions.join_functions import (
     tagged_type,
 )
 from forkpoint.functions.joins import Interval
-from forkpoint.graph.transformations import KeyBy, KeyedCoProcessSpec, MapSpec
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.runtime.operators.co_process import KeyedCoProcessSpec
+from forkpoint.runtime.operators.joins import IntervalJoinSpec
+from forkpoint.runtime.operators.stateless import MapSpec
 from forkpoint.types import TypeInformation, Types, same_keys
 from forkpoint.types.variables import A, B, K, K_co, R, T_co
 
@@ -249,7 +252,7 @@ class IntervalJoined(Generic[A, B]):
             self._interval.lower_ms + self._lower_exclusive, self._interval.upper_ms - self._upper_exclusive
         )
         types = (_element_type(self._left), _element_type(self._right))
-        spec = KeyedCoProcessSpec(joins.IntervalJoin(fn, exact, *types, self._left_late, self._right_late))
+        spec = IntervalJoinSpec(joins.IntervalJoin(fn, exact, *types, self._left_late, self._right_late))
         return two_inputs(self._left, self._right, spec, operator_name("interval_join", fn), found)
 
 

@@ -34,7 +34,8 @@ from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
-from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec, Transformation
+from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
+from forkpoint.graph.transformations import Transformation
 from forkpoint.storage.base import LocalStorage, open_storage
 from forkpoint.storage.private import close_to_others
 

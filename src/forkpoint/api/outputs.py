@@ -12,7 +12,8 @@ from forkpoint.api.sinks import DataFrameSink
 from forkpoint.connectors.base import Sink
 from forkpoint.connectors.print_sink import PrintSink
 from forkpoint.errors import GraphError
-from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec, Transformation
+from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
+from forkpoint.graph.transformations import Transformation
 from forkpoint.types import Types
 from forkpoint.types.variables import T_co
 

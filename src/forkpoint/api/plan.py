@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from forkpoint.graph.specs import DataFrameSpec, EpochSinkSpec, SinkSpec, SourceSpec
 from forkpoint.graph.transformations import (
     Broadcast,
     Custom,
-    DataFrameSpec,
     Edge,
-    EpochSinkSpec,
     Forward,
     KeyBy,
     Partitioning,
     Rebalance,
-    SinkSpec,
-    SourceSpec,
     Transformation,
 )
 

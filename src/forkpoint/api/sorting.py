@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import OutputTag
-from forkpoint.graph.transformations import EventTimeSortSpec
 from forkpoint.types import Types
 from forkpoint.types.variables import T
 
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
 
 
 def sorted_by_event_time(stream: KeyedStream[T], late_data_tag: OutputTag[T] | None) -> DataStream[T]:
+    from forkpoint.runtime.operators.event_time_sort import EventTimeSortSpec
+
     if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
         raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
     type = stream.get_type()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from forkpoint.api.aggregating import check_batch_function, running_aggregates
 from forkpoint.api.base import check_function, operator_name
@@ -37,16 +37,10 @@ from forkpoint.functions import (
     declared_states,
 )
 from forkpoint.functions.fold import RunningFold
-from forkpoint.graph.transformations import (
-    Edge,
-    KeyBy,
-    KeyedBatchSpec,
-    KeyedProcessSpec,
-    MapWithStateSpec,
-    Partitioning,
-    ReduceSpec,
-    RollingSpec,
-)
+from forkpoint.graph.transformations import Edge, KeyBy, Partitioning
+from forkpoint.runtime.operators.keyed_functions import MapWithStateSpec, ReduceSpec
+from forkpoint.runtime.operators.keyed_process import KeyedProcessSpec
+from forkpoint.runtime.operators.rolling import RollingKind
 from forkpoint.types import TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import A, K_co, R, S, T_co, W
 
@@ -196,6 +190,8 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
 
         ``output_type``: the type whose fields are the columns that come out.
         """
+        from forkpoint.runtime.columnar.batch_process import KeyedBatchSpec
+
         found = None if output_type is None else type_of(output_type)
         check_batch_function(func, found, self._type)
         return self._operator(KeyedBatchSpec(func), operator_name("process_batch", func), found)
@@ -267,7 +263,9 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         check_function(func, kind, operator, keyed=True)
         return self._operator(KeyedProcessSpec(as_keyed_process(func)), operator_name(operator, func), output_type)
 
-    def _rolling(self, kind: Literal["sum", "min", "max", "min_by", "max_by"], position: int | str) -> DataStream:
+    def _rolling(self, kind: RollingKind, position: int | str) -> DataStream:
+        from forkpoint.runtime.columnar.running import RollingSpec
+
         self._check_field(kind, position)
         return self._operator(RollingSpec(kind, position, self._state_type), f"{kind}({position})", self._type)
 

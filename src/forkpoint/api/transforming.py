@@ -19,14 +19,9 @@ from forkpoint.functions import (
     ProcessFunction,
     WatermarkStrategy,
 )
-from forkpoint.graph.transformations import (
-    Edge,
-    FilterSpec,
-    FlatMapSpec,
-    MapSpec,
-    ProcessSpec,
-    TimestampsSpec,
-)
+from forkpoint.graph.specs import TimestampsSpec
+from forkpoint.graph.transformations import Edge
+from forkpoint.runtime.operators.stateless import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec
 from forkpoint.types import Types
 from forkpoint.types.variables import R, T_co
 

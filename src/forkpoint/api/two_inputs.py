@@ -10,7 +10,8 @@ from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.api.signatures import returns_nothing
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function
-from forkpoint.graph.transformations import KeyBy, OperatorSpec
+from forkpoint.graph.specs import OperatorSpec
+from forkpoint.graph.transformations import KeyBy
 from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from forkpoint.api.aggregating import aggregates_of
 from forkpoint.api.base import check_function, operator_name
@@ -32,15 +32,14 @@ from forkpoint.functions import (
 )
 from forkpoint.functions.fold import Fold
 from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWindow, WithKey
-from forkpoint.graph.transformations import RollingSpec, WindowSpec
+from forkpoint.runtime.operators.rolling import Rolling, RollingKind
+from forkpoint.runtime.windows.spec import Contents, WindowSpec
 from forkpoint.types import TypeInformation, Types, infer_type, type_of
 from forkpoint.types.variables import A, K, K_co, R, T, T_co, W, W_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
 
-RollingKind = Literal["sum", "min", "max", "min_by", "max_by"]
-Contents = Literal["list", "reducing", "aggregating"]
 OfWindow: TypeAlias = ProcessWindowFunction[A, R, K, W] | WindowFunction[A, R, K, W]
 OfAllWindow: TypeAlias = ProcessAllWindowFunction[A, R, W] | AllWindowFunction[A, R, W]
 
@@ -144,9 +143,9 @@ class _Windowed(WindowSettings[T_co, W_co]):
 
     def _rolled(self, kind: RollingKind, position: int | str) -> DataStream[Any]:
         self._stream._check_field(kind, position)
-        spec = RollingSpec(kind, position, self._value_type)
+        combine = Rolling(kind, position, self._value_type)
         return self._add(
-            f"window: {kind}({position})", "reducing", self._value_type, spec, None, self._stream.get_type()
+            f"window: {kind}({position})", "reducing", self._value_type, combine, None, self._stream.get_type()
         )
 
     def _reduce(self, func: Any, fn: Any, output_type: Any, method: str) -> DataStream[Any]:

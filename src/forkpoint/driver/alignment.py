@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.functions import WatermarkAlignment
 from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.transformations import SourceSpec
+from forkpoint.graph.specs import SourceSpec
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.exchange.control import SplitStart
 

@@ -9,7 +9,7 @@ from forkpoint.checkpoint.manifest import Name
 from forkpoint.checkpoint.paths import JobPaths, sink_file
 from forkpoint.errors import AlreadyExists, ConfigError
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.transformations import SinkSpec
+from forkpoint.graph.specs import SinkSpec
 from forkpoint.storage.base import Storage
 
 

@@ -33,7 +33,7 @@ from forkpoint.driver.replay import Bound, NoBound, PositionBound, TimeBound, Un
 from forkpoint.driver.trial import Trial, TrialCourse
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.transformations import EpochSinkSpec, SinkSpec
+from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
 
 SNAPSHOT_CHAIN = 100

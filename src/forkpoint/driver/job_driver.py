@@ -43,7 +43,7 @@ from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
-from forkpoint.graph.transformations import SinkSpec
+from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.storage.base import Storage
 

@@ -19,8 +19,8 @@ from forkpoint.checkpoint.manifest import (
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import with_versions
 from forkpoint.errors import RestoreRefused, error_of
-from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
-from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
+from forkpoint.graph.job import JobGraph, Operator
+from forkpoint.graph.specs import SourceSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.runtime.event_time.watermarks import Splits, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, SplitProgress, SplitStart
 from forkpoint.state import key_group_range
@@ -171,11 +171,11 @@ def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitR
 
 
 def _origins(graph: JobGraph) -> list[Operator]:
-    return [o for o in graph.operators if makes_watermarks(o.spec)]
+    return [o for o in graph.operators if isinstance(o.spec, WatermarkSpec)]
 
 
 def _idleness_ms(operator: Operator) -> int | None:
-    assert makes_watermarks(operator.spec)
+    assert isinstance(operator.spec, WatermarkSpec)
     return operator.spec.strategy.idleness_ms
 
 
@@ -214,11 +214,10 @@ def _position(
 ) -> SourcePosition:
     finished = operator.uid in positions.finished
     if isinstance(operator.spec, SourceSpec):
-        return SourcePosition(
-            kind="native", position=positions.native.get(operator.uid), splits=splits, finished=finished
-        )
+        position = positions.native.get(operator.uid)
+        return SourcePosition(kind=operator.spec.position, position=position, splits=splits, finished=finished)
     if isinstance(operator.spec, TimestampsSpec):
-        return SourcePosition(kind="watermarks", splits=splits)
+        return SourcePosition(kind=operator.spec.position, splits=splits)
     latest = positions.frames.get(operator.uid, known)
     if latest is None:
         return SourcePosition(kind="spark", splits=splits)

@@ -10,7 +10,6 @@ from typing import Any
 from forkpoint.connectors import SplitEnumerator, SplitRange
 from forkpoint.graph.batch import read_first
 from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.transformations import SourceSpec
 
 Assignment = tuple[int, SplitRange]  # operator id, range
 
@@ -38,8 +37,7 @@ class SourcePlanner:
 
     def _open(self, positions: Mapping[str, Any]) -> None:
         for operator in self._graph.native_sources:
-            assert isinstance(operator.spec, SourceSpec)
-            enumerator = operator.spec.source.create_enumerator(positions.get(operator.uid))
+            enumerator = operator.source.create_enumerator(positions.get(operator.uid))
             self._operators.append((operator, enumerator))
             if operator.uid in self._stops:
                 enumerator.stop_at(self._stops[operator.uid])
@@ -94,9 +92,7 @@ class SourcePlanner:
 
 def source_limits(graph: JobGraph, max_rows: int | None) -> dict[str, int]:
     """How many elements an epoch takes from each native source at most."""
-    return {
-        o.uid: max_rows or o.spec.source.default_limit for o in graph.native_sources if isinstance(o.spec, SourceSpec)
-    }
+    return {o.uid: max_rows or o.source.default_limit for o in graph.native_sources}
 
 
 def spread(

@@ -10,7 +10,7 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.history import History
 from forkpoint.errors import NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.transformations import SinkSpec
+from forkpoint.graph.specs import SinkSpec
 
 log = logging.getLogger("forkpoint")
 

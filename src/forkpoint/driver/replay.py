@@ -9,8 +9,8 @@ from typing import Protocol
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.connectors.base import JSON, SplitRange
 from forkpoint.errors import ConfigError
-from forkpoint.graph.job import JobGraph, Operator, makes_watermarks
-from forkpoint.graph.transformations import SourceSpec, TimestampsSpec
+from forkpoint.graph.job import JobGraph, Operator
+from forkpoint.graph.specs import SourceSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.runtime.event_time.watermarks import Splits
 
 MAX_SINGLES = 64
@@ -83,8 +83,7 @@ class PositionBound(NoBound):
         self._frames = {o.uid: known[o.uid] for o in graph.frame_sources}
         self._stops = {uid: p.position for uid, p in until.sources.items() if p.kind == "native" and not p.finished}
         for operator in graph.native_sources:
-            assert isinstance(operator.spec, SourceSpec)
-            if operator.uid not in self._stops and not operator.spec.source.bounded:
+            if operator.uid not in self._stops and not operator.source.bounded:
                 raise ConfigError(_has_no_end(until, operator))
         self._needed = {o.uid for o in graph.sources}
         self._stops = {uid: stop for uid, stop in self._stops.items() if uid in self._needed}
@@ -172,9 +171,9 @@ def _reads(graph: JobGraph, operator: Operator, source: Operator) -> bool:
 
 
 def _check_has_watermarks(source: Operator, origins: list[Operator], until: UntilTime) -> None:
-    bounded = isinstance(source.spec, SourceSpec) and source.spec.source.bounded
+    bounded = isinstance(source.spec, SourceSpec) and source.spec.bounded
     for origin in origins:
-        assert makes_watermarks(origin.spec)
+        assert isinstance(origin.spec, WatermarkSpec)
         strategy = origin.spec.strategy
         if strategy.out_of_orderness_ms is None and strategy.generator_factory is None and not bounded:
             raise ConfigError(

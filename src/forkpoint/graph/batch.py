@@ -11,20 +11,10 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 from forkpoint.errors import GraphError
-from forkpoint.functions import EndOfStreamTrigger, GlobalWindows, WindowRows
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import RuntimeExecutionMode
-from forkpoint.graph.transformations import (
-    Broadcast,
-    DataFrameSpec,
-    OperatorSpec,
-    ReduceSpec,
-    RollingSpec,
-    RunningAggregatesSpec,
-    SourceSpec,
-    TimestampsSpec,
-    WindowSpec,
-)
+from forkpoint.graph.specs import DataFrameSpec, SourceSpec
+from forkpoint.graph.transformations import Broadcast
 
 
 def in_mode(graph: JobGraph, mode: RuntimeExecutionMode) -> JobGraph:
@@ -32,17 +22,11 @@ def in_mode(graph: JobGraph, mode: RuntimeExecutionMode) -> JobGraph:
     if mode is RuntimeExecutionMode.STREAMING or (mode is RuntimeExecutionMode.AUTOMATIC and _endless(graph)):
         return graph
     _check(graph)
-    return replace(graph.with_specs(_at_the_end), batch=True)
+    return replace(graph.with_specs(lambda o: o.spec.in_batch()), batch=True)
 
 
 def _endless(graph: JobGraph) -> list[str]:
-    return [o.uid for o in graph.sources if not _ends(o.spec)]
-
-
-def _ends(spec: OperatorSpec) -> bool:
-    if isinstance(spec, DataFrameSpec):
-        return not spec.frame.isStreaming
-    return isinstance(spec, SourceSpec) and spec.source.bounded
+    return [o.uid for o in graph.sources if isinstance(o.spec, SourceSpec | DataFrameSpec) and not o.spec.bounded]
 
 
 def _check(graph: JobGraph) -> None:
@@ -96,21 +80,3 @@ def _sources_behind(graph: JobGraph, operator: Operator) -> tuple[set[int], set[
             if not each.inputs:
                 seen.add(each.id)
     return behind
-
-
-def _at_the_end(operator: Operator) -> OperatorSpec:
-    spec = operator.spec
-    match spec:
-        case SourceSpec() | TimestampsSpec():
-            still = replace(
-                spec.strategy, out_of_orderness_ms=None, generator_factory=None, idleness_ms=None, alignment=None
-            )
-            return replace(spec, strategy=still)
-        case ReduceSpec(fn=fn, value_type=of):
-            return WindowSpec(GlobalWindows(), EndOfStreamTrigger(), None, 0, None, "reducing", of, fn, None)
-        case RollingSpec(value_type=of):
-            return WindowSpec(GlobalWindows(), EndOfStreamTrigger(), None, 0, None, "reducing", of, spec, None)
-        case RunningAggregatesSpec(aggregates=aggregates, shape=shape, accumulator_type=of):
-            rows = WindowRows(shape)
-            return WindowSpec(GlobalWindows(), EndOfStreamTrigger(), None, 0, None, "aggregating", of, aggregates, rows)
-    return spec

@@ -4,78 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forkpoint.errors import GraphError
-from forkpoint.functions import CheckpointedFunction
 from forkpoint.graph.batch import in_mode
-from forkpoint.graph.job import InEdge, JobGraph, Operator, makes_watermarks
+from forkpoint.graph.job import InEdge, JobGraph, Operator
 from forkpoint.graph.loops import closed_loops
 from forkpoint.graph.options import RuntimeExecutionMode
-from forkpoint.graph.transformations import (
-    AsyncSpec,
-    BroadcastProcessSpec,
-    CoProcessSpec,
-    DataFrameSpec,
-    Edge,
-    EpochSinkSpec,
-    EventTimeSortSpec,
-    FeedbackSpec,
-    FilterSpec,
-    FlatMapSpec,
-    Forward,
-    IterationSpec,
-    KeyBy,
-    KeyedBatchSpec,
-    KeyedBroadcastProcessSpec,
-    KeyedCoProcessSpec,
-    KeyedProcessSpec,
-    MapSpec,
-    MapWithStateSpec,
-    OperatorSpec,
-    ProcessSpec,
-    Rebalance,
-    ReduceSpec,
-    RollingSpec,
-    RunningAggregatesSpec,
-    SinkSpec,
-    SourceSpec,
-    TimestampsSpec,
-    Transformation,
-    WindowSpec,
-)
+from forkpoint.graph.specs import DataFrameSpec, SourceSpec, TimestampsSpec, WatermarkSpec
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, Rebalance, Transformation
 from forkpoint.types import TypeInformation, same_keys
-
-KEYED_SPECS = (
-    KeyedProcessSpec, KeyedCoProcessSpec, KeyedBroadcastProcessSpec, ReduceSpec, RollingSpec, RunningAggregatesSpec,
-    KeyedBatchSpec, MapWithStateSpec, WindowSpec, EventTimeSortSpec,
-)  # fmt: skip
-_KINDS: dict[type, str] = {
-    SourceSpec: "source",
-    DataFrameSpec: "source",
-    MapSpec: "map",
-    FlatMapSpec: "flat_map",
-    FilterSpec: "filter",
-    ProcessSpec: "process",
-    AsyncSpec: "async_wait",
-    TimestampsSpec: "timestamps",
-    KeyedProcessSpec: "keyed_process",
-    CoProcessSpec: "co_process",
-    KeyedCoProcessSpec: "keyed_co_process",
-    BroadcastProcessSpec: "broadcast_process",
-    KeyedBroadcastProcessSpec: "keyed_broadcast_process",
-    ReduceSpec: "reduce",
-    RollingSpec: "rolling",
-    RunningAggregatesSpec: "aggregate",
-    KeyedBatchSpec: "process_batch",
-    MapWithStateSpec: "map_with_state",
-    WindowSpec: "window",
-    EventTimeSortSpec: "event_time_sort",
-    IterationSpec: "iteration",
-    FeedbackSpec: "feedback",
-    SinkSpec: "sink",
-    EpochSinkSpec: "epoch_sink",
-}
 
 
 @dataclass(frozen=True)
@@ -118,7 +56,7 @@ def compile_graph(
         _check_strategy(t, uids[t])
         _check_keys(uids[t], edges)
         origins[t] = (
-            frozenset({ids[t]}) if makes_watermarks(t.spec)
+            frozenset({ids[t]}) if isinstance(t.spec, WatermarkSpec)
             else frozenset().union(*(origins[e.upstream] for e in edges))
         )  # fmt: skip
         inputs = []
@@ -132,9 +70,9 @@ def compile_graph(
             edge_id += 1
         operators.append(
             Operator(
-                ids[t], uids[t], t.uid is None, t.name, _KINDS[type(t.spec)], loop_ends.get(t, t.spec), stage, tuple(inputs),
-                t.output_type, is_stateful(t.spec), origins[t],
-                getattr(t.spec, "timestamp_column", None), t.migrations,
+                ids[t], uids[t], t.uid is None, t.name, t.spec.kind, loop_ends.get(t, t.spec), stage, tuple(inputs),
+                t.output_type, t.spec.stateful, origins[t],
+                t.spec.timestamp_column if isinstance(t.spec, WatermarkSpec) else None, t.migrations,
             )
         )  # fmt: skip
     consumers: dict[int, list[tuple[int, InEdge]]] = {}
@@ -146,26 +84,13 @@ def compile_graph(
     )
     return Compiled(
         in_mode(graph, mode),
-        tuple(uids[t] for t in order if t.uid is None and needs_uid(t.spec)),
+        tuple(uids[t] for t in order if t.uid is None and t.spec.needs_uid),
         {uids[t]: t.parallelism for t in order if t.parallelism is not None},
     )
 
 
-def is_stateful(spec: OperatorSpec) -> bool:
-    """Whether the operator has managed state."""
-    return isinstance(spec, (*KEYED_SPECS, BroadcastProcessSpec, IterationSpec, FeedbackSpec)) or isinstance(
-        getattr(spec, "fn", None), CheckpointedFunction
-    )
-
-
-def needs_uid(spec: OperatorSpec) -> bool:
-    if isinstance(spec, FeedbackSpec):  # what it keeps is its iteration's
-        return False
-    return is_stateful(spec) or isinstance(spec, SourceSpec | DataFrameSpec | SinkSpec | EpochSinkSpec)
-
-
 def _check_strategy(t: Transformation, uid: str) -> None:
-    strategy = t.spec.strategy if makes_watermarks(t.spec) else None
+    strategy = t.spec.strategy if isinstance(t.spec, WatermarkSpec) else None
     if strategy is None or strategy.alignment is None:
         return
     group = strategy.alignment.group
@@ -183,18 +108,13 @@ def _check_strategy(t: Transformation, uid: str) -> None:
 
 
 def _effective(t: Transformation, edge: Edge) -> Edge:
-    """The edge as it will run: an operator with state of its own needs a lasting subtask, and one with two inputs all that
-    an epoch has for it, so that it can be put in order; their input is exchanged."""
-    if isinstance(t.spec, KeyedBroadcastProcessSpec) and edge.ordinal == 1:
-        return edge
-    if isinstance(t.spec, KEYED_SPECS) and not isinstance(edge.partitioning, KeyBy):
+    """The edge as it will run."""
+    if t.spec.needs_key(edge.ordinal) and not isinstance(edge.partitioning, KeyBy):
         raise GraphError(
             f"operator {t.uid or t.name!r} keeps state by key, but its input has no key; call key_by() first"
         )
-    if isinstance(t.spec, FeedbackSpec):  # behind its iteration, so it is on a lasting subtask already
-        return edge
-    if isinstance(edge.partitioning, Forward) and (is_stateful(t.spec) or isinstance(t.spec, CoProcessSpec)):
-        return Edge(edge.upstream, edge.tag, Rebalance("split"), edge.ordinal)
+    if t.spec.needs_exchange and isinstance(edge.partitioning, Forward):
+        return replace(edge, partitioning=Rebalance("split"))
     return edge
 
 
@@ -245,16 +165,16 @@ def _uids(order: list[Transformation], *, require_uids: bool) -> dict[Transforma
     missing: list[tuple[Transformation, str]] = []
     for t in order:
         if t.uid is None:
-            base = re.sub(r"[^a-z0-9]+", "-", t.name.lower()).strip("-") or _KINDS[type(t.spec)]
+            base = re.sub(r"[^a-z0-9]+", "-", t.name.lower()).strip("-") or t.spec.kind
             name, n = base, 2
             while name in taken:
                 name, n = f"{base}-{n}", n + 1
             taken[name] = t
             uids[t] = name
-            if needs_uid(t.spec):
+            if t.spec.needs_uid:
                 missing.append((t, name))
     if require_uids and missing:
-        rows = "\n".join(f"  {_KINDS[type(t.spec)]:<15} {t.name!r}: .uid({name!r})" for t, name in missing)
+        rows = "\n".join(f"  {t.spec.kind:<15} {t.name!r}: .uid({name!r})" for t, name in missing)
         raise GraphError(
             "the job's state can outlive this run, so every source, sink and stateful operator needs a uid that stays the "
             f"same in later versions. These have none:\n{rows}"

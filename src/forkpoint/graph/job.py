@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeGuard
+from typing import TYPE_CHECKING
 
-from forkpoint.graph.transformations import (
+from forkpoint.graph.specs import (
     DataFrameSpec,
     EpochSinkSpec,
-    IterationSpec,
-    KeyBy,
-    Migrations,
+    LoopStart,
     OperatorSpec,
-    Partitioning,
     SinkSpec,
     SourceSpec,
-    TimestampsSpec,
+    WatermarkSpec,
 )
+from forkpoint.graph.transformations import KeyBy, Migrations, Partitioning
 from forkpoint.types import TypeInformation
+
+if TYPE_CHECKING:
+    from forkpoint.connectors.base import Source
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,16 @@ class Operator:
         """How this operator's first input is keyed, if it is."""
         return self.key_of(0)
 
+    @property
+    def source(self) -> Source:
+        """What a native source reads."""
+        assert isinstance(self.spec, SourceSpec)
+        return self.spec.source
+
     def key_of(self, ordinal: int) -> KeyBy | None:
         """How an input is keyed, if it is."""
         partitioning = next((e.partitioning for e in self.inputs if e.ordinal == ordinal), None)
         return partitioning if isinstance(partitioning, KeyBy) else None
-
-
-def makes_watermarks(spec: OperatorSpec) -> TypeGuard[SourceSpec | DataFrameSpec | TimestampsSpec]:
-    return isinstance(spec, SourceSpec | DataFrameSpec | TimestampsSpec)
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class JobGraph:
     @cached_property
     def loops(self) -> bool:
         """Whether there are iterations."""
-        return any(isinstance(o.spec, IterationSpec) for o in self.operators)
+        return any(isinstance(o.spec, LoopStart) for o in self.operators)
 
     @cached_property
     def generating(self) -> frozenset[int]:
@@ -123,8 +126,9 @@ class JobGraph:
         split."""
         found: set[int] = set()
         waiting = [
-            o for o in self.operators if makes_watermarks(o.spec) and o.spec.strategy.generator_factory is not None
-        ]
+            o for o in self.operators
+            if isinstance(o.spec, WatermarkSpec) and o.spec.strategy.generator_factory is not None
+        ]  # fmt: skip
         while waiting:
             operator = waiting.pop()
             if not operator.inputs:
@@ -147,10 +151,11 @@ class JobGraph:
 
     def shipped(self, stage_epoch_sink: Callable[[EpochSinkSpec], SinkSpec]) -> JobGraph:
         """The graph as workers get it: without DataFrames, and with epoch sinks as sinks that stage for the driver."""
-        operators = tuple(
-            replace(o, spec=replace(o.spec, frame=None)) if isinstance(o.spec, DataFrameSpec)
-            else replace(o, spec=stage_epoch_sink(o.spec)) if isinstance(o.spec, EpochSinkSpec)
-            else o
-            for o in self.operators
-        )  # fmt: skip
-        return replace(self, operators=operators)
+
+        def shipped(operator: Operator) -> OperatorSpec:
+            spec = operator.spec
+            if isinstance(spec, DataFrameSpec):
+                return replace(spec, frame=None)
+            return stage_epoch_sink(spec) if isinstance(spec, EpochSinkSpec) else spec
+
+        return self.with_specs(shipped)

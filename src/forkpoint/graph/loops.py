@@ -6,21 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from forkpoint.errors import GraphError
-from forkpoint.graph.transformations import FeedbackSpec, IterationSpec, OperatorSpec, Transformation
+from forkpoint.graph.specs import LoopEnd, LoopStart
+from forkpoint.graph.transformations import Transformation
 
 
-def closed_loops(
-    order: Sequence[Transformation], uids: Mapping[Transformation, str]
-) -> dict[Transformation, OperatorSpec]:
+def closed_loops(order: Sequence[Transformation], uids: Mapping[Transformation, str]) -> dict[Transformation, LoopEnd]:
     """The specs of the ends of all iterations, each with its iteration's uid.
 
     GraphError for an iteration that was not closed, was closed twice, or with a stream that does not come from it.
     """
-    heads = {t.spec.loop: t for t in order if isinstance(t.spec, IterationSpec)}
+    heads = {t.spec.loop: t for t in order if isinstance(t.spec, LoopStart)}
     ends: dict[int, Transformation] = {}
-    specs: dict[Transformation, OperatorSpec] = {}
+    specs: dict[Transformation, LoopEnd] = {}
     for t in order:
-        if not isinstance(t.spec, FeedbackSpec):
+        if not isinstance(t.spec, LoopEnd):
             continue
         head = heads.get(t.spec.loop)
         if head is None or not _leads_to(t, head):

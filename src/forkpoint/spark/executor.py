@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.transformations import DataFrameSpec
+from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.spark.exchange import EpochJobs, map_bytes
 from forkpoint.spark.failures import raising_originals

@@ -12,9 +12,8 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions import MergingWindowAssigner, WindowAssigner
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.windows import TimeWindow
-from forkpoint.graph.transformations import WindowSpec
-from forkpoint.runtime.windows.contexts import CONTENTS
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state_processor.names import TIMERS
 from forkpoint.state_processor.plan import Given, PlannedState
 from forkpoint.types import TypeInformation, type_of

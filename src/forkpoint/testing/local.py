@@ -20,7 +20,7 @@ from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestartStrategy
-from forkpoint.graph.transformations import SinkSpec, SourceSpec
+from forkpoint.graph.specs import SinkSpec
 from forkpoint.local.executor import LocalExecutor
 from forkpoint.storage.base import open_storage
 from forkpoint.testing.clock import ManualClock
@@ -110,8 +110,7 @@ def run_local(
         require_uids=state_root is not None,
         mode=given.runtime_mode,
     ).graph
-    scripted = [o.spec.source for o in graph.native_sources if isinstance(o.spec, SourceSpec)]
-    script = _Script([s for s in scripted if isinstance(s, TestSource)])
+    script = _Script([o.source for o in graph.native_sources if isinstance(o.source, TestSource)])
     clock = clock or ManualClock()
     for source in script.sources:
         source.clock = clock

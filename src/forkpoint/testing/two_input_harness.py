@@ -17,7 +17,7 @@ from forkpoint.functions import (
     KeyedCoProcessFunction,
     MapStateDescriptor,
 )
-from forkpoint.graph.transformations import BroadcastProcessSpec, KeyedBroadcastProcessSpec
+from forkpoint.runtime.operators.broadcast import BroadcastSpec
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.testing.harness import Harness
 
@@ -126,7 +126,7 @@ class _BroadcastInput(TwoInputHarness):
     def broadcast_state(self, name: str | MapStateDescriptor[Any, Any]) -> Mapping[Any, Any]:
         """What a broadcast state holds. GraphError if there is none of this name, or the subtasks' copies differ."""
         spec = self._operator.spec
-        assert isinstance(spec, BroadcastProcessSpec | KeyedBroadcastProcessSpec)
+        assert isinstance(spec, BroadcastSpec)
         wanted = name if isinstance(name, str) else name.name
         found = next((d for d in spec.descriptors if d.name == wanted), None)
         if found is None:

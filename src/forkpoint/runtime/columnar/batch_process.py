@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,11 +18,13 @@ from forkpoint.functions import (
     StateDescriptor,
     declared_states,
 )
+from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import Collections, ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
@@ -101,6 +104,21 @@ class ColumnContext(BatchContext):
                 f"elements of {keys} keys; return a row for each element or for each key, or call ctx.collect(table, rows)"
             )
         self.collected.append((self._owner.typed(result), rows))
+
+
+@dataclass(frozen=True)
+class KeyedBatchSpec(KeyedSpec):
+    """A KeyedBatchFunction: all of an epoch's elements of a subtask at once, as columns."""
+
+    kind = "process_batch"
+
+    fn: KeyedBatchFunction
+
+    def states(self) -> list[DeclaredState]:
+        return [DeclaredState.of(d) for d in declared_states(self.fn).values()]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> BatchProcess:
+        return BatchProcess(info, state.keyed, self.fn)
 
 
 class BatchProcess(KeyedOperator):

@@ -32,7 +32,6 @@ from forkpoint.functions import (
 )
 from forkpoint.functions.window_adapters import Count as CountElements
 from forkpoint.functions.window_adapters import WithKey
-from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.columnar.collecting import Collecting, CountingDistinct, Topping
 from forkpoint.runtime.columnar.leaves import Leaves, leaf_types, numbers, to_columns
 from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
@@ -49,6 +48,8 @@ from forkpoint.runtime.columnar.reductions import (
 )
 from forkpoint.runtime.columnar.segments import Segments, Source
 from forkpoint.runtime.exchange.batch import Longs
+from forkpoint.runtime.operators.rolling import Rolling
+from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import optional, present
 
@@ -169,21 +170,21 @@ class CountPlan(Plan):
 class ElementPlan(Plan):
     """An aggregate of one field whose accumulator is an element: the first with the field replaced, or the extreme one."""
 
-    def __init__(self, spec: RollingSpec, column: int) -> None:
-        self.type, self._kind = spec.value_type, spec.kind
+    def __init__(self, rolling: Rolling, column: int) -> None:
+        self.type, self._aggregate = rolling.value_type, rolling.aggregate
         self._field = Source(column, column_type(column, self.type))
         self._element = element(self.type)
         self._leaf = sum(len(leaf_types(column_type(i, self.type))) for i in range(column))
-        ufunc = np.minimum if spec.kind in ("min", "min_by") else np.maximum
+        ufunc = np.minimum if rolling.aggregate in ("min", "min_by") else np.maximum
         of = Source(column, present(self._field.type))
         self._by = ExtremeBy(of, ufunc, self._element)
-        self._replaced = Summing(of) if spec.kind == "sum" else Extreme(of, ufunc)
+        self._replaced = Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         if not self._complete(segments, saved):
             return None
         mine = saved[self._leaf]
-        if self._kind in ("min_by", "max_by"):
+        if self._aggregate in ("min_by", "max_by"):
             leaves = self._by.add(segments, [mine, *saved])
             return None if leaves is None else leaves[1:]
         first = chosen(segments, self._element, segments.starts[:-1], saved, segments.has_saved)
@@ -197,7 +198,7 @@ class ElementPlan(Plan):
 
     def _behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         mine = saved[self._leaf]
-        if self._kind in ("min_by", "max_by"):
+        if self._aggregate in ("min_by", "max_by"):
             leaves = self._by.behind(segments, [mine, *saved])
             return None if leaves is None else leaves[1:]
         at, use = np.repeat(segments.starts[:-1], segments.sizes), np.repeat(segments.has_saved, segments.sizes)
@@ -209,7 +210,7 @@ class ElementPlan(Plan):
         return segments.present(self._field) is None and not saved[self._leaf].null_count
 
     def _with(self, first: Leaves, replaced: Leaves | None) -> Leaves | None:
-        if replaced is None or (self._kind == "sum" and not _summed_alike(first[self._leaf])):
+        if replaced is None or (self._aggregate == "sum" and not _summed_alike(first[self._leaf])):
             return None
         first[self._leaf] = replaced[0].cast(first[self._leaf].type)
         return first
@@ -233,17 +234,18 @@ def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | No
         return aggregates_plan(combine, fn.shape, spec.contents_type, elements)
     if type(combine) is CountElements and (fn is None or type(fn) is WithKey):
         return CountPlan(spec.contents_type, keyed=fn is not None)
-    if isinstance(combine, RollingSpec) and fn is None:
+    if isinstance(combine, Rolling) and fn is None:
         return element_plan(combine)
     return None
 
 
-def element_plan(spec: RollingSpec) -> ElementPlan | None:
-    column = column_index(spec.field, spec.value_type)
-    kinds = ("long", "double") if spec.kind == "sum" else ORDERED
-    if column is None or present(column_type(column, spec.value_type)).kind not in kinds or _has_sets(spec.value_type):
+def element_plan(rolling: Rolling) -> ElementPlan | None:
+    type = rolling.value_type
+    column = column_index(rolling.field, type)
+    kinds = ("long", "double") if rolling.aggregate == "sum" else ORDERED
+    if column is None or present(column_type(column, type)).kind not in kinds or _has_sets(type):
         return None
-    return ElementPlan(spec, column)
+    return ElementPlan(rolling, column)
 
 
 def aggregates_plan(

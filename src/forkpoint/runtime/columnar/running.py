@@ -6,12 +6,15 @@ than Python, an epoch is computed element by element, with the same state.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.graph.transformations import KeyBy, RollingSpec, RunningAggregatesSpec
+from forkpoint.functions import Aggregates, RowShape, WindowRows
+from forkpoint.graph.specs import DeclaredState
+from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts, parts_of
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
@@ -19,9 +22,11 @@ from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
 from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.exchange.batch import Batch, stable_order
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
-from forkpoint.runtime.operators.keyed_functions import STATE_NAME, _OneValue
-from forkpoint.runtime.operators.rolling import rolling_function
+from forkpoint.runtime.operators.keyed_functions import STATE_NAME, _OneValue, one_value
+from forkpoint.runtime.operators.rolling import Rolling, rolling_function
+from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 
 
@@ -90,9 +95,27 @@ class ColumnRunning(_OneValue):
         return pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
 
 
-class RunningAggregates(ColumnRunning):
-    """``agg`` on a keyed stream."""
+@dataclass(frozen=True)
+class RunningAggregatesSpec(KeyedSpec):
+    """``agg`` on a keyed stream: every element comes out as a row of its key's aggregates so far."""
 
+    kind = "aggregate"
+
+    aggregates: Aggregates
+    shape: RowShape
+    accumulator_type: TypeInformation
+
+    def states(self) -> list[DeclaredState]:
+        return one_value(self.accumulator_type)
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> RunningAggregates:
+        return RunningAggregates(info, state.keyed, self)
+
+    def in_batch(self) -> WindowSpec:
+        return WindowSpec.of_all("aggregating", self.accumulator_type, self.aggregates, WindowRows(self.shape))
+
+
+class RunningAggregates(ColumnRunning):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: RunningAggregatesSpec) -> None:
         super().__init__(info, backend, spec.accumulator_type)
         self._aggregates, self._shape = spec.aggregates, spec.shape
@@ -114,9 +137,23 @@ class RunningAggregates(ColumnRunning):
         return accumulator if unchanging else self._kept(accumulator)
 
 
-class ColumnRolling(ColumnRunning):
-    """``sum``, ``min``, ``max``, ``min_by``, ``max_by`` on a keyed stream."""
+@dataclass(frozen=True)
+class RollingSpec(Rolling, KeyedSpec):
+    """``sum``, ``min``, ``max``, ``min_by``, ``max_by`` on a keyed stream: every element comes out as the result so far."""
 
+    kind = "rolling"
+
+    def states(self) -> list[DeclaredState]:
+        return one_value(self.value_type)
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> ColumnRolling:
+        return ColumnRolling(info, state.keyed, self)
+
+    def in_batch(self) -> WindowSpec:
+        return WindowSpec.of_all("reducing", self.value_type, self)
+
+
+class ColumnRolling(ColumnRunning):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: RollingSpec) -> None:
         super().__init__(info, backend, spec.value_type)
         self._reduce = rolling_function(spec, info.operator.uid)

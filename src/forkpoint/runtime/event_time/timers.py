@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable
 
 from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoch_ms
+from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_timer_key, key_group_range, timer_key, timer_range
@@ -19,6 +20,14 @@ EVENT_TIMERS = "_event_timers"
 PROCESSING_TIMERS = "_processing_timers"
 
 Timer = tuple[int, bytes]  # time in ms, namespace
+
+
+def timer_states(space: TypeInformation | None = None) -> list[DeclaredState]:
+    """The states in which timers are saved; ``space``: the type of their namespaces."""
+    return [
+        DeclaredState(EVENT_TIMERS, "timers-event", None, space),
+        DeclaredState(PROCESSING_TIMERS, "timers-processing", None, space),
+    ]
 
 
 class TimerQueue:

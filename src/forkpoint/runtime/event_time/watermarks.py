@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from forkpoint.graph.job import JobGraph, makes_watermarks
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.specs import WatermarkSpec
 from forkpoint.runtime.exchange.control import EpochContext, SplitProgress, SplitStart
 
 MIN_MS = -(2**61)
@@ -213,7 +214,7 @@ def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, S
     for operator in graph.operators:
         before = context.watermarks.get(operator.uid, MIN_MS)
         last = context.input_watermarks.get(operator.uid, ())
-        if makes_watermarks(operator.spec):
+        if isinstance(operator.spec, WatermarkSpec):
             channel = source_channel(splits[operator.id], last[0] if last else MIN_MS)
             inputs[operator.uid] = [channel.end]
         else:

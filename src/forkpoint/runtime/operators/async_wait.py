@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,10 +14,10 @@ import numpy as np
 from forkpoint.errors import ForkpointError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
 from forkpoint.functions.async_io import no_answer
-from forkpoint.graph.transformations import AsyncSpec
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, shorten, user_error
 from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 
 T = TypeVar("T")
 Invoke = Callable[[Any], Awaitable[list[Any]]]
@@ -43,6 +44,21 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+@dataclass(frozen=True)
+class AsyncSpec(RunnableSpec):
+    """An AsyncFunction, or a plain ``async def``; ``timeout_ms`` is that of one element over all attempts."""
+
+    kind = "async_wait"
+
+    fn: Any
+    timeout_ms: int
+    capacity: int
+    retry: AsyncRetryStrategy | None
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> AsyncWait:
+        return AsyncWait(info, self)
 
 
 class AsyncWait:

@@ -23,6 +23,7 @@ from forkpoint.functions import (
     StateDescriptor,
     keyed_states,
 )
+from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timers, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import Window
 from forkpoint.runtime.exchange.batch import Batch, Longs, pick, spread
@@ -40,9 +41,9 @@ from forkpoint.runtime.operators.keyed_process import (
     TimerContext,
 )
 from forkpoint.runtime.operators.merged import Merged
+from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec, states_with_timers
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.runtime.state.operator_state import OperatorState
 
 
 class BroadcastStates:
@@ -62,11 +63,23 @@ class BroadcastStates:
         return found
 
 
-def broadcast_states(
-    info: TaskInfo, state: OperatorState | None, descriptors: Sequence[MapStateDescriptor[Any, Any]]
-) -> BroadcastStates:
-    assert state is not None
-    return BroadcastStates(info.operator.uid, {d.name: state.broadcast(d) for d in descriptors})
+@dataclass(frozen=True)
+class BroadcastSpec(RunnableSpec):
+    """A function of one stream and a broadcast one. ``descriptors``: of the broadcast states."""
+
+    fn: Any
+    descriptors: tuple[MapStateDescriptor[Any, Any], ...]
+
+    @property
+    def has_operator_state(self) -> bool:
+        return True
+
+    def states(self) -> list[DeclaredState]:
+        return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in self.descriptors]
+
+    def broadcast_states(self, info: TaskInfo, state: ManagedState) -> BroadcastStates:
+        maps = {d.name: state.operator_state.broadcast(d) for d in self.descriptors}
+        return BroadcastStates(info.operator.uid, maps)
 
 
 # -- without keys ------------------------------------------------------------------------------------------------------
@@ -103,12 +116,19 @@ class WritingContext(BroadcastProcessFunction.Context):
         return self._states.of(state_descriptor)
 
 
-def broadcast_process(info: TaskInfo, fn: BroadcastProcessFunction, states: BroadcastStates) -> CoProcess:
-    context = ReadOnlyContext(states)
-    writing = WritingContext(states, context)
-    return CoProcess(
-        info, fn, (fn.process_element, lambda value, _: fn.process_broadcast_element(value, writing)), context
-    )
+@dataclass(frozen=True)
+class BroadcastProcessSpec(BroadcastSpec):
+    """A BroadcastProcessFunction on a stream without keys and a broadcast one."""
+
+    kind = "broadcast_process"
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
+        fn, states = self.fn, self.broadcast_states(info, state)
+        context = ReadOnlyContext(states)
+        writing = WritingContext(states, context)
+        return CoProcess(
+            info, fn, (fn.process_element, lambda value, _: fn.process_broadcast_element(value, writing)), context
+        )
 
 
 # -- with keys ---------------------------------------------------------------------------------------------------------
@@ -219,6 +239,23 @@ def _positions(batch: Batch, segments: Segments) -> Longs:
     """The positions of the broadcast elements."""
     runs = [run for run, key in enumerate(segments.run_keys) if key is None]
     return spread(pick(batch.positions, segments.order[segments.starts[runs]]), len(runs))
+
+
+@dataclass(frozen=True)
+class KeyedBroadcastProcessSpec(BroadcastSpec):
+    """A KeyedBroadcastProcessFunction on a keyed stream and a broadcast one."""
+
+    kind = "keyed_broadcast_process"
+    keyed = True
+
+    def needs_key(self, ordinal: int) -> bool:
+        return ordinal == 0
+
+    def states(self) -> list[DeclaredState]:
+        return [*states_with_timers(keyed_states(self.fn, self.descriptors)), *super().states()]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedBroadcast:
+        return KeyedBroadcast(info, state.keyed, self.fn, self.broadcast_states(info, state), self.descriptors)
 
 
 class KeyedBroadcast(KeyedProcess):

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from forkpoint.functions import CoProcessFunction, Function, KeyedCoProcessFunction
+from forkpoint.functions import Function, KeyedCoProcessFunction
 from forkpoint.runtime.exchange.batch import Batch, Longs
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
-from forkpoint.runtime.operators.keyed_process import KeyedProcess
+from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec
 from forkpoint.runtime.operators.merged import Merged, Methods
 from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.stateless import ElementContext
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
+
+
+@dataclass(frozen=True)
+class KeyedCoProcessSpec(KeyedProcessSpec):
+    """A KeyedCoProcessFunction on two keyed streams."""
+
+    kind = "keyed_co_process"
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedCoProcess:
+        return KeyedCoProcess(info, state.keyed, self.fn)
 
 
 class KeyedCoProcess(KeyedProcess):
@@ -38,8 +50,21 @@ class KeyedCoProcess(KeyedProcess):
         return batch.element(int(at[0])) if len(at) else None
 
 
-def co_process(info: TaskInfo, fn: CoProcessFunction) -> CoProcess:
-    return CoProcess(info, fn, (fn.process_element1, fn.process_element2), ElementContext())
+@dataclass(frozen=True)
+class CoProcessSpec(RunnableSpec):
+    """A CoProcessFunction on two streams without keys."""
+
+    kind = "co_process"
+
+    fn: Any
+
+    @property
+    def needs_exchange(self) -> bool:
+        return True  # all that an epoch has of both inputs is put in one order
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
+        fn = self.fn
+        return CoProcess(info, fn, (fn.process_element1, fn.process_element2), ElementContext())
 
 
 class CoProcess:

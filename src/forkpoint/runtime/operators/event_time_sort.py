@@ -7,6 +7,7 @@ an operator downstream sees it with the watermark just below its timestamp.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import MapStateDescriptor, OutputTag
-from forkpoint.graph.transformations import EventTimeSortSpec
+from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import timer_positions
 from forkpoint.runtime.exchange.batch import (
@@ -31,6 +32,7 @@ from forkpoint.runtime.exchange.batch import (
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
+from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
 from forkpoint.types import TypeInformation, Types
@@ -43,6 +45,24 @@ def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[obje
     descriptor = MapStateDescriptor[int, list[object]](ELEMENTS, Types.LONG(), Types.LIST(type))
     descriptor.value_type = Types.LIST(type)  # there is no entry without elements
     return descriptor
+
+
+@dataclass(frozen=True)
+class EventTimeSortSpec(KeyedSpec):
+    """Elements in the order of their timestamps; ``element_type`` is that of those that wait. Late ones go to ``late_tag``,
+    nowhere if it is None."""
+
+    kind = "event_time_sort"
+
+    element_type: TypeInformation
+    late_tag: OutputTag | None
+
+    def states(self) -> list[DeclaredState]:
+        elements = DeclaredState.of(waiting_elements(self.element_type))
+        return [elements, DeclaredState(EVENT_TIMERS, "timers-event", None)]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> EventTimeSort:
+        return EventTimeSort(info, state.keyed, self)
 
 
 class EventTimeSort(KeyedOperator):

@@ -7,12 +7,15 @@ every element that is on its way.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from forkpoint.checkpoint.states import StateInfo, state_id
-from forkpoint.graph.transformations import FeedbackSpec, IterationSpec
+from forkpoint.graph.specs import DeclaredState, LoopEnd, LoopStart
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, Outputs, StatefulOperator, TaskInfo
+from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.state import Store, operator_key, operator_range
@@ -36,6 +39,17 @@ def in_flight_type(element_type: TypeInformation) -> TypeInformation:
 
 def in_flight_record(uid: str, element_type: TypeInformation) -> StateInfo:
     return StateInfo.of(uid, IN_FLIGHT, "operator-list", None, in_flight_type(element_type))
+
+
+@dataclass(frozen=True)
+class IterationSpec(LoopStart, RunnableSpec):
+    kind = "iteration"
+
+    def states(self) -> list[DeclaredState]:
+        return [DeclaredState(IN_FLIGHT, "operator-list", in_flight_type(self.element_type), keyed=False)]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> IterationStart:
+        return IterationStart(info, self, state.store)
 
 
 class IterationStart(StatefulOperator):
@@ -66,6 +80,14 @@ class IterationStart(StatefulOperator):
 
     def states(self) -> list[StateInfo]:
         return []
+
+
+@dataclass(frozen=True)
+class FeedbackSpec(LoopEnd, RunnableSpec):
+    kind = "feedback"
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> IterationEnd:
+        return IterationEnd(info, self, state.store)
 
 
 class IterationEnd(StatefulOperator):

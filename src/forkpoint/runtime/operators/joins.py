@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from forkpoint.functions.joins import IntervalJoin
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import TaskInfo
-from forkpoint.runtime.operators.co_process import KeyedCoProcess
+from forkpoint.runtime.operators.co_process import KeyedCoProcess, KeyedCoProcessSpec
+from forkpoint.runtime.operators.spec import ManagedState
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
+
+
+@dataclass(frozen=True)
+class IntervalJoinSpec(KeyedCoProcessSpec):
+    fn: IntervalJoin
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> IntervalJoinOperator:
+        return IntervalJoinOperator(info, state.keyed, self.fn)
 
 
 class IntervalJoinOperator(KeyedCoProcess):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 
 from forkpoint.errors import ForkpointError
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
-from forkpoint.graph.transformations import MapWithStateSpec
+from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
+from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.values import KeyCell
+from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import present
 
@@ -30,6 +33,11 @@ def all_exact(states):
             return False
     return True
 """
+
+
+def one_value(type: TypeInformation) -> list[DeclaredState]:
+    """The states of an operator that keeps one value for each key."""
+    return [DeclaredState(STATE_NAME, "value", type)]
 
 
 class _OneValue(KeyedOperator):
@@ -123,6 +131,23 @@ class _OneValue(KeyedOperator):
         return self._backend.collect()
 
 
+@dataclass(frozen=True)
+class MapWithStateSpec(KeyedSpec):
+    """``fn(element, state | None) -> (out, state | None)``; with ``flat`` the first is an iterable of outputs."""
+
+    kind = "map_with_state"
+
+    fn: Callable[[Any, Any], tuple[Any, Any]]
+    state_type: TypeInformation
+    flat: bool
+
+    def states(self) -> list[DeclaredState]:
+        return one_value(self.state_type)
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> MapWithState | FlatMapWithState:
+        return (FlatMapWithState if self.flat else MapWithState)(info, state.keyed, self)
+
+
 class MapWithState(_OneValue):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
         super().__init__(info, backend, spec.state_type)
@@ -174,6 +199,23 @@ class FlatMapWithState(_OneValue):
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         each = super()._finish(batch, order, [])
         return each.expand(out, np.array(self._counts, dtype=np.int64), self._type)
+
+
+@dataclass(frozen=True)
+class ReduceSpec(KeyedSpec):
+    kind = "reduce"
+
+    fn: Any
+    value_type: TypeInformation
+
+    def states(self) -> list[DeclaredState]:
+        return one_value(self.value_type)
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> Reduce:
+        return Reduce(info, state.keyed, self.value_type, self.fn)
+
+    def in_batch(self) -> WindowSpec:
+        return WindowSpec.of_all("reducing", self.value_type, self.fn)
 
 
 class Reduce(_OneValue):

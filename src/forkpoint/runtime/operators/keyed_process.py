@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomain, declared_states
+from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, Window, timer_position
 from forkpoint.runtime.exchange.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
@@ -17,6 +19,7 @@ from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState, states_with_timers
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation, independent
 
@@ -161,6 +164,19 @@ class TimerContext(KeyedProcessFunction.OnTimerContext):
 
     def time_domain(self) -> TimeDomain:
         return self.domain
+
+
+@dataclass(frozen=True)
+class KeyedProcessSpec(KeyedSpec):
+    kind = "keyed_process"
+
+    fn: Any
+
+    def states(self) -> list[DeclaredState]:
+        return states_with_timers(declared_states(self.fn))
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedProcess:
+        return KeyedProcess(info, state.keyed, self.fn)
 
 
 class KeyedProcess(KeyedOperator):

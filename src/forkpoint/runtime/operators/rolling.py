@@ -7,28 +7,40 @@ As in Flink, an element comes out with the aggregated field replaced and all oth
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.fields import field_access
-from forkpoint.graph.transformations import RollingSpec
+from forkpoint.types import TypeInformation
+
+RollingKind = Literal["sum", "min", "max", "min_by", "max_by"]
 
 
-def rolling_function(spec: RollingSpec, uid: str) -> Callable[[Any, Any], Any]:
+@dataclass(frozen=True)
+class Rolling:
+    """An aggregate of one field: elements with the field replaced (or the extreme element). ``value_type``: the elements'."""
+
+    aggregate: RollingKind
+    field: int | str
+    value_type: TypeInformation
+
+
+def rolling_function(rolling: Rolling, uid: str) -> Callable[[Any, Any], Any]:
     """The reduction of two elements that the aggregate stands for."""
-    names = tuple(f.name for f in spec.value_type.fields or ())
-    get, put = field_access(spec.field, names)
+    names = tuple(f.name for f in rolling.value_type.fields or ())
+    get, put = field_access(rolling.field, names)
 
     def of(value: Any) -> Any:
         try:
             return get(value)
         except (AttributeError, LookupError, TypeError):
             raise GraphError(
-                f"operator {uid!r}: {spec.kind}({spec.field!r}) of {value!r}, which has no such field; name one that it "
-                "has, or use 0 for the element itself"
+                f"operator {uid!r}: {rolling.aggregate}({rolling.field!r}) of {value!r}, which has no such field; name one that "
+                "it has, or use 0 for the element itself"
             ) from None
 
-    match spec.kind:
+    match rolling.aggregate:
         case "sum":
             return lambda a, b: put(a, of(a) + of(b))
         case "min":

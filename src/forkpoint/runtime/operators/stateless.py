@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 
 
 class _Stateless:
@@ -29,6 +31,16 @@ class _Stateless:
     def close(self) -> None:
         if self._owner is not None:
             self._owner.close()
+
+
+@dataclass(frozen=True)
+class MapSpec(RunnableSpec):
+    kind = "map"
+
+    fn: Any
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> Map:
+        return Map(info, self.fn)
 
 
 class Map(_Stateless):
@@ -47,6 +59,16 @@ class Map(_Stateless):
         except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(out)]) from error
         return self._outlet.outputs(batch.with_values(out, self._type))
+
+
+@dataclass(frozen=True)
+class FlatMapSpec(RunnableSpec):
+    kind = "flat_map"
+
+    fn: Any
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> FlatMap:
+        return FlatMap(info, self.fn)
 
 
 class FlatMap(_Stateless):
@@ -69,6 +91,16 @@ class FlatMap(_Stateless):
         except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(counts)]) from error
         return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+
+
+@dataclass(frozen=True)
+class FilterSpec(RunnableSpec):
+    kind = "filter"
+
+    fn: Any
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> Filter:
+        return Filter(info, self.fn)
 
 
 class Filter(_Stateless):
@@ -144,6 +176,18 @@ class ElementContext(ProcessFunction.Context, TimerService):
         return to_flink_ms(
             self.epoch.window.at_one(positions if isinstance(positions, int) else int(positions[self.index]))
         )
+
+
+@dataclass(frozen=True)
+class ProcessSpec(RunnableSpec):
+    """A ProcessFunction on a stream without keys."""
+
+    kind = "process"
+
+    fn: Any
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> Process:
+        return Process(info, self.fn)
 
 
 class Process(_Stateless):

@@ -15,14 +15,9 @@ import pyarrow as pa
 
 from forkpoint.connectors import SplitRange
 from forkpoint.errors import ForkpointError
-from forkpoint.graph.job import InEdge, Operator, makes_watermarks
-from forkpoint.graph.transformations import (
-    Broadcast,
-    DataFrameSpec,
-    SinkSpec,
-    SourceSpec,
-    TimestampsSpec,
-)
+from forkpoint.graph.job import InEdge, Operator
+from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, WatermarkSpec
+from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window
 from forkpoint.runtime.exchange.batch import Batch, for_each
@@ -102,7 +97,7 @@ class SourceTask:
 
         A watermark generator goes along all pieces of a split that were read in this epoch, so they are one.
         """
-        assert makes_watermarks(operator.spec)
+        assert isinstance(operator.spec, WatermarkSpec)
         strategy = operator.spec.strategy
         place = Piece(operator.id, split, piece if strategy.generator_factory is None else 0)
         key = (place.origin, split, place.piece)
@@ -194,10 +189,9 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
     try:
         for operator_id, range_ in ranges:
             operator = task.spec.graph.by_id[operator_id]
-            assert isinstance(operator.spec, SourceSpec)
             reader = readers.get(operator_id)
             if reader is None:
-                reader = readers[operator_id] = operator.spec.source.create_reader()
+                reader = readers[operator_id] = operator.source.create_reader()
             task.begin(operator, range_.split, range_.piece)
             elements = reader.read(range_)
             while True:

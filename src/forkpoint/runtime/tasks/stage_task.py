@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forkpoint.graph.job import InEdge, Operator
-from forkpoint.graph.transformations import Broadcast, FeedbackSpec, Forward, SinkSpec
+from forkpoint.graph.specs import SinkSpec
+from forkpoint.graph.transformations import Broadcast, Forward
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.batch import Batch, concat, empty_batch, for_each, spread
 from forkpoint.runtime.exchange.commit_rows import commit_row, new_attempt
@@ -19,6 +20,7 @@ from forkpoint.runtime.exchange.control import EpochContext, JobSpec, Snapshot
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, unpack
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
+from forkpoint.runtime.operators.iteration import FeedbackSpec
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.runtime.tasks.worker import Worker, worker_for

@@ -8,13 +8,13 @@ from forkpoint.functions import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from forkpoint.graph.transformations import WindowSpec
 from forkpoint.runtime.columnar.keys import key_parts
 from forkpoint.runtime.columnar.plans import window_plan
 from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.windows.operator import WindowOperator
 from forkpoint.runtime.windows.session_columns import ColumnSessions
+from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.runtime.windows.time_columns import LARGEST_MS, ColumnTimeWindows
 
 

@@ -18,8 +18,8 @@ from forkpoint.runtime.operators.base import Context, TaskInfo
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.runtime.windows.spec import CONTENTS
 
-CONTENTS = "window-contents"
 ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # what the names of their states begin with
 
 

@@ -31,17 +31,15 @@ from forkpoint.functions import (
     TriggerResult,
     declared_states,
 )
-from forkpoint.graph.transformations import RollingSpec, WindowSpec
 from forkpoint.runtime.event_time.timers import Timers, to_flink_ms
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import TaskInfo, shorten
 from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyedProcess, TimerContext, own_key
 from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.operators.rolling import rolling_function
+from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.windows.contexts import (
-    CONTENTS,
     AssignerContext,
     Clock,
     KeyStateContext,
@@ -52,6 +50,7 @@ from forkpoint.runtime.windows.contexts import (
     check_name,
 )
 from forkpoint.runtime.windows.merging import MergingWindows
+from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 
 _KNOWN_WINDOWS = 4096
 
@@ -92,7 +91,7 @@ def contents_descriptor(spec: WindowSpec, uid: str) -> StateDescriptor:
 
 
 def reduction(combine: Any, uid: str) -> Callable[[Any, Any], Any]:
-    if isinstance(combine, RollingSpec):
+    if isinstance(combine, Rolling):
         return rolling_function(combine, uid)
     return combine.reduce if isinstance(combine, ReduceFunction) else combine
 

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.functions import EventTimeSessionWindows
-from forkpoint.graph.transformations import WindowSpec
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, parts_of
 from forkpoint.runtime.columnar.leaves import Leaves, merged
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
@@ -25,6 +24,7 @@ from forkpoint.runtime.exchange.batch import Batch, Longs, spread, stable_order
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, with_late
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.runtime.windows.time_columns import ColumnarUnsupported, ColumnWindows, Due
 from forkpoint.state import prefix_stop, sid_range
 

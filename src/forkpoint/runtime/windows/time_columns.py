@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.functions import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowBound
-from forkpoint.graph.transformations import KeyBy, WindowSpec
+from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.columnar.keys import (
     KeySet,
     codes_of,
@@ -50,8 +50,8 @@ from forkpoint.runtime.exchange.batch import (
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.runtime.windows.contexts import CONTENTS
 from forkpoint.runtime.windows.operator import WindowOperator
+from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import key_group_range, timer_range
 from forkpoint.types import TypeInformation
 

@@ -1,0 +1,65 @@
+"""What the spec of an operator that runs as an instance adds: how that instance is made, with which state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from forkpoint.functions import StateDescriptor
+from forkpoint.graph.specs import DeclaredState, OperatorSpec
+from forkpoint.runtime.event_time.timers import timer_states
+from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
+from forkpoint.state import Store, key_group_range
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.state.operator_state import OperatorState
+
+
+class ManagedState:
+    """Where one operator keeps its state on one subtask; nowhere if it is stateless."""
+
+    def __init__(self, info: TaskInfo, store: Store | None, operator_state: OperatorState | None = None) -> None:
+        self._info = info
+        self._store = store
+        self._operator_state = operator_state
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None
+        return self._store
+
+    @property
+    def operator_state(self) -> OperatorState:
+        assert self._operator_state is not None
+        return self._operator_state
+
+    @cached_property
+    def keyed(self) -> KeyedBackend:
+        info, key = self._info, self._info.operator.key
+        assert key is not None
+        assert key.key_type is not None
+        backend = KeyedBackend(info.operator.uid, key.key_type, info.max_parallelism, self.store, info.known_states)
+        backend.groups = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
+        return backend
+
+
+class RunnableSpec(OperatorSpec, ABC):
+    """An operator that runs as one instance for each subtask."""
+
+    @abstractmethod
+    def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
+        """What runs it. ``self`` is the subtask's own copy, so its function belongs to the instance."""
+
+
+class KeyedSpec(RunnableSpec):
+    """One that keeps state by key."""
+
+    keyed = True
+
+
+def states_with_timers(states: Mapping[str, StateDescriptor]) -> list[DeclaredState]:
+    """The states of a function of keyed elements: those it declares, by attribute, and its timers."""
+    return [*map(DeclaredState.of, states.values()), *timer_states()]

@@ -1,0 +1,94 @@
+"""What windows of a keyed stream are: whatever the program said about them, and the states that this comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from forkpoint.functions import (
+    AggregateFunction,
+    EndOfStreamTrigger,
+    Evictor,
+    GlobalWindows,
+    MergingWindowAssigner,
+    OutputTag,
+    ProcessWindowFunction,
+    ReduceFunction,
+    Trigger,
+    WindowAssigner,
+    WindowFunction,
+    declared_states,
+)
+from forkpoint.graph.specs import DeclaredState
+from forkpoint.runtime.event_time.timers import timer_states
+from forkpoint.runtime.operators.base import TaskInfo
+from forkpoint.runtime.operators.rolling import Rolling
+from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
+from forkpoint.runtime.windows.merging import merging_windows
+from forkpoint.types import TypeInformation
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.windows.operator import WindowOperator
+
+CONTENTS = "window-contents"
+Contents = Literal["list", "reducing", "aggregating"]
+
+
+@dataclass(frozen=True)
+class WindowSpec(KeyedSpec):
+    """Windows of a keyed stream.
+
+    ``contents``: what the state of a window is, its elements (``list``; with an evictor pairs with their timestamps), or
+    what ``reduce`` or ``aggregate`` made of them: ``combine`` is the function, ``contents_type`` the type of one element,
+    of the reduced element or of the accumulator. ``fn``: the window function, None where ``combine``'s result comes out.
+    ``tagged``: the elements are those of two streams, each a TaggedUnion.
+    """
+
+    kind = "window"
+
+    assigner: WindowAssigner
+    trigger: Trigger
+    evictor: Evictor | None
+    lateness_ms: int
+    late_tag: OutputTag | None
+    contents: Contents
+    contents_type: TypeInformation
+    combine: ReduceFunction | AggregateFunction | Rolling | Callable[[Any, Any], Any] | None
+    fn: ProcessWindowFunction | WindowFunction | None
+    tagged: bool = False
+
+    @staticmethod
+    def of_all(contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any = None) -> WindowSpec:
+        """One window of all of a key's elements, whose result comes out at the end of the input."""
+        return WindowSpec(GlobalWindows(), EndOfStreamTrigger(), None, 0, None, contents, contents_type, combine, fn)
+
+    @property
+    def window_type(self) -> TypeInformation | None:
+        return self.assigner.window_type()
+
+    @property
+    def fingerprint(self) -> str:
+        """What saved contents mean; those of another meaning are not restored."""
+        combine = self.combine
+        made = f"{combine.aggregate}({combine.field})" if isinstance(combine, Rolling) else self.contents
+        made = f"{made} of two streams" if self.tagged else made
+        parts = [self.assigner.describe(), self.trigger.describe(), made]
+        return ", ".join(parts if self.evictor is None else [*parts, self.evictor.describe()])
+
+    @property
+    def declares_all_states(self) -> bool:
+        return False  # triggers have state too
+
+    def states(self) -> list[DeclaredState]:
+        space = self.window_type
+        found = [] if self.fn is None else [DeclaredState.of(d) for d in declared_states(self.fn).values()]
+        found.append(DeclaredState(CONTENTS, self.contents, self.contents_type, space, fingerprint=self.fingerprint))
+        if isinstance(self.assigner, MergingWindowAssigner) and space is not None:
+            found.append(DeclaredState.of(merging_windows(space)))
+        return [*found, *timer_states(space)]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> WindowOperator:
+        from forkpoint.runtime.windows.choice import window_operator  # what computes over columns: only where it runs
+
+        return window_operator(info, state.keyed, self)
