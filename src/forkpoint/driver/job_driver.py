@@ -24,12 +24,13 @@ from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, NotFound, OutputLost, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import JobOptions
+from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.transformations import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec, KnownState
 from forkpoint.storage.base import Storage
@@ -81,7 +82,7 @@ class JobDriver:
     def __init__(
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
-        until: Until | None = None, trial: Trial | None = None,
+        restore: RestoreOptions | None = None, until: Until | None = None, trial: Trial | None = None,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -121,6 +122,10 @@ class JobDriver:
             Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
         )
         self._rng = random.Random()
+        self._restorer = Restorer(
+            restore or RestoreOptions(), self.history, self.graph, parallelism, executor,
+            ended_well=self._records.ended_well, progress=self._report_restore, now_ms=now_ms,
+        )  # fmt: skip
 
     # -- asked from other threads
 
@@ -156,8 +161,7 @@ class JobDriver:
             if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
                 self.on_stuck()
 
-    def report_restore(self, done: int, total: int) -> None:
-        """Called while state is restored."""
+    def _report_restore(self, done: int, total: int) -> None:
         self.restored = (done, total)
 
     def note_cancelled(self) -> None:
@@ -197,13 +201,13 @@ class JobDriver:
 
     # -- the run
 
-    def run(self, restored: Callable[[Manifest | None], Restored | None]) -> Result:
-        """Run the job to its end. ``restored`` is given the job's newest manifest and brings state into its storage.
+    def run(self) -> Result:
+        """Restore the job and run it to its end.
 
         Raises the error that ended the job once its restart strategy has given up.
         """
         try:
-            result = self._from_start(restored)
+            result = self._from_start()
         except BaseException as error:
             self._state = "ended"
             self._failure = str(error)
@@ -223,9 +227,9 @@ class JobDriver:
             self._end(JobFailed(f"job {self.job!r} has ended"))
         return result
 
-    def _from_start(self, restored: Callable[[Manifest | None], Restored | None]) -> Result:
+    def _from_start(self) -> Result:
         try:
-            manifest = self._start(restored)
+            manifest = self._start()
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._nothing_left().epoch)
@@ -245,14 +249,14 @@ class JobDriver:
         newest = self.history.newest()
         return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
 
-    def _start(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
+    def _start(self) -> Manifest | None:
         """Begin the run: its first manifest, or None if the job has finished before.
 
         An older run that still commits may be faster than the restore; the newer one tries a few times.
         """
         for left in reversed(range(START_TRIES)):
             try:
-                return self._begin(restored)
+                return self._begin()
             except StaleGeneration as error:
                 newest = self.history.newest()
                 if not left or newest is None or newest.run == self.run_id or newest.generation >= self._generation:
@@ -261,11 +265,11 @@ class JobDriver:
                 time.sleep(self._rng.uniform(0, START_PAUSE_SECONDS))
         raise AssertionError
 
-    def _begin(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
+    def _begin(self) -> Manifest | None:
         """Restore and commit the run's first manifest; None if the job has finished before."""
         newest = self.history.newest()
         self._generation = newest.generation + 1 if newest is not None else 1
-        base = restored(newest)
+        base = self.restore(newest)
         if base is None:
             return None
         claim_places(self.graph, self._storage, self.job, self.now_ms())
@@ -285,9 +289,9 @@ class JobDriver:
         self._repeat_publishing(manifest)
         return manifest
 
-    def ended_well(self, run: str) -> bool:
-        """Whether a run came to its own end. One that was killed after its last commit has output to publish still."""
-        return self._records.ended_well(run)
+    def restore(self, newest: Manifest | None) -> Restored | None:
+        """Bring into storage what the run starts from, given the job's newest manifest; None: the job has finished."""
+        return self._restorer.restore(newest)
 
     def _repeat_publishing(self, mine: Manifest) -> None:
         """Output that was committed but perhaps not made visible; then what was staged in vain. ``mine``: this run's newest.
@@ -305,7 +309,7 @@ class JobDriver:
             if own and last.withheld:
                 return  # the run that comes next decides
             went_on = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
-            if went_on if last.withheld else not self.ended_well(last.run):
+            if went_on if last.withheld else not self._records.ended_well(last.run):
                 self._publish_again(last, must=own or went_on)
         clean_sinks(self.graph, self.job, mine.generation)
 
