@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -153,27 +153,31 @@ def start(request: RunRequest, detached: bool, report_fd: int | None = None, log
         _in_background(request)
         return
     settings = current()
-    _refuse_damaged(settings, request.restore.savepoint)
+    request = _located(settings, request)
     reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     ended = operations.drive(request, reporter or _Foreground(settings.output), log=log, state_root=settings.given_root)
-    code = ended.code
-    if ended.error is not None:
-        failure = failures.of_job(ended.error) if ended.of_job else failures.describe(ended.error)
+    failure = None
+    if ended.job_error is not None:
+        failure = failures.of_job(ended.job_error)
+    elif ended.program_error is not None:
+        failure = failures.describe(ended.program_error)
+    if failure is not None:
         if reporter is not None:
             reporter.failed(failure.code, failure.message, failure.exit_code)
         settings.output.failure(failure.with_traceback() if settings.verbose else failure)
-        code = failure.exit_code
-    click.get_current_context().exit(code)
+    click.get_current_context().exit(ended.code if failure is None else failure.exit_code)
 
 
-def _refuse_damaged(settings: Settings, savepoint: str | None) -> None:
-    """A savepoint that is missing or damaged is refused at once, before an engine is started."""
-    if savepoint is None or savepoint in (LATEST, NONE):
-        return
+def _located(settings: Settings, request: RunRequest) -> RunRequest:
+    """With the savepoint's place. One that is missing or damaged is refused at once, before an engine is started."""
+    name = request.restore.savepoint
+    if name is None or name in (LATEST, NONE):
+        return request
     try:
-        named_savepoint(settings.state_root.storage, savepoint)
+        url = named_savepoint(settings.state_root.storage, name).url
+        return replace(request, restore=replace(request.restore, savepoint=url))
     except SavepointCorrupt as error:
         settings.output.failure(failures.of_job(error))
         click.get_current_context().exit(failures.REFUSED)
