@@ -23,7 +23,7 @@ from data import KEYS, check_totals, stage_input
 from scenarios import CORES, FORKPOINT_SCENARIOS, Measurement, Scenario, use_cores
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.driver.job_driver import JobDriver
 
 
@@ -109,8 +109,8 @@ def run(scenario: Scenario, engine: str) -> Measurement:
         env.set_state_root(f"{temporary}/state").set_parallelism(CORES).set_max_epoch_rows(scenario.rows_per_epoch)
         build(env, scenario.kind, read)
         clock = Clock(scenario.epochs)
-        with launching(Launch(options={"engine": engine}, steps=clock, on_driver=clock.attach)):
-            env.execute("bench")
+        env.launch = Launch(options={"engine": engine}, steps=clock, on_driver=clock.attach)
+        env.execute("bench")
         savepoint = Path(urlsplit(clock.savepoint.done.result()).path)
         if scenario.kind in ASSIGNERS:
             check_windows(open_windows(savepoint), directory, scenario.kind)

@@ -22,7 +22,7 @@ from forkpoint_side import build
 from scenarios import CORES
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 
 MIB = 2**20
 SAMPLE_SECONDS = 0.25
@@ -78,7 +78,8 @@ def replay(rows: int, engine: str, kind: str) -> dict[str, Any]:
         env.set_state_root(f"{temporary}/state").set_parallelism(CORES)
         build(env, kind, directory)
         clock, began = Epochs(), time.perf_counter()
-        with Watcher() as watcher, launching(Launch(options={"engine": engine}, steps=clock)):
+        env.launch = Launch(options={"engine": engine}, steps=clock)
+        with Watcher() as watcher:
             env.execute("memory")
         return {
             "rows": rows // FILE_ROWS * FILE_ROWS,

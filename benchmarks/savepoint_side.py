@@ -25,8 +25,8 @@ from memory import Watcher
 from scenarios import CORES, Measurement, Scenario
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.api.launch import Launch
+from forkpoint.graph.options import RestoreOptions
 
 FILE_ROWS = 125_000
 EPOCHS_MEASURED = 8
@@ -103,8 +103,8 @@ def job(
 
 
 def start(env: fp.StreamExecutionEnvironment, engine: str, steps: Steps, savepoint: str | None = None) -> fp.JobClient:
-    with launching(Launch(options={"engine": engine}, steps=steps, restore=RestoreOptions(savepoint=savepoint))):
-        return env.execute_async("savepoint-bench")
+    env.launch = Launch(options={"engine": engine}, steps=steps, restore=RestoreOptions(savepoint=savepoint))
+    return env.execute_async("savepoint-bench")
 
 
 def run(scenario: Scenario, engine: str) -> Measurement:

@@ -6,6 +6,7 @@ from forkpoint.api import (
     BroadcastConnectedStream,
     BroadcastStream,
     CheckpointConfig,
+    CheckResult,
     CloseableIterator,
     Configuration,
     ConnectedStreams,
@@ -201,6 +202,7 @@ from forkpoint.graph.options import (
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,
+    RestoreOptions,
     RuntimeExecutionMode,
 )
 from forkpoint.types import (
@@ -214,8 +216,8 @@ from forkpoint.types import (
 
 
 def __getattr__(name: str) -> object:
-    """``forkpoint.testing`` and ``forkpoint.state_processor`` are loaded when they are first asked for."""
-    if name in ("testing", "state_processor"):
+    """``forkpoint.operations``, ``.testing`` and ``.state_processor`` are loaded when they are first asked for."""
+    if name in ("operations", "state_processor", "testing"):
         import importlib
 
         return importlib.import_module(f"forkpoint.{name}")
@@ -244,6 +246,7 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "BucketAssigner",
+    "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
     "CheckpointOptions",
@@ -359,6 +362,7 @@ __all__ = [
     "ReducingStateDescriptor",
     "RenamedFrom",
     "RestartStrategy",
+    "RestoreOptions",
     "RestoreRefused",
     "RetryPredicate",
     "RollingPolicy",

@@ -174,31 +174,31 @@ def test_the_ends_of_the_job(env):
 
 
 @pytest.fixture
-def launch(monkeypatch):
+def execution(monkeypatch):
     """Stands where the engine is started: the environment's part is what it hands over."""
     import forkpoint.api
 
-    module = types.ModuleType("forkpoint.api.launch")
+    module = types.ModuleType("forkpoint.api.execution")
     module.calls = []
-    module.execute = lambda env, name: module.calls.append((name, len(env.transformations))) or "result"
-    module.execute_async = lambda env, name: module.calls.append((name, len(env.transformations))) or "client"
+    module.execute = lambda env, name, restore: module.calls.append((name, len(env.transformations))) or "result"
+    module.execute_async = lambda env, name, restore: module.calls.append((name, len(env.transformations))) or "client"
     module.collect = lambda stream, limit, name: iter(range(5))
-    monkeypatch.setitem(sys.modules, "forkpoint.api.launch", module)
-    monkeypatch.setattr(forkpoint.api, "launch", module, raising=False)
+    monkeypatch.setitem(sys.modules, "forkpoint.api.execution", module)
+    monkeypatch.setattr(forkpoint.api, "execution", module, raising=False)
     return module
 
 
-def test_execution_takes_the_operators_once(env, launch):
+def test_execution_takes_the_operators_once(env, execution):
     env.from_collection([1]).print()
     assert env.execute("one") == "result"
     with pytest.raises(fp.GraphError, match="no operators"):
         env.execute("again")
     env.from_collection([1]).print()
     assert env.execute_async() == "client"
-    assert launch.calls == [("one", 1), (None, 1)]
+    assert execution.calls == [("one", 1), (None, 1)]
 
 
-def test_collecting(env, launch):
+def test_collecting(env, execution):
     stream = env.from_collection([1]).map(str)
     with stream.execute_and_collect() as results:
         assert next(results) == 0

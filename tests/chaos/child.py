@@ -19,8 +19,8 @@ from chaos.operations import Fault, Operations
 from chaos.reading import read_in
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver import epochs, job_driver
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import StaleGeneration
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.runtime.exchange.control import JobSpec
 
 DONE, FAILED, REPLACED = 0, 3, 4

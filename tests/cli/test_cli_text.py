@@ -11,6 +11,7 @@ from forkpoint import MAX_WATERMARK, MIN_WATERMARK, Types
 from forkpoint.cli import text
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.output import JsonOutput, TextOutput
+from forkpoint.storage.places import plain_place
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,8 @@ def test_watermarks(ms, shown):
 
 
 def test_places():
-    assert text.place("file:///a/b%20c") == "/a/b c"
-    assert text.place("s3://bucket/a") == "s3://bucket/a"
+    assert plain_place("file:///a/b%20c") == "/a/b c"
+    assert plain_place("s3://bucket/a") == "s3://bucket/a"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control import endpoint as records
 from forkpoint.control.client import ControlClient, Unreachable
@@ -70,8 +70,8 @@ def start(storage, tmp_path):
         numbers.key_by(lambda n: n % 5, int).map_with_state(count, int).uid("counts").sink_to(fp.DiscardSink()).uid(
             "out"
         )
-        with launching(Launch({"state_root": storage.url, "engine": "local"}, on_driver=control.on_driver)):
-            job = env.execute_async(JOB)
+        env.launch = Launch({"state_root": storage.url, "engine": "local"}, on_driver=control.on_driver)
+        job = env.execute_async(JOB)
         clients.append((job, control))
         return control, job
 

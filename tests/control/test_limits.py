@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.control import limits
 from forkpoint.control.server import HOST, ControlServer
 
@@ -33,8 +33,8 @@ def server(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     numbers = env.from_source(fp.CounterSource(per_epoch=1), fp.WatermarkStrategy.no_watermarks(), "n").uid("n")
     numbers.sink_to(fp.DiscardSink()).uid("out")
-    with launching(Launch({"state_root": str(tmp_path), "engine": "local"}, on_driver=on_driver)):
-        job = env.execute_async("limited")
+    env.launch = Launch({"state_root": str(tmp_path), "engine": "local"}, on_driver=on_driver)
+    job = env.execute_async("limited")
     yield servers[0]
     job.cancel().result()
 

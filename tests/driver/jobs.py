@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 import forkpoint as fp
-from forkpoint.api.launch import Job, Launch, launching, prepare
+from forkpoint.api.execution import Job, prepare
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import Result
-from forkpoint.driver.restorer import RestoreOptions
-from forkpoint.graph.options import CheckpointOptions, JobOptions
+from forkpoint.graph.options import CheckpointOptions, JobOptions, RestoreOptions
 from forkpoint.savepoint import export_savepoint, run_here
 from forkpoint.storage.base import open_storage
 
@@ -68,8 +68,8 @@ def job(
         sink or fp.DiscardSink()
     ).uid("sink")
     restore = RestoreOptions(savepoint=savepoint, allow_non_restored=allow_non_restored)
-    with launching(Launch(options={"engine": "local"}, steps=steps, restore=restore)):
-        return prepare(env, JOB, env.transformations)
+    env.launch = Launch(options={"engine": "local"}, steps=steps, restore=restore)
+    return prepare(env, JOB)
 
 
 def run(root: Path, elements: list[Click] | None = None, **options: Any) -> Result:

@@ -11,7 +11,7 @@ import pytest
 from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.errors import (
     ForkpointError,
     GraphError,
@@ -60,8 +60,8 @@ def test_uids_that_are_missing_are_all_listed_with_suggestions(tmp_path: Path) -
     stream.process(Sum()).name("My sums").sink_to(fp.DiscardSink())
 
     def execute() -> None:
-        with launching(Launch(options={"engine": "local"})):
-            env.execute("job")
+        env.launch = Launch(options={"engine": "local"})
+        env.execute("job")
 
     message = fails(GraphError, execute, "'collection': .uid('collection')", "'My sums': .uid('my-sums')", "sink")
     assert "map" not in message
@@ -184,8 +184,8 @@ def test_timestamps_that_are_missing(tmp_path: Path, assign: Any, part: str) -> 
     stream.key_by(lambda c: c.user, int).process(Sum()).uid("sums").sink_to(fp.DiscardSink()).uid("sink")
 
     def execute() -> None:
-        with launching(Launch(options={"engine": "local"})):
-            env.execute("job")
+        env.launch = Launch(options={"engine": "local"})
+        env.execute("job")
 
     fails(UserFunctionError, execute, "operator 'times'", part, "Click(user=0, count=1, ts=0)")
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching, prepare
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.manifests import (
@@ -46,8 +47,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> JobGraph:
     env.from_source(source, strategy, "numbers").uid("numbers").key_by(lambda e: e, fp.Types.LONG()).sum().uid(
         "sum"
     ).sink_to(fp.DiscardSink()).uid("sink")
-    with launching(Launch(options={"engine": "local"})):
-        return prepare(env, "job", env.transformations).graph
+    env.launch = Launch(options={"engine": "local"})
+    return prepare(env, "job").graph
 
 
 def start(graph: JobGraph, now_ms: int = 0, parallelism: int = 2) -> Manifest:

@@ -16,13 +16,12 @@ import pytest
 from jobs import JOB, history
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import RestoreRefused, SavepointNotFound, StorageError
-from forkpoint.graph.options import CheckpointOptions, RestartStrategy
+from forkpoint.graph.options import CheckpointOptions, RestartStrategy, RestoreOptions
 from forkpoint.savepoint.catalog import find_savepoint
 from forkpoint.storage.base import LocalStorage, open_storage
 
@@ -131,8 +130,8 @@ def run(root: Path, stop: StopsDrained, **restore: Any) -> Any:
     launch = Launch(
         options={"engine": "local"}, steps=stop, on_driver=stop.on_driver, restore=RestoreOptions(**restore)
     )
-    with launching(launch):
-        return env.execute(JOB)
+    env.launch = launch
+    return env.execute(JOB)
 
 
 def output(root: Path) -> Counter[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.history import History
@@ -56,8 +56,8 @@ def test_output_that_was_consumed_before_a_crash_does_not_stop_the_next_run(
 
     def run(steps: CrashAt | None) -> None:
         env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(out, tuple[int, int]))
-        with launching(Launch(options={"engine": "local"}, steps=steps)):
-            env.execute("consumed")
+        env.launch = Launch(options={"engine": "local"}, steps=steps)
+        env.execute("consumed")
 
     with pytest.raises(Crash):
         run(CrashAt("published", 3))
@@ -87,14 +87,14 @@ class Elsewhere(fp.FileSink):
 def test_a_directory_that_executors_do_not_share_fails_the_job_before_its_first_commit(tmp_path: Path) -> None:
     sink = Elsewhere.json(tmp_path / "out", tuple[int, int])
     env = environment(tmp_path, fp.CollectionSource(list(range(40))), sink)
-    with launching(Launch(options={"engine": "local"})):
-        with pytest.raises(fp.ConfigError, match="the driver, which is to publish it, does not see it") as error:
-            env.execute("unshared")
-        assert "must be one directory for the driver and all executors" in str(error.value)
-        past = History(open_storage(str(tmp_path / "state")), JobPaths("unshared"))
-        assert past.epochs() == [1]  # nothing was read, so all of it comes once the directory is shared
-        env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(tmp_path / "out"))
+    env.launch = Launch(options={"engine": "local"})
+    with pytest.raises(fp.ConfigError, match="the driver, which is to publish it, does not see it") as error:
         env.execute("unshared")
+    assert "must be one directory for the driver and all executors" in str(error.value)
+    past = History(open_storage(str(tmp_path / "state")), JobPaths("unshared"))
+    assert past.epochs() == [1]  # nothing was read, so all of it comes once the directory is shared
+    env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(tmp_path / "out"))
+    env.execute("unshared")
     assert sum(len(path.read_text().splitlines()) for path in (tmp_path / "out").glob("part-*")) == 40
 
 
@@ -116,8 +116,8 @@ def test_what_was_removed_between_commit_and_publishing_fails_the_job(tmp_path: 
 
     def run(steps: Any = None) -> None:
         env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(out, tuple[int, int]))
-        with launching(Launch(options={"engine": "local"}, steps=steps)):
-            env.execute("removed")
+        env.launch = Launch(options={"engine": "local"}, steps=steps)
+        env.execute("removed")
 
     with pytest.raises(fp.OutputLost, match=r"epoch 3 is committed"):
         run(Removes(out, 3, number))
@@ -154,8 +154,8 @@ def test_a_job_that_was_drained_ends_also_if_its_savepoint_fails(
     monkeypatch.setattr(Savepoints, "make", fail)
     ask = Ask()
     env = environment(tmp_path, fp.CounterSource(per_epoch=10), fp.DiscardSink())
-    with launching(Launch(options={"engine": "local"}, steps=ask, on_driver=ask.attach)):
-        result = env.execute("drained")
+    env.launch = Launch(options={"engine": "local"}, steps=ask, on_driver=ask.attach)
+    result = env.execute("drained")
     assert result.savepoint is None
     with pytest.raises(StorageError, match="the disk is full"):
         ask.answer.result(PATIENCE_S)

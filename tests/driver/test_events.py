@@ -10,7 +10,8 @@ import pytest
 from jobs import JOB, Click, clicks, finish, run, sums
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching, prepare
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
 from forkpoint.driver.events import (
     AttemptStarted,
     EpochCommitted,
@@ -63,8 +64,8 @@ def heard(root: Path, *, fails_at: Path | None = None, savepoint: bool = False) 
     clicks_in = env.from_collection(ELEMENTS, Click).uid("clicks")
     keyed = clicks_in.key_by(lambda click: click.user)
     keyed.process(fn, fp.Types.ANY()).uid("sums").sink_to(fp.DiscardSink()).uid("sink")
-    with launching(Launch(options={"engine": "local"}, listeners=[listener])):
-        job = prepare(env, JOB, env.transformations)
+    env.launch = Launch(options={"engine": "local"}, listeners=[listener])
+    job = prepare(env, JOB)
     if savepoint:
         job.driver.savepoint(label="asked")
     finish(job)
@@ -122,8 +123,8 @@ def test_a_savepoint_that_failed_tells_why(tmp_path: Path) -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(tmp_path / "state")).set_parallelism(1)
     env.from_collection(ELEMENTS, Click).uid("in").sink_to(fp.DiscardSink()).uid("sink")
-    with launching(Launch(options={"engine": "local"}, listeners=[listener])):
-        job = prepare(env, JOB, env.transformations)
+    env.launch = Launch(options={"engine": "local"}, listeners=[listener])
+    job = prepare(env, JOB)
     asked = job.driver.savepoint(str(tmp_path / "file" / "below"))
     finish(job)
     failure = str(asked.done.exception(10))

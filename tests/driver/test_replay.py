@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from jobs import saved_state
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.connectors import CollectionSource
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import ConfigError
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint import open_savepoint
 
 ROOTS = iter(range(10**9))
@@ -45,8 +45,8 @@ def run(
     launch = Launch(
         options={"engine": "local"}, until=until, job_name=name, restore=RestoreOptions(savepoint or "none")
     )  # fmt: skip
-    with launching(launch):
-        return env.execute("job").savepoint
+    env.launch = launch
+    return env.execute("job").savepoint
 
 
 def source(times: list[int]) -> CollectionSource:
@@ -139,8 +139,8 @@ def positions(root: Path, sources: dict[str, Any]) -> Any:
         env.from_source(each, fp.WatermarkStrategy.no_watermarks(), uid).uid(uid).sink_to(fp.DiscardSink()).uid(
             f"{uid}-o"
         )
-    with launching(Launch(options={"engine": "local"}, on_driver=stop.on_driver, steps=stop, job_name="original-run")):
-        savepoint = env.execute("job").savepoint
+    env.launch = Launch(options={"engine": "local"}, on_driver=stop.on_driver, steps=stop, job_name="original-run")
+    savepoint = env.execute("job").savepoint
     assert savepoint is not None
     return open_savepoint(savepoint).savepoint.sources
 
@@ -151,10 +151,8 @@ def test_what_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
         run(tmp_path, {"a": counter}, UntilPositions({}, "there"))
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path))
     env.from_source(counter, fp.WatermarkStrategy.no_watermarks(), "a").uid("a").sink_to(fp.DiscardSink()).uid("out")
-    with (
-        launching(Launch(options={"engine": "local"}, until=UntilTime(5, "then"))),
-        pytest.raises(ConfigError, match="source 'a' has no watermarks and no end"),
-    ):
+    env.launch = Launch(options={"engine": "local"}, until=UntilTime(5, "then"))
+    with pytest.raises(ConfigError, match="source 'a' has no watermarks and no end"):
         env.execute("job")
     far = run(tmp_path, {"a": source(list(range(50)))}, UntilTime(30, "then"), name="far")
     near = run(tmp_path, {"a": source(list(range(50)))}, UntilTime(10, "then"), name="near")

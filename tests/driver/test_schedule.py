@@ -17,10 +17,9 @@ import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, Versions
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.driver.schedule import Schedule
 from forkpoint.errors import ConfigError
-from forkpoint.graph.options import SavepointSchedule
+from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 from forkpoint.savepoint import list_savepoints, open_savepoint
 from forkpoint.savepoint.label import set_label
 from forkpoint.savepoint.retention import Retention, expired, remove_expired

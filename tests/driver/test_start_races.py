@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from jobs import Crash, StopAfter, clicks, history, job, run, state_of, sums
 
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver import job_driver
-from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.errors import StaleGeneration
 
 ELEMENTS = clicks(60)
@@ -27,9 +25,9 @@ def crashed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def racing(driver: Any, times: int, generation: int = 0) -> Callable[[Manifest | None], Any]:
+def racing(driver: Any, times: int, generation: int = 0) -> Any:
     """Restores as usual; so many times another run commits an empty epoch meanwhile, of so many generations more."""
-    restored, left = restorer(driver, RestoreOptions()), [times]
+    restored, left = driver.restore, [times]
 
     def restore(newest: Manifest | None) -> Any:
         base = restored(newest)
@@ -42,12 +40,13 @@ def racing(driver: Any, times: int, generation: int = 0) -> Callable[[Manifest |
             )
         return base
 
-    return restore
+    driver.restore = restore
+    return driver
 
 
 def test_a_newer_run_tries_again(crashed: Path) -> None:
     driver = job(crashed, ELEMENTS).driver
-    assert driver.run(racing(driver, 3)).outcome == "finished"
+    assert racing(driver, 3).run().outcome == "finished"
     assert state_of(crashed) == sums(ELEMENTS)
 
 
@@ -57,7 +56,7 @@ def test_it_says_who_is_in_the_way(crashed: Path, monkeypatch: pytest.MonkeyPatc
     assert older is not None
     driver = job(crashed, ELEMENTS).driver
     with pytest.raises(StaleGeneration) as raised:
-        driver.run(racing(driver, 1000))
+        racing(driver, 1000).run()
     said = str(raised.value)
     where = re.escape(f"process {os.getpid()} on machine {socket.gethostname()!r}, started ")
     assert re.search(
@@ -71,7 +70,7 @@ def test_it_says_who_is_in_the_way(crashed: Path, monkeypatch: pytest.MonkeyPatc
 def test_of_two_that_start_at_once_one_says_so(crashed: Path) -> None:
     driver = job(crashed, ELEMENTS).driver
     with pytest.raises(StaleGeneration, match="started at the same moment and has committed epoch 6 first"):
-        driver.run(racing(driver, 1, generation=1))
+        racing(driver, 1, generation=1).run()
 
 
 def test_a_run_behind_a_newer_one_does_not_try_again(crashed: Path) -> None:
@@ -79,4 +78,4 @@ def test_a_run_behind_a_newer_one_does_not_try_again(crashed: Path) -> None:
     with pytest.raises(
         StaleGeneration, match=r"is newer and has committed epoch 6; this run, .* has been replaced and ends"
     ):
-        driver.run(racing(driver, 1, generation=2))
+        racing(driver, 1, generation=2).run()

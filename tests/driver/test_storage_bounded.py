@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching, prepare
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.gc import needed_files
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs as driver_epochs
@@ -112,8 +113,8 @@ def run(root: Path, build: Callable[[fp.DataStream, fp.DataStream], fp.DataStrea
     numbers, other = (env.from_collection(list(range(rows)), int).uid(uid) for uid in ("numbers", "other"))
     build(numbers, other).sink_to(fp.DiscardSink()).uid("sink")
     other.sink_to(fp.DiscardSink()).uid("other-sink")
-    with launching(Launch(options={"engine": "local"})):
-        assert prepare(env, "job", env.transformations).begin()().outcome == "finished"
+    env.launch = Launch(options={"engine": "local"})
+    assert prepare(env, "job").begin()().outcome == "finished"
 
 
 def files(root: Path) -> list[str]:

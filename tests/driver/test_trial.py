@@ -13,12 +13,11 @@ import pytest
 from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.driver.publishing import Republisher
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.driver.trial import REST_MS, Trial, TrialCourse
 from forkpoint.errors import UserFunctionError
-from forkpoint.graph.options import CheckpointOptions, RestartStrategy
+from forkpoint.graph.options import CheckpointOptions, RestartStrategy, RestoreOptions
 from forkpoint.testing import ManualClock
 
 CLICKS = clicks(100)
@@ -55,8 +54,8 @@ def run(
     started = Launch(
         options={"engine": "local"}, restore=RestoreOptions(savepoint), trial=on_trial, steps=steps, on_driver=on_driver
     )
-    with launching(started):
-        return env.execute(JOB).savepoint
+    env.launch = started
+    return env.execute(JOB).savepoint
 
 
 class Stop(StopAfter):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import forkpoint as fp
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.testing import Eof, LocalRun, TestSource, run_local
 
 STOP = Eof(savepoint=True)

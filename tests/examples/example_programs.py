@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.api.launch import Launch
+from forkpoint.graph.options import RestoreOptions
 from patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -88,8 +88,8 @@ def start_alarm(
 ) -> fp.JobClient:
     env = environment(engine, parallelism).set_state_root(str(directory / "state"))
     module.build(env, str(directory / "events"), str(directory / name))
-    with launching(Launch(restore=RestoreOptions(savepoint=savepoint), job_name=name)):
-        return env.execute_async("motion-alarm")
+    env.launch = Launch(restore=RestoreOptions(savepoint=savepoint), job_name=name)
+    return env.execute_async("motion-alarm")
 
 
 def write_events(path: Path, events: list[dict[str, Any]]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from example_programs import environment, load, wait_until
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.driver.replay import Until, UntilTime
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint import open_savepoint
 from patience import PATIENCE_S
 
@@ -23,8 +23,8 @@ def start(
 ) -> fp.JobClient:  # fmt: skip
     env = environment(engine).set_state_root(str(directory / "state"))
     module.build(env, *arguments)
-    with launching(Launch(restore=RestoreOptions(savepoint), job_name=job, until=until)):
-        return env.execute_async(job)
+    env.launch = Launch(restore=RestoreOptions(savepoint), job_name=job, until=until)
+    return env.execute_async(job)
 
 
 def written(directory: Path) -> list[dict[str, Any]]:

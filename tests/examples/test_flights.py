@@ -9,8 +9,8 @@ import pytest
 from example_programs import environment, load, wait_until
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.api.launch import Launch
+from forkpoint.graph.options import RestoreOptions
 from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
@@ -78,16 +78,16 @@ def appear(file: Path, stream: Path) -> int:
 def start(directory: Path, version: str) -> fp.JobClient:
     env = environment("local").set_state_root(str(directory / "state")).set_max_epoch_rows(5_000)
     load("flights/flights_v1.py").build(env, str(directory / "stream"), str(directory / version))
-    with launching(Launch(job_name=version)):
-        return env.execute_async("flights")
+    env.launch = Launch(job_name=version)
+    return env.execute_async("flights")
 
 
 def finish(directory: Path, version: str, savepoint: str, parallelism: int) -> None:
     module = load("flights/flights_v2.py" if version == "v2" else "flights/flights_v1.py")
     env = environment("local", parallelism).set_state_root(str(directory / "state"))
     module.build(env, str(directory / "stream"), str(directory / version), bounded=True)
-    with launching(Launch(job_name=version, restore=RestoreOptions(savepoint=savepoint))):
-        env.execute("flights")
+    env.launch = Launch(job_name=version, restore=RestoreOptions(savepoint=savepoint))
+    env.execute("flights")
 
 
 def wait_for_counts(output: Path, files: int = 1) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 
 NO_WATERMARKS = fp.WatermarkStrategy.no_watermarks()
 
@@ -123,8 +123,8 @@ def run(directory: str, step: str = "never", times: int = 1, parallelism: int = 
     numbers = env.from_collection(NUMBERS, int).uid("numbers")
     results = collatz(numbers).map(repr, str)
     results.sink_to(fp.FileSink.text(f"{directory}/output")).uid("files")
-    with launching(Launch(steps=Killer(step, times))):
-        env.execute("collatz")
+    env.launch = Launch(steps=Killer(step, times))
+    env.execute("collatz")
 
 
 if __name__ == "__main__":

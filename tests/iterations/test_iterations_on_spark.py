@@ -9,9 +9,9 @@ import pytest
 from loop_jobs import NUMBERS, collatz, collatz_lengths
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.graph.options import RestoreOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
@@ -42,8 +42,8 @@ def run(root: Path, parallelism: int, *, stop: StopAfter | None = None, savepoin
     launch = Launch(
         steps=stop, on_driver=None if stop is None else stop.attach, restore=RestoreOptions(savepoint=savepoint)
     )
-    with launching(launch):
-        env.execute("collatz")
+    env.launch = launch
+    env.execute("collatz")
     return list(sink.take())
 
 

@@ -19,8 +19,8 @@ from loop_jobs import NUMBERS, collatz, collatz_lengths, components, least_conne
 from test_iterations import decrement, hashes
 
 import forkpoint as fp
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import RestoreRefused
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.testing import PAUSE, Abort, Eof, TestSource, run_local
 
 STEPS = ("planned", "computed", "written", "committed", "published")

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.publishing import Republisher
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.storage.base import open_storage
 
 JOB = "totals"
@@ -166,18 +166,18 @@ def run(plan: Plan) -> None:
         job_driver.GC_EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN = 1, 3
     launch = Launch(options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint))
     env = build(plan)
-    with launching(launch):
-        if plan.stop_after is None:
-            env.execute(JOB)
-            return
-        client = env.execute_async(JOB)
-        result = client.get_job_execution_result()
-        while not result.done() and read_so_far(Path(plan.directory)) < plan.stop_after:
-            time.sleep(0.01)
-        if not result.done():
-            path = client.stop_with_savepoint().result()
-            Path(plan.directory, "savepoint").write_text(path)
-        result.result()
+    env.launch = launch
+    if plan.stop_after is None:
+        env.execute(JOB)
+        return
+    client = env.execute_async(JOB)
+    result = client.get_job_execution_result()
+    while not result.done() and read_so_far(Path(plan.directory)) < plan.stop_after:
+        time.sleep(0.01)
+    if not result.done():
+        path = client.stop_with_savepoint().result()
+        Path(plan.directory, "savepoint").write_text(path)
+    result.result()
 
 
 def _watch_more_steps(steps: Signaller) -> None:

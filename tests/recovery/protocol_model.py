@@ -26,14 +26,14 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching, prepare
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.connectors.files import writing as file_writing
 from forkpoint.driver import epochs, job_driver
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
 from forkpoint.runtime.exchange.control import Changes, CommitRow, EpochContext, Snapshot, SplitProgress, encode_commit
@@ -374,8 +374,8 @@ class Model:
         env.options = dataclasses.replace(env.options, checkpoint=checkpoint, restart=RestartStrategy.none())
         sink = fp.FileSink.text(self.output)
         env.from_collection(list(range(self.numbers)), int).uid("in").sink_to(sink).uid("out")
-        with launching(Launch(options={"engine": "local"})):
-            prepared = prepare(env, JOB, env.transformations)
+        env.launch = Launch(options={"engine": "local"})
+        prepared = prepare(env, JOB)
         self._sink = sink
         self._graph = prepared.driver.graph
         self._options = prepared.options
@@ -444,9 +444,9 @@ class Model:
             JOB, self._graph, self._options, storage, executor, parallelism=SUBTASKS, local_dir="unused",
             now_ms=lambda: 1000,
         )  # fmt: skip
-        restore = restorer(driver, RestoreOptions())
+        restore = driver.restore
 
-        def restored(epoch: int) -> Any:
+        def restored(epoch: Any) -> Any:
             base = restore(epoch)
             newest = max(
                 (p for p in world.files if p.startswith(PATHS.checkpoints) and p.endswith("json")), default=None
@@ -454,7 +454,8 @@ class Model:
             world.generations[actor.number] = 1 + (json.loads(world.files[newest])["generation"] if newest else 0)
             return base
 
-        driver.run(restored)
+        driver.restore = restored  # type: ignore[method-assign]
+        driver.run()
 
     def _check(self, world: World, actors: dict[int, Actor]) -> None:
         wrong = list(world.wrong)

@@ -26,7 +26,7 @@ from forkpoint.savepoint import export_savepoint, run_here
 from forkpoint.storage.base import open_storage
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["forkpoint.api.launch", "forkpoint.local.executor", "pyarrow.parquet", "lmdb"])
+_forks.set_forkserver_preload(["forkpoint.api.execution", "forkpoint.local.executor", "pyarrow.parquet", "lmdb"])
 
 KILLED = -signal.SIGKILL
 

@@ -29,8 +29,8 @@ from runs import (
     write_input,
 )
 
-from forkpoint.api.launch import Launch, launching, prepare
-from forkpoint.driver.restorer import RestoreOptions, restorer
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
 from forkpoint.driver.start import Restored
 from forkpoint.errors import StaleGeneration
 from patience import PATIENCE_S
@@ -183,11 +183,12 @@ class Racer:
     def run(self, plan: Plan) -> None:
         try:
             env = build(plan)
-            with launching(Launch(options={"engine": "local"}, steps=self)):
-                job = prepare(env, JOB, env.transformations)
+            env.launch = Launch(options={"engine": "local"}, steps=self)
+            job = prepare(env, JOB)
             self.run_id = job.driver.run_id
             self.turns.pause(self.me)
-            job.driver.run(self._restoring(restorer(job.driver, RestoreOptions())))
+            job.driver.restore = self._restoring(job.driver.restore)  # type: ignore[method-assign]
+            job.driver.run()
         except BaseException as error:
             self.ended = error
         finally:
@@ -245,8 +246,8 @@ def _one_run_after_another(runs: list[str], generations: list[int]) -> None:
 
 def run_here_to_the_end(plan: Plan) -> bool:
     env = build(plan)
-    with launching(Launch(options={"engine": "local"})):
-        return bool(env.execute(JOB))
+    env.launch = Launch(options={"engine": "local"})
+    return bool(env.execute(JOB))
 
 
 def test_both_of_two_drivers_that_start_at_the_same_moment_need_not_fail(place: Path) -> None:

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, TestSource, run_local
 
@@ -91,8 +91,8 @@ def savepoints(root: Path, *wanted: dict[str, bool]) -> list[Any]:
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root)).set_max_epoch_rows(1)
     build(env, fp.CollectionSource(ELEMENTS)).sink_to(fp.DiscardSink()).uid("out")
     ask = Ask(*wanted)
-    with launching(Launch(options={"engine": "local"}, steps=ask, on_driver=ask.attach)):
-        env.execute("careless")
+    env.launch = Launch(options={"engine": "local"}, steps=ask, on_driver=ask.attach)
+    env.execute("careless")
     return ask.asked
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.testing import Eof, TestSource, run_local
 
 BATCH, AUTOMATIC = fp.RuntimeExecutionMode.BATCH, fp.RuntimeExecutionMode.AUTOMATIC
@@ -132,8 +132,8 @@ def test_automatic_is_batch_where_all_sources_end() -> None:
 
 
 def run(env: fp.StreamExecutionEnvironment) -> None:
-    with launching(Launch(options={"engine": "local"})):
-        env.execute("batch")
+    env.launch = Launch(options={"engine": "local"})
+    env.execute("batch")
 
 
 def test_sources_without_end_are_refused(tmp_path: Any) -> None:

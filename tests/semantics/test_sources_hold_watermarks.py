@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 
 MIN = fp.MIN_WATERMARK
 
@@ -26,8 +26,8 @@ def run(*sources: list[list[tuple[str, int]]], rows: int) -> dict[tuple[str, int
     united = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
     sink = fp.CollectSink()
     united.key_by(lambda e: e[0], str).process(Watermarks()).uid("watermarks").sink_to(sink).uid("out")
-    with launching(Launch(options={"engine": "local"})):
-        env.execute("hold")
+    env.launch = Launch(options={"engine": "local"})
+    env.execute("hold")
     return {(name, time): watermark for name, time, watermark in sink.take()}
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from semantics_programs import Event, Interpreter, by_key, inputs, mix, programs, strategy
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restorer import RestoreOptions
-from forkpoint.graph.options import JobOptions
+from forkpoint.api.launch import Launch
+from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.testing import ABORT, EOF, Advance, Eof, ManualClock, TestSink, TestSource, run_local
 from patience import PATIENCE_S
 
@@ -174,7 +173,7 @@ def test_stop_with_savepoint_by_the_client_and_restore_by_the_launch(tmp_path):
 
     env, after = make(3)
     env.enable_checkpointing(1)
-    with launching(Launch(restore=RestoreOptions(savepoint=savepoint))):
-        env.execute("job")
+    env.launch = Launch(restore=RestoreOptions(savepoint=savepoint))
+    env.execute("job")
     found = {name: by_key(before[name].values + after[name].values) for name in before}
     assert found == straight

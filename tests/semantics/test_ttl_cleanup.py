@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.driver.job_driver import JobDriver
 
 HOUR_MS = 3_600_000
@@ -77,7 +77,7 @@ def _left_behind(function: Remember) -> dict[str, set[int]]:
         stream = env.from_source(elements, strategy, "elements").uid("elements")
         stream.key_by(lambda e: e[0], int).process(function).uid("remember").sink_to(fp.DiscardSink()).uid("out")
         end = SavepointAtEnd(epoch=3)
-        with launching(Launch(options={"engine": "local"}, steps=end, on_driver=end.attach)):
-            env.execute("ttl")
+        env.launch = Launch(options={"engine": "local"}, steps=end, on_driver=end.attach)
+        env.execute("ttl")
         states = Path(urlsplit(end.path.result()).path) / "operators" / "remember"
         return {name: set(pq.read_table(states / name)["key"].to_pylist()) for name in ("value", "items", "table")}

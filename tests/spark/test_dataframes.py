@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.api.launch import Launch
+from forkpoint.graph.options import RestoreOptions
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
@@ -57,8 +57,8 @@ class Job:
         rows = env.from_dataframe(frame, uid="rows", timestamp="ts", watermark_strategy=strategy)
         sums = rows.key_by("k").process(SumWithTimer(), output_type=tuple[int, int, int]).uid("sum")
         sums.for_each_epoch(self.collect).uid("out")
-        with launching(Launch(options={"engine": "spark"}, restore=RestoreOptions(savepoint=savepoint))):
-            return env.execute_async("frames")
+        env.launch = Launch(options={"engine": "spark"}, restore=RestoreOptions(savepoint=savepoint))
+        return env.execute_async("frames")
 
     def collect(self, frame: Any, epoch: int) -> None:
         self.seen.extend((epoch, tuple(row)) for row in frame.collect())
@@ -104,7 +104,7 @@ def test_a_batch_dataframe_runs_to_its_end_and_a_spark_writer_takes_the_result(
     sums = env.from_dataframe(frame, uid="rows").key_by("k").sum("v").uid("sum")
     out = str(tmp_path / "out")
     sums.sink_to(fp.DataFrameSink(lambda writer: writer.parquet(out))).uid("out")
-    with launching(Launch(options={"engine": "spark"})):
-        env.execute("batch")
+    env.launch = Launch(options={"engine": "spark"})
+    env.execute("batch")
     result = {row.k: row.v for row in session.read.parquet(out).groupBy("k").agg({"v": "max"}).toDF("k", "v").collect()}
     assert result == {k: sum(range(k, 1000, 7)) for k in range(7)}

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.driver.trial import Trial
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint import open_savepoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
@@ -35,8 +35,8 @@ def run(
     counted = numbers.key_by(lambda n: n % 3, int).map_with_state(count, int, output_type=tuple[int, int]).uid("counts")
     counted.sink_to(fp.FileSink.json(directory / "{job}")).uid("out")
     launch = Launch(restore=RestoreOptions(savepoint), until=UntilTime(until, "then"), trial=trial, steps=steps)
-    with launching(launch):
-        found = env.execute("numbers").savepoint
+    env.launch = launch
+    found = env.execute("numbers").savepoint
     assert found is not None
     return found
 
@@ -82,8 +82,8 @@ def test_up_to_where_a_savepoint_was_taken_of_files_that_spark_reads(session: Sp
         counted = rows.map(lambda row: row.n, int).key_by(lambda n: n % 3, int)
         counted = counted.map_with_state(count, int, output_type=tuple[int, int]).uid("counts")
         counted.sink_to(fp.FileSink.json(tmp_path / "out" / "{job}")).uid("out")
-        with launching(Launch(restore=RestoreOptions(savepoint), until=until, job_name=job)):
-            found = env.execute("rows").savepoint
+        env.launch = Launch(restore=RestoreOptions(savepoint), until=until, job_name=job)
+        found = env.execute("rows").savepoint
         assert found is not None
         return found
 

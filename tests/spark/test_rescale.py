@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.types import type_of
 
 pytestmark = pytest.mark.spark
@@ -94,8 +94,8 @@ def run(
         steps=stop,
         on_driver=None if stop is None else stop.attach,
     )
-    with launching(launch):
-        env.execute("rescaled")
+    env.launch = launch
+    env.execute("rescaled")
     return sink.take()
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.api.launch import Launch
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 
 pytestmark = pytest.mark.spark
@@ -81,10 +81,10 @@ def test_frames_in_and_out_and_a_job_that_goes_on(session: SparkSession, tmp_pat
     env.set_max_parallelism(4)
     payments = env.from_collection([(4, 10), (5, 20), (4, 30)]).uid("payments")
     results = payments.key_by(lambda p: p[0], int).process(Payments()).uid("bank")
-    launch = Launch(
+    env.launch = Launch(
         options={"engine": "spark"}, state_root=str(tmp_path / "root"), restore=RestoreOptions(savepoint=edited.path)
     )
-    with launching(launch), results.execute_and_collect() as found:
+    with results.execute_and_collect() as found:
         by_key: dict[int, list[Any]] = {}
         for key, owner, values in found:
             by_key.setdefault(key, []).append((owner, values))

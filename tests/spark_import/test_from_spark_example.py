@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.restorer import RestoreOptions
+from forkpoint.api.launch import Launch
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.state_processor.spark_import import import_spark_checkpoint
 from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
 from patience import PATIENCE_S
@@ -59,8 +59,8 @@ def test_a_query_moves_over(session: SparkSession, tmp_path: Path, monkeypatch: 
         options={"engine": "spark"}, state_root=str(tmp_path / "state"),
         restore=RestoreOptions(savepoint=imported.savepoint.path),
     )  # fmt: skip
-    with launching(launch):
-        client = env.execute_async("bids")
+    env.launch = launch
+    client = env.execute_async("bids")
     # The last file is the one that closes minute 2.
     while not any(row[1] % 3_600_000 == 120_000 for row in rows(out)):
         time.sleep(0.1)

@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 from queries import EVENTS, HOUR_MS, MINUTE_MS, START_MS, on_rocksdb, run, timed, words
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from forkpoint.cli import main
-from forkpoint.driver.restorer import RestoreOptions
 from forkpoint.errors import ConfigError
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.spark.stream_checkpoint import craft
 from forkpoint.state_processor.reader import SavepointReader
 from forkpoint.state_processor.spark_import import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
@@ -114,7 +114,8 @@ def test_aggregations(session: SparkSession, events: Path, tmp_path: Path, setti
         checkpoint, tmp_path / "again", job="j", spark=session,
         operators={0: ImportedOperator("counts", {"state": ImportedState(value=shape.value, value_type=Totals)})},
     )  # fmt: skip
-    with launching(local(renamed)), taken.execute_and_collect() as found:
+    env.launch = local(renamed)
+    with taken.execute_and_collect() as found:
         assert sorted(found) == [("a", 7, sum(by_word()["a"]) + 100), ("z", 1, 1)]
 
 
@@ -192,7 +193,8 @@ def test_transform_with_state(session: SparkSession, events: Path, tmp_path: Pat
 
     env = fp.StreamExecutionEnvironment()
     stream = env.from_collection(["a"]).uid("more").key_by(lambda word: word, str).process(TakesOver()).uid("words")
-    with launching(local(made)), stream.execute_and_collect() as results:
+    env.launch = local(made)
+    with stream.execute_and_collect() as results:
         out = list(results)
     numbers = by_word()["a"]
     minutes = [m for w, _, m in EVENTS if w == "a"]
@@ -262,7 +264,8 @@ def test_windows_and_deduplication(session: SparkSession, events: Path, tmp_path
     stream = env.from_collection([("a", START_MS + 24 * MINUTE_MS)], type_info=tuple[str, int]).uid("more")
     strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: e[1])
     results = stream.assign_timestamps_and_watermarks(strategy).key_by(lambda e: e[0], str).window(windows).count()
-    with launching(local(made)), results.uid("counts").execute_and_collect() as rows:
+    env.launch = local(made)
+    with results.uid("counts").execute_and_collect() as rows:
         expected = [(w, n + (w == "a")) for (w, _), n in counted.items()]
         assert sorted(rows) == sorted(expected)
 
@@ -298,7 +301,8 @@ def test_session_windows(session: SparkSession, events: Path, tmp_path: Path) ->
     strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: e[1])
     stream = env.from_collection(more, type_info=tuple[str, int]).uid("more").assign_timestamps_and_watermarks(strategy)
     results = stream.key_by(lambda e: e[0], str).window(windows).count().uid("counts")
-    with launching(local(made)), results.execute_and_collect() as rows:
+    env.launch = local(made)
+    with results.execute_and_collect() as rows:
         assert sorted(rows) == [("2", 1), ("a", 3), ("b", 2), ("c", 1), ("c", 1)]
 
 

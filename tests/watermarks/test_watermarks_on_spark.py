@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.launch import Launch
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
@@ -85,8 +85,8 @@ def test_rows_of_a_dataframe_pass_a_generator_in_order(session: Any, tmp_path: P
     ticks = env.from_dataframe(reader.json(str(directory)), "ticks", Tick, timestamp="ts", watermark_strategy=MARKS)
     seen = ticks.key_by("key").process(Watermarks(), RESULT).uid("seen")
     seen.for_each_epoch(lambda frame, _: found.extend(map(tuple, frame.collect()))).uid("out")
-    with launching(Launch(options={"engine": "spark"})):
-        client = env.execute_async("ticks")
+    env.launch = Launch(options={"engine": "spark"})
+    client = env.execute_async("ticks")
     while len(found) < len(TICKS):
         time.sleep(0.05)
     client.stop_with_savepoint().result(PATIENCE_S)

@@ -7,7 +7,7 @@ from forkpoint.api.connected import ConnectedStreams
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.iterations import IterativeStream
 from forkpoint.api.outputs import DataStreamSink
-from forkpoint.api.results import CloseableIterator, JobClient, JobExecutionResult, JobStatus
+from forkpoint.api.results import CheckResult, CloseableIterator, JobClient, JobExecutionResult, JobStatus
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.sinks import DataFrameSink
 from forkpoint.api.slots import MemorySize, SlotSharingGroup
@@ -19,6 +19,7 @@ __all__ = [
     "AsyncDataStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
+    "CheckResult",
     "CheckpointConfig",
     "CloseableIterator",
     "Configuration",

@@ -11,7 +11,8 @@ from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
-from forkpoint.api.results import JobClient, JobExecutionResult
+from forkpoint.api.launch import current_launch
+from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.streams import DataStream
 from forkpoint.connectors.base import Source
@@ -22,6 +23,7 @@ from forkpoint.graph.options import (
     CheckpointingMode,
     JobOptions,
     RestartStrategy,
+    RestoreOptions,
     RuntimeExecutionMode,
     SavepointSchedule,
 )
@@ -43,6 +45,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     def __init__(self, options: JobOptions | None = None) -> None:
         self.options = options or JobOptions()
+        self.launch = current_launch()  # what `forkpoint run` lays over the program; see forkpoint.api.launch
         self._operators: list[Transformation] = []
 
     @staticmethod
@@ -266,35 +269,53 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
         return execution_plan(self.transformations, self.get_parallelism() or 1)
 
-    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+    def execute(self, job_name: str | None = None, restore: str | RestoreOptions | None = None) -> JobExecutionResult:
         """Run the job and wait for its end: that of its bounded inputs, or a stop from outside.
 
-        JobFailed where it failed for good; GraphError, ConfigError and RestoreRefused before anything runs.
+        ``restore``: a savepoint (path, URL, id or label), ``"latest"``, ``"none"`` to begin anew, or RestoreOptions; by
+        default the job goes on from its newest checkpoint. ``forkpoint run -s`` takes precedence. JobFailed where the job
+        failed for good; GraphError, ConfigError and RestoreRefused before anything runs.
         """
         self._check()
-        from forkpoint.api import launch
+        from forkpoint.api import execution
 
-        result: JobExecutionResult = launch.execute(self, self._name(job_name))
+        result: JobExecutionResult = execution.execute(self, self._name(job_name), _restore(restore))
         self._operators.clear()
         return result
 
-    def execute_async(self, job_name: str | None = None) -> JobClient:
-        """Start the job and go on; the client tells about it and stops it."""
+    def execute_async(self, job_name: str | None = None, restore: str | RestoreOptions | None = None) -> JobClient:
+        """Start the job and go on; the client tells about it and stops it. ``restore``: as for ``execute``."""
         self._check()
-        from forkpoint.api import launch
+        from forkpoint.api import execution
 
-        client: JobClient = launch.execute_async(self, self._name(job_name))
+        client: JobClient = execution.execute_async(self, self._name(job_name), _restore(restore))
         self._operators.clear()
         return client
 
     def collect(self, stream: DataStream[T], limit: int | None, job_name: str | None) -> Iterable[T]:
         """Run the job and yield a stream's elements; ``stream.execute_and_collect`` is the way to say it."""
-        from forkpoint.api import launch
+        from forkpoint.api import execution
 
-        # launch.collect takes the job as it is now, and yields only then.
-        elements: Iterable[T] = launch.collect(stream, limit, self._name(job_name))
+        # execution.collect takes the job as it is now, and yields only then.
+        elements: Iterable[T] = execution.collect(stream, limit, self._name(job_name))
         self._operators.clear()
         return elements
+
+    def check(
+        self, savepoint: str = "latest", job_name: str | None = None, *, allow_non_restored: bool = False,
+        renames: Mapping[str, str] | None = None,
+    ) -> CheckResult:  # fmt: skip
+        """What ``execute(restore=savepoint)`` would do with the savepoint's state; nothing is started or written.
+
+        ``savepoint``: a path, URL, id or label, or the latest of the job. ``allow_non_restored`` and ``renames``: as in
+        RestoreOptions. The operators stay; ``execute()`` may follow.
+        """
+        self._check()
+        from forkpoint.api import execution
+
+        job = execution.inspect(self, self._name(job_name))
+        found: CheckResult = execution.check(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
+        return found
 
     def close(self) -> None:
         """Forget the operators that were added and not executed. Running jobs go on."""
@@ -308,3 +329,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def _check(self) -> None:
         if not self._operators:
             raise GraphError("the job has no operators; add a source and a sink before execute()")
+
+
+def _restore(given: str | RestoreOptions | None) -> RestoreOptions | None:
+    return RestoreOptions(given) if isinstance(given, str) else given

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from forkpoint.types.variables import T_co
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
+    from forkpoint.savepoint.restore_plan import RestorePlan
 
 
 class JobStatus(Enum):
@@ -67,6 +71,22 @@ class JobExecutionResult:
     def get_accumulator_result(self, accumulator_name: str) -> Any:
         """None; see ``get_all_accumulator_results``."""
         return self.get_all_accumulator_results().get(accumulator_name)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a restore of a savepoint would do to a job. ``path``: where the savepoint is. ``plan``: a row for each operator,
+    state and source, with what becomes of it."""
+
+    job: str
+    path: str
+    savepoint: Savepoint
+    plan: RestorePlan
+
+    @property
+    def fits(self) -> bool:
+        """Whether the restore would be done rather than refused."""
+        return not self.plan.refused
 
 
 class JobClient(ABC):

@@ -9,22 +9,13 @@ from typing import Any
 import click
 from rich.text import Text
 
-from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint import operations
 from forkpoint.cli import failures
-from forkpoint.cli.failures import Failure
-from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.program import Source, as_main, run_program
-from forkpoint.cli.run import RunCommand, program_failure, pyflink_option, split_renames
-from forkpoint.cli.settings import Settings, current
-from forkpoint.cli.text import place
-from forkpoint.driver.check import check_program
-from forkpoint.pyflink import installed
-from forkpoint.savepoint.catalog import LATEST, find_savepoint
-from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.cli.run import RunCommand, pyflink_option, split_renames
+from forkpoint.cli.settings import current
+from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.restore_plan import RestorePlan, Row
-from forkpoint.storage.base import open_storage
 
 _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refused": "bold red"}
 
@@ -60,49 +51,15 @@ def check(
     4: a restore would be refused.
     """
     settings = current()
-    program = inspected(app, args, settings, name)
-    if isinstance(program, Failure):
-        settings.output.failure(program.with_traceback() if settings.verbose else program)
-        click.get_current_context().exit(program.exit_code)
-    opened = _opened(savepoint, program, settings)
-    plan = check_program(program.graph, opened.savepoint, allow_non_restored=allow_non_restored_state, renames=renames)
-    shown = {"savepoint": {"id": opened.savepoint.id, "path": place(opened.url), **_taken(opened.savepoint)}}
-    fits = f"job {program.name} can be restored from savepoint {opened.savepoint.id}"
-    settings.output.result(*plan_shown(program.name, plan, shown, fits))
-    click.get_current_context().exit(failures.REFUSED if plan.refused else failures.OK)
-
-
-def inspected(app: str, args: Sequence[str], settings: Settings, name: str | None) -> Inspected | Failure:
-    """The program's job, caught where it would have been run."""
-    options: dict[str, Any] = {} if settings.given_root is None else {"state_root": settings.root}
-    found: list[Inspected] = []
-    launch = Launch(
-        options=options, state_root=settings.root, job_name=name, inspect=found.append, generated_uids=installed()
-    )
-    source = Source.read(app)
-    with launching(launch), as_main(source, args):
-        try:
-            run_program(source)
-        except (ProgramStopped, SystemExit):
-            pass
-        except Exception as error:
-            if not found:
-                return program_failure(app, error)
-    if not found:
-        return Failure(
-            "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment",
-            failures.FAILED,
-        )  # fmt: skip
-    return found[0]
-
-
-def _opened(savepoint: str, program: Inspected, settings: Settings) -> OpenedSavepoint:
-    storage = open_storage(program.options.state_root or settings.root)
-    return find_savepoint(storage, program.name) if savepoint == LATEST else named_savepoint(storage, savepoint)
-
-
-def _taken(savepoint: Savepoint) -> dict[str, Any]:
-    return {"job": savepoint.job, "epoch": savepoint.epoch}
+    found = operations.check(
+        app, args, savepoint, name=name, allow_non_restored=allow_non_restored_state, renames=renames, pyflink=pyflink,
+        state_root=settings.given_root,
+    )  # fmt: skip
+    saved = found.savepoint
+    shown = {"savepoint": {"id": saved.id, "path": found.path, "job": saved.job, "epoch": saved.epoch}}
+    fits = f"job {found.job} can be restored from savepoint {saved.id}"
+    settings.output.result(*plan_shown(found.job, found.plan, shown, fits))
+    click.get_current_context().exit(failures.OK if found.fits else failures.REFUSED)
 
 
 def plan_shown(

@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from forkpoint.cli import text
-from forkpoint.cli.finding import new_place
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.state import reader
 from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.savepoint.catalog import free_label
 from forkpoint.state_processor import SavepointReader, SavepointWriter
+from forkpoint.storage.places import plain_place
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
@@ -102,18 +101,18 @@ def edit(
     for uid, new in rename_uid:
         writer.change_operator_identifier(uid, new)
     if label is not None:
-        free_label(settings.storage, found.metadata.job, label)
+        free_label(settings.state_root.storage, found.metadata.job, label)
     savepoint_id = new_savepoint_id()
-    place = new_place(settings, to, found.metadata.job, savepoint_id)
+    place = settings.state_root.new_savepoint(found.metadata.job, savepoint_id, to)
     with settings.output.progress("writing") as progress:
         made = writer.write(place, label=label, note=note, savepoint_id=savepoint_id, progress=progress)
     data = {
-        "savepoint": text.place(made.path),
+        "savepoint": plain_place(made.path),
         "id": savepoint_id,
         "job": made.metadata.job,
         "parent": found.metadata.id,
     }
-    settings.output.result(data, lambda out: out.line(text.place(made.path)))
+    settings.output.result(data, lambda out: out.line(plain_place(made.path)))
 
 
 def _parsed(position: str) -> Any:

@@ -8,11 +8,21 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, RestoreRefused, SavepointNotFound, StateNotFound
+from forkpoint.errors import (
+    ForkpointError,
+    JobFailed,
+    JobNotFound,
+    RestoreRefused,
+    SavepointCorrupt,
+    SavepointNotFound,
+    StateNotFound,
+)
+from forkpoint.operations import DriverFailed, NoJob, ProgramFailed
 
 OK, FAILED, USAGE, JOB_FAILED, REFUSED, NOT_FOUND = 0, 1, 2, 3, 4, 5
 
@@ -38,6 +48,13 @@ class Failure:
 
 def describe(error: ForkpointError) -> Failure:
     """An error that forkpoint raised on purpose."""
+    match error:
+        case ProgramFailed():
+            return _of_program(error)
+        case DriverFailed():
+            return Failure(error.code, str(error), error.exit_code, error.log_tail)
+        case NoJob():
+            return Failure("NoJob", str(error), FAILED)
     return Failure(type(error).__name__, str(error) or type(error).__name__, exit_code_of(error), cause=error)
 
 
@@ -51,6 +68,28 @@ def exit_code_of(error: BaseException) -> int:
             return JOB_FAILED
         case _:
             return FAILED
+
+
+def of_job(error: BaseException) -> Failure:
+    """What ended a job, whatever raised it."""
+    if not isinstance(error, ForkpointError):
+        shown = f"the job failed: {type(error).__name__}: {error}"
+        return Failure("JobFailed", shown, JOB_FAILED, cause=error).with_traceback()
+    described = describe(error)
+    if isinstance(error, SavepointCorrupt):
+        return replace(described, exit_code=REFUSED)
+    if described.exit_code == FAILED:
+        return replace(described, message=f"the job failed: {described.message}", exit_code=JOB_FAILED)
+    return described
+
+
+def _of_program(failed: ProgramFailed) -> Failure:
+    """What the program itself raised."""
+    error, program = failed.error, os.path.abspath(failed.app)
+    if isinstance(error, ForkpointError):
+        failure, place = describe(error), user_place(error, program)
+        return failure if place is None else replace(failure, message=f"{failure.message}\n  at {place}")
+    return Failure("ProgramError", str(failed), FAILED, user_traceback(error, program), error)
 
 
 def user_traceback(error: BaseException, program: str) -> str:
@@ -71,10 +110,6 @@ def user_place(error: BaseException, program: str) -> str | None:
         if place is not None or frame.filename == program:
             place = f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
     return place
-
-
-def first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
 
 
 def _is_ours(filename: str) -> bool:

@@ -7,13 +7,11 @@ from datetime import timedelta
 
 import click
 
-from forkpoint.checkpoint.paths import JobPaths
+from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.scheduling import DurationType
 from forkpoint.cli.settings import Command, current
-from forkpoint.control.leftovers import find_leftovers, remove_leftovers
-from forkpoint.errors import JobNotFound
 
 
 @click.command(cls=Command)
@@ -31,12 +29,9 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
     cannot be told from here, is left alone.
     """
     settings = current()
-    storage = settings.storage_there
-    if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
-        raise JobNotFound(f"there is no job {job!r} under {storage.url}")
-    leftovers = find_leftovers(storage, job, timedelta(milliseconds=age_ms))
-    if not dry_run:
-        remove_leftovers(storage, leftovers)
+    leftovers = operations.gc(
+        job, older_than=timedelta(milliseconds=age_ms), dry_run=dry_run, state_root=settings.given_root
+    )
     found = leftovers.found
 
     def show(out: TextOutput) -> None:

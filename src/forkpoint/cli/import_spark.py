@@ -12,10 +12,9 @@ import click
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.cli import text
 from forkpoint.cli.edit import pairs
-from forkpoint.cli.finding import new_place
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.savepoints import totals
-from forkpoint.cli.settings import Command, absolute, current
+from forkpoint.cli.settings import Command, current
 from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.functions import (
     EventTimeSessionWindows,
@@ -31,6 +30,7 @@ from forkpoint.state_processor.spark_import import (
     inspect_spark_checkpoint,
 )
 from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
+from forkpoint.storage.places import absolute, plain_place
 
 Pairs = Sequence[tuple[str, str]]
 _ONLY = "state"
@@ -116,9 +116,9 @@ def import_spark(
         return
     chosen = _operators(operators, names, keys, values, windows, ttls)
     if label is not None:
-        free_label(settings.storage, job, label)
+        free_label(settings.state_root.storage, job, label)
     savepoint_id = new_savepoint_id()
-    target = new_place(settings, to, job, savepoint_id)
+    target = settings.state_root.new_savepoint(job, savepoint_id, to)
     with settings.output.progress("importing") as progress:
         made = import_spark_checkpoint(
             place, target, job=job, sources=dict(sources) or None, operators=chosen, skip=skip, splits=splits, batch=batch,
@@ -248,11 +248,11 @@ def _made_json(made: ImportedCheckpoint) -> dict[str, Any]:
     savepoint = made.savepoint.metadata
     entries, size = totals(savepoint)
     return {
-        "savepoint": text.place(made.savepoint.path), "id": savepoint.id, "job": savepoint.job, "batch": made.log.batch,
+        "savepoint": plain_place(made.savepoint.path), "id": savepoint.id, "job": savepoint.job, "batch": made.log.batch,
         "entries": entries, "bytes": size, "sources": list(savepoint.sources),
         "operators": [operator.uid for operator in savepoint.operators], "remarks": list(made.remarks),
     }  # fmt: skip
 
 
 def _show_made(out: TextOutput, made: ImportedCheckpoint) -> None:
-    out.line(text.place(made.savepoint.path))
+    out.line(plain_place(made.savepoint.path))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import asdict
 from typing import Any
 
 import click
 from rich.text import Text
 
+from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.settings import Command, absolute, current
-from forkpoint.control.client import ControlClient
-from forkpoint.control.registry import RunView, find_live, list_runs
-from forkpoint.errors import ForkpointError
+from forkpoint.cli.settings import Command, current
+from forkpoint.control.registry import RunView
 
-ENDING_SECONDS = 60.0
-TELL_SECONDS = 20.0
-_WITHOUT_END = ("lost", "unknown", "elsewhere")
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable",
     is_flag=True,
@@ -31,15 +27,11 @@ _STYLES = {"running": "green", "restarting": "yellow", "lost": "red", "failed": 
 def list_(everything: bool) -> None:
     """Running jobs, and those that were lost because their driver was killed."""
     settings = current()
-    views = [
-        v
-        for v in list_runs(settings.storage_there)
-        if everything or v.is_live or (v.newest and v.state in _WITHOUT_END)
-    ]
+    views = operations.list_jobs(ended=everything, state_root=settings.given_root)
 
     def show(out: TextOutput) -> None:
         if not views:
-            out.line(f"no {'runs' if everything else 'running jobs'} under {settings.root}")
+            out.line(f"no {'runs' if everything else 'running jobs'} under {settings.state_root.place}")
             return
         titles = ["JOB", "RUN", "STATE", "EPOCH", "UPTIME", "RECORDS", "LATE", "RESTARTS", "STARTED (UTC)"]
         out.table(titles, [_row(view) for view in views], right=titles[3:8])
@@ -94,12 +86,11 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
     The savepoint is a new directory below DIRECTORY, a path or URL; by default below the state root.
     """
     settings = current()
-    with find_live(settings.storage, job) as client:
-        place = None if directory is None else absolute(directory)
-        asked = client.savepoint(place, label, note, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, asked, f"savepoint of {job}")
-    data = {"job": job, "run": client.endpoint.run, "savepoint": path}
-    settings.output.result(data, lambda out: out.line(path))
+    taken = operations.savepoint(
+        job, directory, label=label, note=note, skip_unreadable=skip_unreadable, state_root=settings.given_root,
+        observer=settings.output,
+    )  # fmt: skip
+    settings.output.result(asdict(taken), lambda out: out.line(taken.savepoint))
 
 
 @click.command(cls=Command)
@@ -112,13 +103,11 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
 def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool) -> None:
     """End JOB with a savepoint and print the savepoint's path. Nothing is committed after it."""
     settings = current()
-    with find_live(settings.storage, job) as client:
-        place = None if savepoint_path is None else absolute(savepoint_path)
-        asked = client.stop(place, drain=drain, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, asked, f"stopping {job}")
-        wait_gone(client)
-    data = {"job": job, "run": client.endpoint.run, "savepoint": path, "drained": drain}
-    settings.output.result(data, lambda out: out.line(path))
+    stopped = operations.stop(
+        job, savepoint_path, drain=drain, skip_unreadable=skip_unreadable, state_root=settings.given_root,
+        observer=settings.output,
+    )  # fmt: skip
+    settings.output.result(asdict(stopped), lambda out: out.line(stopped.savepoint))
 
 
 @click.command(cls=Command)
@@ -126,39 +115,5 @@ def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: boo
 def cancel(job: str) -> None:
     """End JOB without a savepoint. Its checkpoints stay: run it again and it goes on from the last one."""
     settings = current()
-    with find_live(settings.storage, job) as client:
-        client.cancel()
-        wait_gone(client)
-    data = {"job": job, "run": client.endpoint.run}
-    settings.output.result(data, lambda out: out.line(f"job {job}, run {client.endpoint.run}: cancelled"))
-
-
-def wait_for_savepoint(client: ControlClient, request_id: str, what: str) -> str:
-    """Wait for what was asked for, with a bar that shows how far it is; the savepoint's path."""
-    output = current().output
-    told: list[float] = []
-
-    def waits(doing: str) -> None:
-        now = time.monotonic()
-        if not told or now - told[-1] >= TELL_SECONDS:
-            told.append(now)
-            output.remark(
-                f"{what}: waits for the end of {doing}. If that never ends: `forkpoint cancel {client.endpoint.job}` gives the "
-                "epoch up; the checkpoints stay"
-            )
-
-    with output.progress(what) as report:
-        return text.place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waits))
-
-
-def wait_gone(client: ControlClient) -> None:
-    """Wait until the driver has ended."""
-    if not client.wait_gone(ENDING_SECONDS):
-        endpoint = client.endpoint
-        doing = client.status().doing
-        raise ForkpointError(
-            f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s"
-            + (f": it is at {doing}" if doing is not None else "")
-            + f"; look at process {endpoint.pid}"
-            + (f" and its log {endpoint.log}" if endpoint.log else "")
-        )
+    ended = operations.cancel(job, state_root=settings.given_root)
+    settings.output.result(asdict(ended), lambda out: out.line(f"job {ended.job}, run {ended.run}: cancelled"))

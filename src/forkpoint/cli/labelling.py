@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import click
 
-from forkpoint.cli import text
-from forkpoint.cli.finding import named_savepoint
+from forkpoint import operations
 from forkpoint.cli.settings import Command, current
-from forkpoint.savepoint.catalog import free_label, list_savepoints
-from forkpoint.savepoint.label import check_label, set_label
 
 
 @click.command(cls=Command)
@@ -24,18 +21,9 @@ def label(savepoint: str, label: str | None, note: str | None, force: bool, remo
         raise click.UsageError("give a label, --note, or --remove")
     if label is not None and remove:
         raise click.UsageError("give a label, or --remove")
-    opened = named_savepoint(settings.storage, savepoint)
-    before = opened.savepoint
-    if label is not None and check_label(label) != before.label:
-        if not force:
-            free_label(settings.storage, before.job, label)
-        for each in list_savepoints(settings.storage, before.job):
-            if (other := each.savepoint) is not None and other.label == label:
-                set_label(other, settings.storage, each.directory, None, other.note)
-    new_label = None if remove else label if label is not None else before.label
-    new_note = note or None if note is not None else None if remove else before.note
-    changed = set_label(before, opened.storage, opened.directory, new_label, new_note)
-    data = {"id": changed.id, "path": text.place(opened.url), "label": changed.label, "note": changed.note}
+    named = operations.label(savepoint, label, note=note, remove=remove, force=force, state_root=settings.given_root)
+    changed = named.savepoint
+    data = {"id": changed.id, "path": named.path, "label": changed.label, "note": changed.note}
     said = [f"label {changed.label}" if changed.label is not None else "no label"]
     said += [f"note: {changed.note}"] if changed.note is not None else []
     settings.output.result(data, lambda out: out.line(f"{changed.id}: {', '.join(said)}"))

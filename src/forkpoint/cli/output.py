@@ -20,16 +20,16 @@ from rich.text import Text
 
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.text import visible, visible_cell, visible_json
+from forkpoint.operations.observer import Observer, OnStep
+from forkpoint.savepoint.tasks import Progress as OnProgress
 
 _WIDE = 10_000  # where no terminal is, nothing may be wrapped or cut
 
 Cell = str | Text
-OnProgress = Callable[[int, int], None]
-OnStep = Callable[[str], None]
 
 
-class Output(ABC):
-    """Where a command's result goes."""
+class Output(Observer, ABC):
+    """Where a command's result goes, and what its operation says on the way."""
 
     @abstractmethod
     def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
@@ -42,14 +42,6 @@ class Output(ABC):
     @abstractmethod
     def failure(self, failure: Failure) -> None:
         """An error, to stderr."""
-
-    @abstractmethod
-    def progress(self, text: str) -> Any:
-        """A context manager that gives a function to report progress to, as (done, total)."""
-
-    @abstractmethod
-    def steps(self, text: str) -> Any:
-        """A context manager that gives a function to report the steps of something long to, in words."""
 
     def remark(self, text: str) -> None:
         """A warning or hint, to stderr."""
@@ -74,14 +66,14 @@ class TextOutput(Output):
             console.print(Text("Error: ", "bold red") + Text(visible(failure.message)), soft_wrap=True)
 
     @contextmanager
-    def progress(self, text: str) -> Iterator[OnProgress]:
+    def progress(self, what: str) -> Iterator[OnProgress]:
         console = _console(sys.stderr)
         if not console.is_terminal:
             yield lambda done, total: None
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("parts"))
         with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(visible_cell(text), total=None)
+            task = bar.add_task(visible_cell(what), total=None)
 
             def report(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)
@@ -89,13 +81,13 @@ class TextOutput(Output):
             yield report
 
     @contextmanager
-    def steps(self, text: str) -> Iterator[OnStep]:
+    def steps(self, what: str) -> Iterator[OnStep]:
         console = _console(sys.stderr)
         if not console.is_terminal:
             yield self.remark
             return
-        with console.status(visible_cell(text)) as status:
-            yield lambda step: status.update(visible_cell(f"{text}: {step}"))
+        with console.status(visible_cell(what)) as status:
+            yield lambda step: status.update(visible_cell(f"{what}: {step}"))
 
     # -- for `show` functions
 
@@ -128,14 +120,6 @@ class JsonOutput(Output):
         if failure.details is not None:
             error["details"] = failure.details
         print(_json({"error": error}), file=sys.stderr)
-
-    @contextmanager
-    def progress(self, text: str) -> Iterator[OnProgress]:
-        yield lambda done, total: None
-
-    @contextmanager
-    def steps(self, text: str) -> Iterator[OnStep]:
-        yield lambda step: None
 
 
 def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:

@@ -7,17 +7,12 @@ from typing import Any
 
 import click
 
-from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.checkpoint.paths import JobPaths
+from forkpoint import operations
 from forkpoint.cli import failures, text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.control.registry import list_runs
-from forkpoint.driver.history import History
-from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
-from forkpoint.driver.recovery import recover as bring_back
-from forkpoint.errors import ConfigError, JobNotFound
-from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.driver.recovery import RecoveryPlan
+from forkpoint.operations import Recovery
 
 
 @click.command(cls=Command)
@@ -30,33 +25,19 @@ def recover(dry_run: bool, job: str) -> None:
     whole. Epochs after it are given up: their input is read again, and what they have written already is written once more.
     """
     settings = current()
-    storage, paths = settings.storage, JobPaths(job)
-    history = History(storage, paths)
-    saved = [each for each in list_savepoints(storage, job) if each.savepoint is not None]
-    if not history.epochs() and not saved:
-        raise JobNotFound(f"job {job!r} has neither checkpoints nor savepoints under {storage.url}")
-    live = next((view for view in list_runs(storage, job) if view.is_live), None)
-    if live is not None:
-        raise ConfigError(f"job {job!r} runs (run {live.run} is {live.state}); cancel it first")
-    with settings.output.progress(f"looking for a whole checkpoint of {job}") as report:
-        plan = plan_recovery(
-            history, [(storage, each.directory, each.savepoint) for each in saved if each.savepoint], report
-        )
-    start = None
-    if not dry_run and plan.origin is not None:
-        with settings.output.progress(f"bringing {job} back") as report:
-            start = bring_back(history, plan, report)
-    settings.output.result(_data(job, plan, start, dry_run), lambda out: _show(out, job, plan, dry_run))
-    if plan.origin is None:
+    found = operations.recover(job, dry_run=dry_run, state_root=settings.given_root, observer=settings.output)
+    settings.output.result(_data(found), lambda out: _show(out, job, found.plan, dry_run))
+    if found.plan.origin is None:
         click.get_current_context().exit(failures.FAILED)
 
 
-def _data(job: str, plan: RecoveryPlan, start: Manifest | None, dry_run: bool) -> dict[str, Any]:
+def _data(found: Recovery) -> dict[str, Any]:
+    plan = found.plan
     return {
-        "job": job,
-        "outcome": _outcome(plan, dry_run),
+        "job": found.job,
+        "outcome": found.outcome,
         "from": None if plan.chosen is None else asdict(plan.chosen),
-        "epoch": None if start is None else start.epoch,
+        "epoch": None if found.start is None else found.start.epoch,
         "lost": {
             "epochs": list(plan.lost.epochs),
             "elements": plan.lost.elements,
@@ -66,14 +47,6 @@ def _data(job: str, plan: RecoveryPlan, start: Manifest | None, dry_run: bool) -
         "looked": [asdict(each) for each in plan.looked],
         "set_aside": list(plan.fenced),
     }
-
-
-def _outcome(plan: RecoveryPlan, dry_run: bool) -> str:
-    if plan.origin is None:
-        return "nothing-whole"
-    if plan.whole and not plan.fenced:
-        return "whole"
-    return "planned" if dry_run else "recovered"
 
 
 def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:

@@ -6,32 +6,39 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
-from forkpoint.api.launch import Launch, launching
+from forkpoint import operations
 from forkpoint.cli import failures
-from forkpoint.cli.detached import Reporter, Started, start_detached
-from forkpoint.cli.driving import Announcer, Driving
-from forkpoint.cli.failures import Failure
-from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import Output, TextOutput
-from forkpoint.cli.program import AppType, Source, as_main, run_program
-from forkpoint.cli.recorded import Invocation, invocation
-from forkpoint.cli.replaying import capturing, until_from
 from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
-from forkpoint.cli.text import place, visible
+from forkpoint.cli.text import visible
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.driver.restorer import RestoreOptions
-from forkpoint.driver.trial import Trial
-from forkpoint.errors import ForkpointError, SavepointCorrupt
-from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestartStrategy
-from forkpoint.pyflink import install, installed
+from forkpoint.driver.restorer import NONE
+from forkpoint.errors import SavepointCorrupt
+from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
+from forkpoint.operations import RunRequest
+from forkpoint.operations.detached import Reporter
+from forkpoint.operations.driving import Announcer
+from forkpoint.savepoint.catalog import LATEST
+from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.storage.places import plain_place
 
-WORDS = ("latest", "none")
+
+class AppType(click.Path):
+    """A program's file, or ``run:RUN``: the program of that run, as it was then."""
+
+    name = "app"
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, readable=True)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # type: ignore[override]
+        return value if value.startswith("run:") else str(super().convert(value, param, ctx))
 
 
 def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
@@ -54,15 +61,8 @@ class RunCommand(Command):
             raise click.UsageError(message, ctx) from None
 
 
-def pyflink_program(ctx: click.Context, param: click.Parameter, given: bool) -> bool:
-    """Let the program find forkpoint as ``pyflink``."""
-    if given:
-        install()
-    return given
-
-
 pyflink_option = click.option(
-    "--pyflink", is_flag=True, callback=pyflink_program, help="The program imports pyflink, and is to find forkpoint there."
+    "--pyflink", is_flag=True, help="The program imports pyflink, and is to find forkpoint there."
 )  # fmt: skip
 
 
@@ -89,13 +89,18 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def start_arguments(options: Mapping[str, Any]) -> list[str]:
-    """``start_options`` as they were given, as arguments of ``run``."""
-    given = ["-n"] if options["allow_non_restored_state"] else []
-    given += ["--pyflink"] if options["pyflink"] else []
-    for name, option in (("parallelism", "-p"), ("max_parallelism", "--max-parallelism"), ("engine", "--engine")):
-        given += [option, str(options[name])] if options[name] is not None else []
-    return given + [part for old, new in options["renames"].items() for part in ("--map", f"{old}={new}")]
+def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> RunRequest:
+    """What the options of a command that starts programs say."""
+    given = options.get
+    restore = RestoreOptions(
+        given("savepoint"), options["allow_non_restored_state"], options["renames"], given("claim_mode") == "claim",
+        given("allow_drained", False),
+    )  # fmt: skip
+    return RunRequest(
+        app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
+        options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
+        given("trial_epochs"), given("capture"),
+    )  # fmt: skip
 
 
 until_option = click.option(
@@ -131,11 +136,7 @@ until_option = click.option(
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
-    detached: bool, savepoint: str | None, allow_drained: bool, allow_non_restored_state: bool, parallelism: int | None,
-    max_parallelism: int | None, engine: str | None, name: str | None, claim_mode: str,
-    renames: dict[str, str], until: str | None, every_ms: int | None, keep_last: int | None, keep_for_ms: int | None,
-    report_fd: int | None, log: str | None, trial_epochs: int | None,
-    capture: str | None, app: str, args: Sequence[str], pyflink: bool,
+    detached: bool, report_fd: int | None, log: str | None, app: str, args: Sequence[str], **options: Any
 ) -> None:  # fmt: skip
     """Run the program APP as `python APP ARGS` would; its jobs run as the options say.
 
@@ -143,79 +144,60 @@ def run(
     The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
     and the next run goes on from the last one.
     """
-    settings = current()
+    start(request_of(app, args, options), detached, report_fd, log)
+
+
+def start(request: RunRequest, detached: bool, report_fd: int | None = None, log: str | None = None) -> None:
+    """Run a program, in the background or here; a driver in the background is here, and reports to who started it."""
     if detached:
-        _run_detached(app, _without_detached(), name)
+        _in_background(request)
         return
-    if savepoint is not None and savepoint not in WORDS:
-        savepoint = _checked(settings, savepoint)
-    storage, root = settings.storage, settings.root
-    given = {
-        "parallelism": parallelism, "max_parallelism": max_parallelism, "engine": engine,
-        "savepoint_schedule": schedule_of(every_ms, keep_last, keep_for_ms),
-    }  # fmt: skip
-    options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
-    asked = invocation(settings, app, args, options, name)
-    laid = asked.options if settings.given_root is None else {**asked.options, "state_root": root}
-    if capture is not None:
-        # A version that fails is to say so, not to try for ever; and none is to leave savepoints of its own behind.
-        laid = {**laid, "restart": RestartStrategy.none(), "savepoint_schedule": None}
-    reporter = Reporter(report_fd) if report_fd is not None else None
-    driving = Driving(reporter or _Foreground(settings.output), log, asked.record)
-    launch = Launch(
-        options=laid,
-        state_root=root,
-        job_name=asked.name,
-        restore=RestoreOptions(savepoint, allow_non_restored_state, renames, claim_mode == "claim", allow_drained),
-        on_driver=driving.on_driver,
-        on_step=driving.on_step,
-        until=None if until is None else until_from(storage, until),
-        trial=None if trial_epochs is None else Trial(trial_epochs),
-        sinks=None if capture is None else capturing(capture),
-        generated_uids=installed(),
-    )
+    settings = current()
+    request = _located(settings, request)
+    reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    ending = _run(asked, launch, driving)
-    if isinstance(ending, Failure):
+    ended = operations.drive(request, reporter or _Foreground(settings.output), log=log, state_root=settings.given_root)
+    failure = None
+    if ended.job_error is not None:
+        failure = failures.of_job(ended.job_error)
+    elif ended.program_error is not None:
+        failure = failures.describe(ended.program_error)
+    if failure is not None:
         if reporter is not None:
-            reporter.failed(ending)
-        settings.output.failure(ending.with_traceback() if settings.verbose else ending)
-        ending = ending.exit_code
-    click.get_current_context().exit(ending)
+            reporter.failed(failure.code, failure.message, failure.exit_code)
+        settings.output.failure(failure.with_traceback() if settings.verbose else failure)
+    click.get_current_context().exit(ended.code if failure is None else failure.exit_code)
 
 
-def _checked(settings: Settings, savepoint: str) -> str:
-    """Where the savepoint is. One that is missing or damaged is refused at once, before an engine is started."""
+def _located(settings: Settings, request: RunRequest) -> RunRequest:
+    """With the savepoint's place. One that is missing or damaged is refused at once, before an engine is started."""
+    name = request.restore.savepoint
+    if name is None or name in (LATEST, NONE):
+        return request
     try:
-        return named_savepoint(settings.storage, savepoint).url
+        url = named_savepoint(settings.state_root.storage, name).url
+        return replace(request, restore=replace(request.restore, savepoint=url))
     except SavepointCorrupt as error:
-        settings.output.failure(_job_failure(error))
+        settings.output.failure(failures.of_job(error))
         click.get_current_context().exit(failures.REFUSED)
 
 
-def _run(asked: Invocation, launch: Launch, driving: Driving) -> Failure | int:
-    """Run the program and its jobs to their end: what went wrong, or the exit code."""
-    app = asked.source.path
-    with driving.signals(), launching(launch), as_main(asked.source, asked.arguments):
-        try:
-            code = _program_code(asked.source)
-            driving.wait()
-        except BaseException as error:
-            driving.cancel_all()
-            driving.wait()
-            if driving.interrupted is None:
-                return _program_failure(app, error, driving)
-    if driving.interrupted is not None:
-        return 128 + driving.interrupted
-    if driving.errors:
-        return _job_failure(driving.errors[0])
-    if not driving.started and code == failures.OK:
-        return Failure(
-            "NoJob", f"{app} came to its end without running a job; it has to call execute() on its environment",
-            failures.FAILED,
-        )  # fmt: skip
-    return code
+def _in_background(request: RunRequest) -> None:
+    settings = current()
+    try:
+        started = operations.run(
+            request, state_root=settings.given_root, verbose=settings.verbose, observer=settings.output
+        )
+    except KeyboardInterrupt:
+        settings.output.remark("not waited for any longer; the job may still come up: see `forkpoint list`")
+        click.get_current_context().exit(128 + signal.SIGINT)
+
+    def show(out: TextOutput) -> None:
+        out.line(f"job {started.job}, run {started.run}: {started.state} as process {started.pid}")
+        out.line(f"log: {started.log}")
+
+    settings.output.result(asdict(started), show)
 
 
 class _VisibleFormatter(logging.Formatter):
@@ -225,98 +207,31 @@ class _VisibleFormatter(logging.Formatter):
         return visible(super().format(record))
 
 
-def _program_code(source: Source) -> int:
-    try:
-        run_program(source)
-    except SystemExit as error:
-        if error.code is None or isinstance(error.code, int):
-            return error.code or failures.OK
-        click.echo(visible(str(error.code)), err=True)
-        return failures.FAILED
-    return failures.OK
+class _LastWords(Announcer):
+    def exiting(self, said: str) -> None:
+        click.echo(visible(said), err=True)
+
+    def killed(self, said: str) -> None:
+        os.write(2, visible(said).encode())
 
 
-def _program_failure(app: str, error: BaseException, driving: Driving) -> Failure:
-    return _job_failure(error) if any(error is each for each in driving.errors) else program_failure(app, error)
+class _Background(_LastWords, Reporter):
+    pass
 
 
-def program_failure(app: str, error: BaseException) -> Failure:
-    """What the program itself raised."""
-    program = os.path.abspath(app)
-    if isinstance(error, ForkpointError):
-        failure = failures.describe(error)
-        place = failures.user_place(error, program)
-        return failure if place is None else replace(failure, message=f"{failure.message}\n  at {place}")
-    shown = f"{app} raised {type(error).__name__}: {failures.first_line(str(error))}".rstrip(": ")
-    return Failure("ProgramError", shown, failures.FAILED, failures.user_traceback(error, program), error)
-
-
-def _job_failure(error: BaseException) -> Failure:
-    if not isinstance(error, ForkpointError):
-        shown = f"the job failed: {type(error).__name__}: {error}"
-        return Failure("JobFailed", shown, failures.JOB_FAILED, cause=error).with_traceback()
-    described = failures.describe(error)
-    if isinstance(error, SavepointCorrupt):
-        return replace(described, exit_code=failures.REFUSED)
-    if described.exit_code == failures.FAILED:
-        return replace(described, message=f"the job failed: {described.message}", exit_code=failures.JOB_FAILED)
-    return described
-
-
-class _Foreground(Announcer):
+class _Foreground(_LastWords):
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def starting(self, step: str) -> None:
-        return None
-
     def running(self, driver: JobDriver) -> None:
-        data = {"job": driver.job, "run": driver.run_id, "state_root": place(driver.history.storage.url)}
+        data = {"job": driver.job, "run": driver.run_id, "state_root": plain_place(driver.history.storage.url)}
         self._output.event("running", data, f"job {driver.job}, run {driver.run_id}: running")
 
     def ended(self, driver: JobDriver, result: Result) -> None:
-        savepoint = None if result.savepoint is None else place(result.savepoint)
+        savepoint = None if result.savepoint is None else plain_place(result.savepoint)
         data = {
             "job": driver.job, "run": driver.run_id, "outcome": result.outcome, "epoch": result.epoch,
             "savepoint": savepoint,
         }  # fmt: skip
         at = f", savepoint {savepoint}" if savepoint is not None else ""
         self._output.event("ended", data, f"job {driver.job}, run {driver.run_id}: {result.outcome}{at}")
-
-
-def _without_detached() -> list[str]:
-    """The command's own options and arguments again, as its context has them."""
-    ctx = click.get_current_context()
-    given: list[str] = []
-    for param in ctx.command.params:
-        value = ctx.params.get(param.name or "")
-        if not isinstance(param, click.Option) or param.name in ("detached", "report_fd", "log") or not value:
-            continue
-        if param.is_flag:
-            given.append(param.opts[0])
-        elif param.name == "renames":
-            given += [part for old, new in value.items() for part in (param.opts[0], f"{old}={new}")]
-        else:
-            given += [param.opts[0], str(value)]
-    return [*given, "--", ctx.params["app"], *ctx.params["args"]]
-
-
-def _run_detached(app: str, arguments: Sequence[str], name: str | None) -> None:
-    settings = current()
-    try:
-        with settings.output.steps(f"starting {app}") as report:
-            started = start_detached(settings, app, arguments, report)
-    except KeyboardInterrupt:
-        settings.output.remark("not waited for any longer; the job may still come up: see `forkpoint list`")
-        click.get_current_context().exit(128 + signal.SIGINT)
-    if isinstance(started, Failure):
-        settings.output.failure(started)
-        click.get_current_context().exit(started.exit_code)
-    assert isinstance(started, Started)
-    data = {**started.report, "pid": started.pid, "log": started.log}
-
-    def show(out: TextOutput) -> None:
-        out.line(f"job {data['job']}, run {data['run']}: {data['state']} as process {started.pid}")
-        out.line(f"log: {started.log}")
-
-    settings.output.result(data, show)

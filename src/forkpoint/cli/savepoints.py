@@ -8,17 +8,15 @@ from typing import Any
 import click
 from rich.text import Text
 
+from forkpoint import operations
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
-from forkpoint.cli.finding import Found, all_savepoints, known_savepoints, named_savepoint
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.control.registry import list_runs, load_runs
-from forkpoint.savepoint.dispose import dispose_savepoint
+from forkpoint.savepoint.naming import Found
 
 _SHOWN_POSITION = 100
-_HOLDING = ("elsewhere", "unknown")
 
 
 @click.command(cls=Command)
@@ -26,13 +24,13 @@ _HOLDING = ("elsewhere", "unknown")
 def savepoints(job: str | None) -> None:
     """The savepoints of JOB, or of all jobs, below the state root, oldest first."""
     settings = current()
-    found = all_savepoints(settings.storage_there, job)
+    found = operations.savepoints(job, state_root=settings.given_root)
     complete = [(each, each.listed.savepoint) for each in found if each.listed.savepoint is not None]
     broken = [each for each in found if each.listed.savepoint is None]
 
     def show(out: TextOutput) -> None:
         if not found:
-            out.line(f"no savepoints{'' if job is None else f' of job {job!r}'} below {settings.root}")
+            out.line(f"no savepoints{'' if job is None else f' of job {job!r}'} below {settings.state_root.place}")
             return
         if complete:
             titles = ["JOB", "SAVEPOINT", "EPOCH", "CREATED (UTC)", "ENTRIES", "SIZE", "LABEL", "NOTE"]
@@ -97,16 +95,15 @@ def totals(savepoint: Savepoint) -> tuple[int, int]:
 def show(savepoint: str) -> None:
     """What is in SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks."""
     settings = current()
-    opened = named_savepoint(settings.storage, savepoint)
-    entries, size = totals(opened.savepoint)
-    path = text.place(opened.url)
+    shown = operations.show(savepoint, state_root=settings.given_root)
+    entries, size = totals(shown.savepoint)
     data = {
-        "path": path,
+        "path": shown.path,
         "entries": entries,
         "bytes": size,
-        "savepoint": opened.savepoint.model_dump(mode="json"),
+        "savepoint": shown.savepoint.model_dump(mode="json"),
     }
-    settings.output.result(data, lambda out: _show(out, path, opened.savepoint))
+    settings.output.result(data, lambda out: _show(out, shown.path, shown.savepoint))
 
 
 def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
@@ -197,15 +194,6 @@ def parent_text(parent: Parent) -> str:
 def dispose(savepoint: str, force: bool) -> None:
     """Delete SAVEPOINT (path, URL, id or label). Refused while a run or another savepoint depends on it."""
     settings = current()
-    storage = settings.storage
-    opened = named_savepoint(storage, savepoint)
-    # A run that was killed has no end on record, and yet nothing depends on its parent: its state is in its checkpoints.
-    holding = {(v.job, v.run) for v in list_runs(storage) if v.is_live or (v.newest and v.state in _HOLDING)}
-    runs = load_runs(storage)
-    gone = dispose_savepoint(
-        opened, runs=[run for run in runs if (run.job, run.run) in holding],
-        savepoints=[each for each, _ in known_savepoints(storage, runs).values()], force=force,
-    )  # fmt: skip
-    path = text.place(opened.url)
-    data = {"id": opened.savepoint.id, "path": path, "files": len(gone)}
-    settings.output.result(data, lambda out: out.line(f"disposed of {path} ({len(gone)} files)"))
+    gone = operations.dispose(savepoint, force=force, state_root=settings.given_root)
+    data = {"id": gone.id, "path": gone.path, "files": len(gone.files)}
+    settings.output.result(data, lambda out: out.line(f"disposed of {gone.path} ({len(gone.files)} files)"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.errors import ConfigError
+from forkpoint.graph.options import SavepointSchedule
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]
@@ -45,19 +46,10 @@ def schedule_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def schedule_of(every_ms: int | None, keep_last: int | None, keep_for_ms: int | None) -> dict[str, Any] | None:
-    """What the options say, as plain data: it is noted with the run."""
+def schedule_of(every_ms: int | None, keep_last: int | None, keep_for_ms: int | None) -> SavepointSchedule | None:
+    """What the options say."""
     if every_ms is None:
         if keep_last is not None or keep_for_ms is not None:
             raise click.UsageError("--savepoint-keep-last and --savepoint-keep-for go with --savepoint-every")
         return None
-    return {"interval_ms": every_ms, "keep_last": keep_last, "keep_for_ms": keep_for_ms}
-
-
-def schedule_arguments(schedule: Mapping[str, Any] | None) -> list[str]:
-    """A schedule as `schedule_of` gives it, as arguments of ``run``."""
-    if schedule is None:
-        return []
-    given = ["--savepoint-every", f"{schedule['interval_ms']}ms"]
-    given += [] if schedule["keep_last"] is None else ["--savepoint-keep-last", str(schedule["keep_last"])]
-    return given + ([] if schedule["keep_for_ms"] is None else ["--savepoint-keep-for", f"{schedule['keep_for_ms']}ms"])
+    return SavepointSchedule(every_ms, keep_last=keep_last, keep_for_ms=keep_for_ms)

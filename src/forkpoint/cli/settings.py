@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
-from forkpoint.errors import JobNotFound
-from forkpoint.storage.base import LocalStorage, Storage, open_storage
-
-STATE_ROOT = "FORKPOINT_STATE_ROOT"
-DEFAULT_STATE_ROOT = "./.forkpoint"
+from forkpoint.operations.roots import DEFAULT_STATE_ROOT, STATE_ROOT, StateRoot
 
 
 @dataclass(frozen=True)
@@ -25,39 +20,12 @@ class Settings:
     verbose: bool = False
 
     @property
-    def root(self) -> str:
-        """The state root as a path or URL."""
-        return absolute(self.given_root or os.environ.get(STATE_ROOT) or DEFAULT_STATE_ROOT)
-
-    @property
-    def storage(self) -> Storage:
-        return open_storage(self.root)
-
-    @property
-    def storage_there(self) -> Storage:
-        """The storage, for commands that list what is under it. Raises JobNotFound where a state root was named and is not
-        there: most likely it is misspelt.
-        """
-        storage = self.storage
-        named = self.given_root or os.environ.get(STATE_ROOT)
-        if named and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
-            raise JobNotFound(f"there is no state root {self.root}; check the path (--state-root, {STATE_ROOT})")
-        return storage
+    def state_root(self) -> StateRoot:
+        return StateRoot(self.given_root)
 
     @property
     def output(self) -> Output:
         return JsonOutput() if self.output_format == "json" else TextOutput()
-
-    @property
-    def log_root(self) -> str:
-        """A local directory for what detached drivers print."""
-        storage = self.storage
-        return storage.root if isinstance(storage, LocalStorage) else os.path.abspath(DEFAULT_STATE_ROOT)
-
-
-def absolute(place: str) -> str:
-    """A path or URL that means the same from any directory."""
-    return place if "://" in place or place.startswith("file:") else os.path.abspath(os.path.expanduser(place))
 
 
 def current() -> Settings:

@@ -9,13 +9,14 @@ import click
 from rich.text import Text
 
 from forkpoint.cli import text
-from forkpoint.cli.finding import named_savepoint
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
 from forkpoint.cli.values import key_of, plain, shown
 from forkpoint.errors import ConfigError
+from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.state_processor import SavepointDiff, SavepointReader, StateDiff, StateReader, diff
 from forkpoint.state_processor.steps import entries_of
+from forkpoint.storage.places import plain_place
 
 _LIMIT = 20
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "other": "bold red", "same": "dim"}
@@ -23,7 +24,7 @@ _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "other": "bo
 
 def reader(name: str) -> SavepointReader:
     """The savepoint of this path, URL, id or label, or the latest."""
-    return SavepointReader(named_savepoint(current().storage, name))
+    return SavepointReader(named_savepoint(current().state_root.storage, name))
 
 
 @click.group("state", params=options(), context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,7 +42,7 @@ def ls(savepoint: str) -> None:
 
     def show(out: TextOutput) -> None:
         if not rows:
-            out.line(f"{text.place(found.path)} has no state")
+            out.line(f"{plain_place(found.path)} has no state")
             return
         out.table(
             ["OPERATOR", "STATE", "KIND", "KEY", "TYPE", "ROWS", "SIZE"],
@@ -50,7 +51,7 @@ def ls(savepoint: str) -> None:
             right=("ROWS", "SIZE"),
         )  # fmt: skip
 
-    current().output.result({"path": text.place(found.path), "states": rows}, show)
+    current().output.result({"path": plain_place(found.path), "states": rows}, show)
 
 
 def _described(schema: str, view: str, each: StateReader) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> No
     cells = [[getattr(row, role) for role in roles] for row in rows]
     total = None if key is not None else chosen.count
     data = {
-        "path": text.place(found.path), "uid": uid, "state": chosen.name, "total": total,
+        "path": plain_place(found.path), "uid": uid, "state": chosen.name, "total": total,
         "rows": [dict(zip(roles, map(plain, row), strict=True)) for row in cells],
     }  # fmt: skip
 
@@ -129,7 +130,7 @@ def query(savepoint: str, sql: str) -> None:
     table = found.query(sql)
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))  # two columns may have one name
     data = {
-        "path": text.place(found.path),
+        "path": plain_place(found.path),
         "columns": table.column_names,
         "rows": [list(map(plain, row)) for row in rows],
     }
@@ -160,7 +161,7 @@ def diff_(before: str, after: str, samples: int, exit_code: bool) -> None:
 
 def _diff_json(found: SavepointDiff) -> dict[str, Any]:
     return {
-        "before": text.place(found.before), "after": text.place(found.after), "same": found.same,
+        "before": plain_place(found.before), "after": plain_place(found.after), "same": found.same,
         "max_parallelism": {"before": found.max_parallelism[0], "after": found.max_parallelism[1]},
         "states": [
             {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK
 
@@ -78,11 +77,6 @@ def size(count: int) -> str:
 def number(count: int | None) -> str:
     """A whole number with its thousands apart."""
     return "-" if count is None else f"{count:,}".replace(",", " ")
-
-
-def place(url: str) -> str:
-    """A URL, or the plain path if it is one of this machine's disk."""
-    return unquote(urlsplit(url).path) if url.startswith("file:///") else url
 
 
 def type_name(description: Any) -> str:

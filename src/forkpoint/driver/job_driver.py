@@ -36,13 +36,14 @@ from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.start import Restored, commit_start, start_manifest
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import JobOptions
+from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.storage.base import Storage
@@ -73,7 +74,8 @@ class JobDriver:
     def __init__(
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
-        listeners: Sequence[Listener] = (), until: Until | None = None, trial: Trial | None = None,
+        listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
+        trial: Trial | None = None,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -111,6 +113,10 @@ class JobDriver:
             Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
         )
         self._rng = random.Random()
+        self._restorer = Restorer(
+            restore or RestoreOptions(), self.history, self.graph, parallelism, executor,
+            ended_well=self._records.ended_well, progress=self._report_restore, now_ms=now_ms,
+        )  # fmt: skip
 
     # -- asked from other threads
 
@@ -146,8 +152,7 @@ class JobDriver:
             if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
                 self.on_stuck()
 
-    def report_restore(self, done: int, total: int) -> None:
-        """Called while state is restored."""
+    def _report_restore(self, done: int, total: int) -> None:
         self._listener.on_event(RestoreProgressed(done, total))
 
     def note_cancelled(self) -> None:
@@ -180,13 +185,13 @@ class JobDriver:
 
     # -- the run
 
-    def run(self, restored: Callable[[Manifest | None], Restored | None]) -> Result:
-        """Run the job to its end. ``restored`` is given the job's newest manifest and brings state into its storage.
+    def run(self) -> Result:
+        """Restore the job and run it to its end.
 
         Raises the error that ended the job once its restart strategy has given up.
         """
         try:
-            result = self._from_start(restored)
+            result = self._from_start()
         except BaseException as error:
             self._listener.on_event(RunEnded("failed", str(error)))
             try:
@@ -205,9 +210,9 @@ class JobDriver:
             self._end(JobFailed(f"job {self.job!r} has ended"))
         return result
 
-    def _from_start(self, restored: Callable[[Manifest | None], Restored | None]) -> Result:
+    def _from_start(self) -> Result:
         try:
-            manifest = self._start(restored)
+            manifest = self._start()
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._nothing_left().epoch)
@@ -227,14 +232,14 @@ class JobDriver:
         newest = self.history.newest()
         return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
 
-    def _start(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
+    def _start(self) -> Manifest | None:
         """Begin the run: its first manifest, or None if the job has finished before.
 
         An older run that still commits may be faster than the restore; the newer one tries a few times.
         """
         for left in reversed(range(START_TRIES)):
             try:
-                return self._begin(restored)
+                return self._begin()
             except StaleGeneration as error:
                 newest = self.history.newest()
                 if not left or newest is None or newest.run == self.run_id or newest.generation >= self._generation:
@@ -243,11 +248,11 @@ class JobDriver:
                 time.sleep(self._rng.uniform(0, START_PAUSE_SECONDS))
         raise AssertionError
 
-    def _begin(self, restored: Callable[[Manifest | None], Restored | None]) -> Manifest | None:
+    def _begin(self) -> Manifest | None:
         """Restore and commit the run's first manifest; None if the job has finished before."""
         newest = self.history.newest()
         self._generation = newest.generation + 1 if newest is not None else 1
-        base = restored(newest)
+        base = self.restore(newest)
         if base is None:
             return None
         claim_places(self.graph, self._storage, self.job, self.now_ms())
@@ -267,9 +272,9 @@ class JobDriver:
         self._republisher.repeat(manifest)
         return manifest
 
-    def ended_well(self, run: str) -> bool:
-        """Whether a run came to its own end."""
-        return self._records.ended_well(run)
+    def restore(self, newest: Manifest | None) -> Restored | None:
+        """Bring into storage what the run starts from, given the job's newest manifest; None: the job has finished."""
+        return self._restorer.restore(newest)
 
     @property
     def _on_trial(self) -> bool:

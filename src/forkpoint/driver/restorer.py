@@ -4,75 +4,72 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from forkpoint.checkpoint.manifest import Manifest, Parent
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.driver.check import check_program
 from forkpoint.driver.declared import program_operators, program_states
+from forkpoint.driver.executor import Executor
+from forkpoint.driver.history import History
 from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
 from forkpoint.errors import RestoreRefused
-from forkpoint.savepoint.catalog import find_savepoint
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.options import RestoreOptions
+from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
 from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.tasks import Progress
 from forkpoint.storage.base import open_storage
-
-if TYPE_CHECKING:
-    from forkpoint.driver.job_driver import JobDriver
 
 log = logging.getLogger("forkpoint")
 
-LATEST = "latest"
 NONE = "none"
 
 
 @dataclass(frozen=True)
-class RestoreOptions:
-    """``savepoint``: a path or URL, ``"latest"``, ``"none"`` to begin anew, or None: go on from the newest checkpoint.
+class Restorer:
+    """Decides what a run of a job starts from, and brings it into the job's storage.
 
-    ``claim``: the savepoint is deleted once the run has its state. ``allow_drained``: go on from the newest checkpoint
-    also where the job was stopped with a drain.
+    ``ended_well``: whether a run came to its own end. ``progress``: told how much of the state is there.
     """
 
-    savepoint: str | None = None
-    allow_non_restored: bool = False
-    renames: dict[str, str] = field(default_factory=dict)
-    claim: bool = False
-    allow_drained: bool = False
-
-
-def restorer(driver: JobDriver, options: RestoreOptions) -> Callable[[Manifest | None], Restored | None]:
-    """What a run restores; the driver asks for it with the job's newest manifest. None: nothing is left to do."""
-    return Restorer(driver, options)
-
-
-@dataclass(frozen=True)
-class Restorer:
-    driver: JobDriver
     options: RestoreOptions
+    history: History
+    graph: JobGraph
+    parallelism: int
+    executor: Executor
+    ended_well: Callable[[str], bool]
+    progress: Progress
+    now_ms: Callable[[], int]
 
-    def __call__(self, newest: Manifest | None) -> Restored | None:
+    def restore(self, newest: Manifest | None) -> Restored | None:
+        """``newest``: the job's newest manifest. None: nothing is left to do."""
         epoch = newest.epoch + 1 if newest is not None else 1
         place = self.options.savepoint
         if place == NONE:
             return Restored(Parent(), epoch=epoch)
         if place is None:
             return self._from_newest(newest, epoch)
-        storage = self.driver.history.storage
-        opened = find_savepoint(storage, self.driver.job) if place == LATEST else open_savepoint(place)
+        storage = self.history.storage
+        opened = find_savepoint(storage, self._job) if place == LATEST else named_savepoint(storage, place)
         return self._from_savepoint(opened, epoch)
+
+    @property
+    def _job(self) -> str:
+        return self.history.paths.job
 
     # -- checkpoints
 
     def _from_newest(self, newest: Manifest | None, epoch: int) -> Restored | None:
         if newest is None:
             return Restored(Parent(), epoch=epoch)
-        if newest.kind == "end" and self.driver.ended_well(newest.run):
+        if newest.kind == "end" and self.ended_well(newest.run):
             log.warning(
                 "job %r has finished, in epoch %d: its inputs were read to their end. To run it anew, restore from %r",
                 newest.job,
@@ -85,7 +82,7 @@ class Restorer:
         if self._depends_on_entries(newest):
             return self._from_checkpoint_by_savepoint(newest, epoch)
         plan = self._plan(newest)
-        if checkpoint_fits(newest, self.driver.graph, self.driver.parallelism) and not _changed(plan):
+        if checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(plan):
             states = tuple(mapping.target for mapping in plan.states)  # the same entries, their types as declared now
             return replace(from_checkpoint(newest), states=states, epoch=epoch)
         return self._from_checkpoint_by_savepoint(newest, epoch)
@@ -93,7 +90,7 @@ class Restorer:
     def _past_drain(self, newest: Manifest) -> Manifest:
         """What to go on from where the newest checkpoint was drained."""
         if newest.withheld:
-            before = self.driver.history.load(newest.epoch - 1)
+            before = self.history.load(newest.epoch - 1)
             log.warning(
                 "job %r: its last run was cut short while it stopped with a drain, in epoch %d. What the drain gave was never "
                 "visible; the job goes on from epoch %d, as if it had not been asked to stop",
@@ -113,7 +110,7 @@ class Restorer:
 
     def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int) -> Restored:
         """A checkpoint's files can't serve a changed program as they are: they are read as a savepoint's would be."""
-        paths, storage = self.driver.history.paths, self.driver.history.storage
+        paths, storage = self.history.paths, self.history.storage
         directory = f"{paths.staging_directory}/{epoch:012d}/_restore/{new_savepoint_id()}"
         target = open_storage(f"{storage.url.rstrip('/')}/{directory}")
         try:
@@ -122,8 +119,8 @@ class Restorer:
                 manifest=newest,
                 target=target,
                 savepoint_id=new_savepoint_id(),
-                run_tasks=lambda fn, args: self.driver.executor.run_tasks(fn, args, "restore: read the checkpoint"),
-                progress=self.driver.report_restore,
+                run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, "restore: read the checkpoint"),
+                progress=self.progress,
             )
             restored = self._from_savepoint(open_savepoint(target), epoch)
         finally:
@@ -133,32 +130,32 @@ class Restorer:
     # -- savepoints
 
     def _from_savepoint(self, opened: OpenedSavepoint, epoch: int) -> Restored:
-        driver, savepoint = self.driver, opened.savepoint
+        savepoint = opened.savepoint
         plan = self._plan(savepoint)
         for row in plan.rows:
             if row.outcome == "dropped":
-                log.warning("job %r: %s %s/%s is not restored: %s", driver.job, row.subject, row.uid, row.name, row.why)
+                log.warning("job %r: %s %s/%s is not restored: %s", self._job, row.subject, row.uid, row.name, row.why)
             elif row.outcome == "migrated":
-                log.info("job %r: %s %s/%s is migrated: %s", driver.job, row.subject, row.uid, row.name, row.why)
+                log.info("job %r: %s %s/%s is migrated: %s", self._job, row.subject, row.uid, row.name, row.why)
         if savepoint.drained:
             log.warning(
                 "job %r: savepoint %s was drained: all its timers fired before their time, so going on from it gives other "
                 "results than going on from one that was not",
-                driver.job,
+                self._job,
                 savepoint.id,
             )
         epoch = max(epoch, savepoint.epoch + 1)
         snapshots = import_savepoint(
             opened=opened,
-            storage=driver.history.storage,
-            paths=driver.history.paths,
+            storage=self.history.storage,
+            paths=self.history.paths,
             epoch=epoch,
-            parallelism=driver.parallelism,
-            max_parallelism=driver.graph.max_parallelism,
+            parallelism=self.parallelism,
+            max_parallelism=self.graph.max_parallelism,
             states=plan.states,
-            run_tasks=lambda fn, args: driver.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
-            progress=driver.report_restore,
-            now_ms=driver.now_ms(),
+            run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
+            progress=self.progress,
+            now_ms=self.now_ms(),
         )
         return Restored(
             parent=opened.as_parent(),
@@ -173,7 +170,7 @@ class Restorer:
 
     def _depends_on_entries(self, newest: Manifest) -> bool:
         """Whether states stand in the way if they have entries, which a checkpoint doesn't know; a savepoint of it does."""
-        graph, renames = self.driver.graph, self.options.renames
+        graph, renames = self.graph, self.options.renames
         if self.options.allow_non_restored or not check_program(graph, newest, renames=renames).refused:
             return False
         return not check_program(graph, newest, allow_non_restored=True, renames=renames).refused
@@ -181,8 +178,8 @@ class Restorer:
     def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
         return plan_restore(
             Saved.of(saved),
-            program_states(self.driver.graph),
-            program_operators(self.driver.graph),
+            program_states(self.graph),
+            program_operators(self.graph),
             allow_non_restored=self.options.allow_non_restored,
             renames=self.options.renames,
         )

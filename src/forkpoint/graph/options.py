@@ -192,6 +192,23 @@ class SavepointSchedule:
 
 
 @dataclass(frozen=True)
+class RestoreOptions:
+    """What a run starts from, and what may become of saved state.
+
+    ``savepoint``: a path, URL, id or label, ``"latest"``, ``"none"`` to begin anew, or None: go on from the newest
+    checkpoint. ``allow_non_restored``: saved state that the program has no place for is dropped, not refused. ``renames``:
+    uids as they were saved, and what they are called now. ``claim``: the savepoint is deleted once the run has its state.
+    ``allow_drained``: go on from the newest checkpoint also where the job was stopped with a drain.
+    """
+
+    savepoint: str | None = None
+    allow_non_restored: bool = False
+    renames: Mapping[str, str] = field(default_factory=dict)
+    claim: bool = False
+    allow_drained: bool = False
+
+
+@dataclass(frozen=True)
 class JobOptions:
     """Everything about a run that is not the program itself.
 

@@ -15,11 +15,10 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
 from forkpoint.driver.events import Outcome, Steps
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.driver.restorer import RestoreOptions, restorer
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import JobOptions, RestartStrategy
+from forkpoint.graph.options import JobOptions, RestartStrategy, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.local.executor import LocalExecutor
 from forkpoint.storage.base import open_storage
@@ -226,10 +225,11 @@ class _Runner:
         driver = JobDriver(
             self.name, self.graph, self.options, open_storage(self.root), LocalExecutor(),
             parallelism=self.options.parallelism or 2, local_dir=local_dir, now_ms=self.clock, steps=self.script,
+            restore=restore,
         )  # fmt: skip
         self.script.driver, self.script.asked = driver, None
         try:
-            return driver, driver.run(restorer(driver, restore))
+            return driver, driver.run()
         except ProcessDied:
             return driver, None
         finally:

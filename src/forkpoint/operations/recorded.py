@@ -11,10 +11,11 @@ from typing import Any
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.paths import PROGRAMS
-from forkpoint.cli.program import Source
-from forkpoint.cli.settings import Settings
 from forkpoint.control.programs import Program, find_program, load_files, pack, save_program
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.operations.program import Source
+from forkpoint.operations.request import RunRequest
+from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
 from forkpoint.storage.private import make_directories, open_new
 
@@ -24,7 +25,7 @@ ENGINE = "FORKPOINT_ENGINE"
 
 @dataclass(frozen=True)
 class Invocation:
-    """What ``run`` is to run: a program, its arguments, and what the command line lays over its own options and name."""
+    """What is to run: a program, its arguments, and what the command line lays over its own options and name."""
 
     source: Source
     arguments: tuple[str, ...]
@@ -41,17 +42,15 @@ class Invocation:
         save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
 
 
-def invocation(
-    settings: Settings, app: str, args: Sequence[str], options: dict[str, Any], name: str | None
-) -> Invocation:
-    """What was asked for on the command line. ``run:RUN`` is what that run was started with, where nothing else is said;
+def invocation(root: StateRoot, request: RunRequest) -> Invocation:
+    """What is asked for. ``run:RUN`` is what that run was started with, where nothing else is said;
     this process then works in the directory where it was started."""
-    if not app.startswith(PREFIX):
-        return Invocation(Source.read(app), tuple(args), options, name)
-    run = app.removeprefix(PREFIX)
-    job, program = find_program(settings.storage, run)
-    files = load_files(settings.storage, job, run, program)
-    source = _restored(program, files, Path(settings.log_root) / PROGRAMS / run)
+    if not request.app.startswith(PREFIX):
+        return Invocation(Source.read(request.app), request.arguments, request.overrides, request.name)
+    run, storage = request.app.removeprefix(PREFIX), root.storage
+    job, program = find_program(storage, run)
+    files = load_files(storage, job, run, program)
+    source = _restored(program, files, Path(root.log_directory) / PROGRAMS / run)
     if os.path.isdir(program.directory):
         os.chdir(program.directory)
     if program.engine is not None:
@@ -59,7 +58,10 @@ def invocation(
     if program.pyflink:
         install()
     return Invocation(
-        source, tuple(args) or tuple(program.arguments), {**program.options, **options}, name or program.name
+        source,
+        request.arguments or tuple(program.arguments),
+        {**program.options, **request.overrides},
+        request.name or program.name,
     )
 
 

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Protocol
 
-from forkpoint.cli.text import visible
 from forkpoint.control.endpoint import Endpoint, register, withdraw
 from forkpoint.control.registry import drop_stale, live_endpoint
 from forkpoint.control.server import HOST, ControlServer
@@ -31,26 +29,30 @@ def _wake(number: int, frame: FrameType | None) -> None:
     """Lets a thread that sleeps see what is to be raised in it."""
 
 
-class Announcer(Protocol):
-    """Is told what becomes of jobs."""
+class Announcer:
+    """Hears what becomes of a program and its jobs. This one ignores it."""
 
     def starting(self, step: str) -> None:
         """What a start has come to, in words."""
 
     def running(self, driver: JobDriver) -> None:
-        """It has restored its state, and has committed an epoch or had a moment's time to fail."""
+        """The job has restored its state, and has committed an epoch or had a moment's time to fail."""
 
     def ended(self, driver: JobDriver, result: Result) -> None:
-        """It has ended without an error."""
+        """The job has ended without an error."""
+
+    def exiting(self, said: str) -> None:
+        """The program ended by sys.exit() with a text."""
+
+    def killed(self, said: str) -> None:
+        """The job could not be ended, so this process is, right after this."""
 
 
 class Driving:
     """``record`` notes a driver that is about to begin. ``errors``: those that ended jobs, as ``execute()`` raised them.
     ``started``: how many jobs were begun."""
 
-    def __init__(
-        self, announcer: Announcer, log: str | None = None, record: Callable[[JobDriver], None] | None = None
-    ) -> None:
+    def __init__(self, announcer: Announcer, record: Callable[[JobDriver], None], log: str | None = None) -> None:
         self._announcer = announcer
         self._log = log
         self._record = record
@@ -78,8 +80,7 @@ class Driving:
                 "cancel it first, or give this one another name with --name"
             )
         drop_stale(storage, driver.job)
-        if self._record is not None:
-            self._record(driver)
+        self._record(driver)
         server = ControlServer(driver)
         endpoint = Endpoint(
             job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=server.start(),
@@ -109,10 +110,6 @@ class Driving:
                 self._changed.notify_all()
 
         return ended
-
-    def on_step(self, step: str) -> None:
-        """For `Launch.on_step`."""
-        self._announcer.starting(step)
 
     def _watch(self, driver: JobDriver) -> None:
         began: float | None = None
@@ -163,7 +160,7 @@ class Driving:
         try:
             driver.note_cancelled()
             withdraw(driver.history.storage, endpoint)
-            os.write(2, visible(said).encode())
+            self._announcer.killed(said)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)
 

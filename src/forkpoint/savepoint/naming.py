@@ -1,4 +1,4 @@
-"""Savepoints as they are named on the command line."""
+"""Savepoints by the names people give them: a path, a URL, an id, a label, or `latest`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import os
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import Run
-from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.cli.settings import Settings, absolute
-from forkpoint.cli.text import place
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
 from forkpoint.savepoint.catalog import LATEST, Listed, jobs_with_savepoints, list_savepoints, the_one_with
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
 from forkpoint.storage.base import Storage
+from forkpoint.storage.places import absolute, plain_place
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Found:
 def all_savepoints(storage: Storage, job: str | None = None) -> list[Found]:
     """What is in the default directories, of one job or of all, by job and age."""
     jobs = jobs_with_savepoints(storage) if job is None else [job]
-    root = place(storage.url.rstrip("/"))
+    root = plain_place(storage.url.rstrip("/"))
     return [Found(name, f"{root}/{each.directory}", each) for name in jobs for each in list_savepoints(storage, name)]
 
 
@@ -63,11 +61,6 @@ def savepoint_place(storage: Storage, name: str) -> str:
     return max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id))[1].path
 
 
-def new_place(settings: Settings, to: str | None, job: str, savepoint_id: str) -> str:
-    """Where a new savepoint goes: where it was said, else where the job's own savepoints are."""
-    return absolute(to) if to is not None else f"{settings.root.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
-
-
 def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savepoint, str]]:
     """Savepoints by id with their places: those below the state root, and those elsewhere that runs started from."""
     known = {
@@ -84,5 +77,5 @@ def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savep
         except ForkpointError:  # gone, moved or damaged; the tree shows it as missing
             continue
         if opened.savepoint.id == savepoint_id:
-            known[savepoint_id] = (opened.savepoint, place(opened.url))
+            known[savepoint_id] = (opened.savepoint, plain_place(opened.url))
     return known

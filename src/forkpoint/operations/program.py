@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-import click
+from forkpoint.errors import ForkpointError
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,18 @@ def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
             os.environ["PYTHONPATH"] = kept_python_path
 
 
-class AppType(click.Path):
-    """A program's file, or ``run:RUN``: the program of that run, as it was then."""
+class ProgramFailed(ForkpointError):
+    """A program raised ``error``, in its own code or where it asked something of forkpoint."""
 
-    name = "app"
+    def __init__(self, app: str, error: BaseException) -> None:
+        first = next(iter(str(error).splitlines()), "")
+        super().__init__(f"{app} raised {type(error).__name__}: {first}".rstrip(": "))
+        self.app = app
+        self.error = error
 
-    def __init__(self) -> None:
-        super().__init__(exists=True, dir_okay=False, readable=True)
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # type: ignore[override]
-        return value if value.startswith("run:") else str(super().convert(value, param, ctx))
+class NoJob(ForkpointError):
+    """A program came to its end without running a job."""
+
+    def __init__(self, app: str) -> None:
+        super().__init__(f"{app} came to its end without running a job; it has to call execute() on its environment")

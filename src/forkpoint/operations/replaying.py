@@ -1,4 +1,4 @@
-"""Bounded replay as it is asked for on the command line, and its results."""
+"""Up to where a bounded replay reads, as people say it, and what becomes of its output."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic import TypeAdapter
 
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.paths import escape
-from forkpoint.cli.finding import named_savepoint
 from forkpoint.connectors import FileSink, Sink
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
 from forkpoint.functions.watermarks import epoch_ms
+from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.base import Storage
 
 POSITIONS = "positions:"  # ahead of a file's path: where `ab` says how far to read

@@ -1,0 +1,315 @@
+"""From a program to a running job: compile it, choose the engine, restore, drive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.api.batch_frames import stage_batch_frames
+from forkpoint.api.interrupting import ctrl_c_cancels, interrupted
+from forkpoint.api.launch import Inspected, Launch, ProgramStopped
+from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
+from forkpoint.checkpoint.paths import AREAS
+from forkpoint.connectors import CollectSink, Sink
+from forkpoint.driver.check import check_program
+from forkpoint.driver.executor import Executor
+from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.graph.compile import compile_graph
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.options import JobOptions, RestoreOptions
+from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
+from forkpoint.savepoint.catalog import LATEST, find_savepoint
+from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.storage.base import LocalStorage, open_storage
+from forkpoint.storage.places import absolute, plain_place
+from forkpoint.storage.private import close_to_others
+
+if TYPE_CHECKING:
+    from forkpoint.api.environment import StreamExecutionEnvironment
+    from forkpoint.api.streams import DataStream
+
+UNNAMED = "forkpoint-job"
+LOCAL_PARALLELISM = 2
+
+
+@dataclass
+class Job:
+    """A compiled program with everything it runs with."""
+
+    name: str
+    graph: JobGraph
+    options: JobOptions
+    launch: Launch
+    temporary: str | None
+    driver: JobDriver
+
+    def begin(self) -> Callable[[], Result]:
+        """Tell the surroundings of the job; the answer is to be called once, and runs it to its end."""
+        ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
+        return lambda: self._run(ended)
+
+    def _run(self, ended: Callable[[Result | BaseException], None] | None) -> Result:
+        outcome: Result | BaseException | None = None
+        try:
+            outcome = result = self.driver.run()
+            return result
+        except BaseException as error:
+            outcome = error
+            raise
+        finally:
+            if ended is not None and outcome is not None:
+                ended(outcome)
+            if self.temporary is not None:
+                shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def inspect(env: StreamExecutionEnvironment, name: str | None) -> Inspected:
+    """The environment's job as it would be run. Nothing is started or written."""
+    launch, options = env.launch, _options(env)
+    graph = compile_graph(
+        env.transformations,
+        max_parallelism=options.max_parallelism,
+        require_uids=not launch.generated_uids,
+        mode=options.runtime_mode,
+    ).graph
+    return Inspected(_job_name(launch, name), graph, options, _state_root(launch, options))
+
+
+def check(
+    job: Inspected, savepoint: str, *, allow_non_restored: bool = False, renames: Mapping[str, str] | None = None
+) -> CheckResult:
+    """Compare a job with a savepoint; see ``StreamExecutionEnvironment.check``."""
+    if job.state_root is None and savepoint == LATEST:
+        raise ConfigError("no state root is set, so there is no latest savepoint; set one, or give a savepoint's path")
+    if job.state_root is None:
+        opened = open_savepoint(absolute(savepoint))
+    elif savepoint == LATEST:
+        opened = find_savepoint(open_storage(job.state_root), job.name)
+    else:
+        opened = named_savepoint(open_storage(job.state_root), savepoint)
+    plan = check_program(job.graph, opened.savepoint, allow_non_restored=allow_non_restored, renames=renames)
+    return CheckResult(job.name, plain_place(opened.url), opened.savepoint, plan)
+
+
+def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None) -> Job:
+    """Compile the environment's job and make its driver; nothing has run yet."""
+    launch = env.launch
+    if launch.inspect is not None:
+        launch.inspect(inspect(env, name))
+        raise ProgramStopped
+    ends, options = env.transformations, _options(env)
+    root, name = _state_root(launch, options), _job_name(launch, name)
+    temporary = None
+    if root is None:
+        temporary = tempfile.mkdtemp(prefix="forkpoint-")
+    storage = open_storage(root or temporary or "")
+    if isinstance(storage, LocalStorage):
+        storage.close_to_others(AREAS)  # older releases left that to the umask
+    stage_batch_frames(ends, storage, name)
+    required = root is not None and not launch.generated_uids
+    compiled = compile_graph(
+        ends, max_parallelism=options.max_parallelism, require_uids=required, mode=options.runtime_mode
+    )
+    if compiled.generated_uids:
+        why = (
+            "no state root is set: state lives as long as this process, and operators without a uid get a generated one"
+            if root is None
+            else "operators without a uid get a generated one, by which their state is not found again once the program changes"
+        )
+        warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
+    graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
+    if launch.on_step is not None and engine_of(options) == "spark":
+        launch.on_step("starting Spark")
+    executor, parallelism = make_executor(options)
+    parallelism = options.parallelism or parallelism
+    others = {uid: n for uid, n in compiled.parallelisms.items() if n != parallelism}
+    if others:
+        named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
+        warnings.warn(
+            f"set_parallelism() of single operators has no effect: {named} run with {parallelism} subtasks "
+            "as all others do; set the job's with env.set_parallelism()",
+            stacklevel=4,
+        )
+    driver = JobDriver(
+        name, graph, options, storage, executor, parallelism=parallelism,
+        local_dir=str(stores_directory()), steps=launch.steps, listeners=launch.listeners,
+        restore=launch.restore or restore, until=launch.until, trial=launch.trial,
+    )  # fmt: skip
+    return Job(name, graph, options, launch, temporary, driver)
+
+
+def _options(env: StreamExecutionEnvironment) -> JobOptions:
+    return replace(env.options, **env.launch.options)
+
+
+def _state_root(launch: Launch, options: JobOptions) -> str | None:
+    return options.state_root or launch.state_root or os.environ.get("FORKPOINT_STATE_ROOT") or None
+
+
+def _job_name(launch: Launch, name: str | None) -> str:
+    number = next(launch.unnamed) if name is None else 1
+    return (launch.job_name or name or UNNAMED) + (f"-{number}" if number > 1 else "")
+
+
+def _redirected(graph: JobGraph, sinks: Callable[[str], Sink]) -> JobGraph:
+    """The graph with other sinks, by uid."""
+    return graph.with_specs(
+        lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec
+    )
+
+
+def stores_directory() -> Path:
+    """A new directory for this process's local stores; those of processes that were killed are removed."""
+    home = Path(tempfile.gettempdir()) / f"forkpoint-stores-{os.getuid()}"
+    close_to_others(str(home))
+    for left in home.glob("*-*") if home.is_dir() and home.stat().st_uid == os.getuid() else ():
+        pid = left.name.split("-")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    return home / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def engine_of(options: JobOptions) -> str:
+    """The engine's name, as it was given or from the environment."""
+    return options.engine or os.environ.get("FORKPOINT_ENGINE") or "spark"
+
+
+def make_executor(options: JobOptions) -> tuple[Executor, int]:
+    """The engine's executor, and the parallelism that it would choose."""
+    engine = engine_of(options)
+    if engine == "local":
+        from forkpoint.local.executor import LocalExecutor
+
+        return LocalExecutor(), LOCAL_PARALLELISM
+    if engine == "spark":
+        from forkpoint.spark.engine import make_spark_executor
+
+        return make_spark_executor(options.checkpoint.interval_ms)
+    raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
+
+
+def execute(
+    env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None
+) -> JobExecutionResult:
+    try:
+        job = prepare(env, name, restore)
+        began = time.monotonic()
+        run = job.begin()
+    except KeyboardInterrupt as error:
+        named = "a job without a name" if name is None else f"job {name!r}"
+        raise interrupted(f"{named}: interrupted before it began") from error
+    with ctrl_c_cancels(job.driver):
+        result = run()
+    return _result(job, result, began)
+
+
+def _result(job: Job, result: Result, began: float) -> JobExecutionResult:
+    status = JobStatus.CANCELED if result.outcome == "cancelled" else JobStatus.FINISHED
+    runtime = timedelta(seconds=time.monotonic() - began)
+    return JobExecutionResult(result.run, job.name, status, runtime, result.savepoint)
+
+
+def execute_async(
+    env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None
+) -> JobClient:
+    return RunningJob(prepare(env, name, restore))
+
+
+class RunningJob(JobClient):
+    """A job on a thread of this process."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._began = time.monotonic()
+        self._result: Future[JobExecutionResult] = Future()
+        run = job.begin()
+        self._thread = threading.Thread(target=self._run, args=(run,), name=f"forkpoint-{job.name}", daemon=True)
+        self._thread.start()
+
+    def _run(self, run: Callable[[], Result]) -> None:
+        try:
+            self._result.set_result(_result(self.job, run(), self._began))
+        except BaseException as error:
+            self._result.set_exception(error)
+
+    def get_job_id(self) -> str:
+        return self.job.driver.run_id
+
+    def get_job_status(self) -> Future[JobStatus]:
+        status: Future[JobStatus] = Future()
+        state = self.job.driver.status().state
+        if self._result.done():
+            failed = self._result.exception() is not None
+            status.set_result(JobStatus.FAILED if failed else self._result.result().status)
+        else:
+            names = {"starting": JobStatus.INITIALIZING, "restarting": JobStatus.RESTARTING}
+            status.set_result(names.get(state, JobStatus.RUNNING))
+        return status
+
+    def cancel(self) -> Future[None]:
+        self.job.driver.cancel()
+        done: Future[None] = Future()
+        self._result.add_done_callback(lambda _: done.set_result(None))
+        return done
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
+    ) -> Future[str]:
+        return self.job.driver.savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time).done
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
+        return self.job.driver.savepoint(savepoint_directory, label).done
+
+    def get_job_execution_result(self) -> Future[JobExecutionResult]:
+        return self._result
+
+
+def collect(stream: DataStream, limit: int | None, name: str | None) -> Iterator[Any]:
+    """Run the job and yield the stream's elements as their epochs are committed."""
+    sink = CollectSink()
+    env = stream.get_execution_environment()
+    stream.sink_to(sink).uid(f"collect-{uuid.uuid4().hex[:8]}")
+    job = prepare(env, name)
+    return _collected(job, sink)
+
+
+def _collected(job: Job, sink: CollectSink) -> Iterator[Any]:
+    running = RunningJob(job)
+    result = running.get_job_execution_result()
+    try:
+        while True:
+            done = result.done()
+            yield from sink.take()
+            if done:
+                result.result()
+                return
+            time.sleep(0.005)
+    finally:
+        if not result.done():
+            running.cancel()
+            with suppress(JobFailed):
+                result.result()

@@ -1,0 +1,86 @@
+"""What can be done with savepoints: list, show, label, dispose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.control.registry import list_runs, load_runs
+from forkpoint.errors import ConfigError
+from forkpoint.operations.roots import StateRoot
+from forkpoint.savepoint.catalog import free_label, list_savepoints
+from forkpoint.savepoint.dispose import dispose_savepoint
+from forkpoint.savepoint.label import check_label, set_label
+from forkpoint.savepoint.naming import Found, all_savepoints, known_savepoints, named_savepoint
+from forkpoint.storage.places import plain_place
+
+_HOLDING = ("elsewhere", "unknown")
+
+
+@dataclass(frozen=True)
+class SavepointShown:
+    """A savepoint's record, and where it is."""
+
+    path: str
+    savepoint: Savepoint
+
+
+@dataclass(frozen=True)
+class Disposed:
+    """``files``: the files that were deleted, relative to ``path``."""
+
+    id: str
+    path: str
+    files: tuple[str, ...]
+
+
+def savepoints(job: str | None = None, *, state_root: str | None = None) -> list[Found]:
+    """The savepoints of a job, or of all jobs, below the state root, oldest first; damaged and unfinished ones too."""
+    return all_savepoints(StateRoot(state_root).existing, job)
+
+
+def show(savepoint: str, *, state_root: str | None = None) -> SavepointShown:
+    """What is in a savepoint (path, URL, id or label): operators, states with their types, positions, watermarks."""
+    opened = named_savepoint(StateRoot(state_root).storage, savepoint)
+    return SavepointShown(plain_place(opened.url), opened.savepoint)
+
+
+def label(
+    savepoint: str, label: str | None = None, *, note: str | None = None, remove: bool = False, force: bool = False,
+    state_root: str | None = None,
+) -> SavepointShown:  # fmt: skip
+    """Give a savepoint a label, a note, or both; what is not given stays. The answer is the savepoint as it is called now.
+
+    An empty note takes the note away; ``remove`` takes the label away, and the note unless another is given. ``force``:
+    take the label from the savepoint of the job that has it. ConfigError if that is needed.
+    """
+    if (label is not None and remove) or (label is None and note is None and not remove):
+        raise ConfigError("give a label, a note, or remove=True; a label does not go with remove=True")
+    storage = StateRoot(state_root).storage
+    opened = named_savepoint(storage, savepoint)
+    before = opened.savepoint
+    if label is not None and check_label(label) != before.label:
+        if not force:
+            free_label(storage, before.job, label)
+        for each in list_savepoints(storage, before.job):
+            if (other := each.savepoint) is not None and other.label == label:
+                set_label(other, storage, each.directory, None, other.note)
+    new_label = None if remove else label if label is not None else before.label
+    new_note = note or None if note is not None else None if remove else before.note
+    changed = set_label(before, opened.storage, opened.directory, new_label, new_note)
+    return SavepointShown(plain_place(opened.url), changed)
+
+
+def dispose(savepoint: str, *, force: bool = False, state_root: str | None = None) -> Disposed:
+    """Delete a savepoint (path, URL, id or label). StorageError while a run or another savepoint depends on it, unless
+    ``force``."""
+    storage = StateRoot(state_root).storage
+    opened = named_savepoint(storage, savepoint)
+    # A run that was killed has no end on record, and yet nothing depends on its parent: its state is in its checkpoints.
+    holding = {(v.job, v.run) for v in list_runs(storage) if v.is_live or (v.newest and v.state in _HOLDING)}
+    runs = load_runs(storage)
+    gone = dispose_savepoint(
+        opened, runs=[run for run in runs if (run.job, run.run) in holding],
+        savepoints=[each for each, _ in known_savepoints(storage, runs).values()], force=force,
+    )  # fmt: skip
+    return Disposed(opened.savepoint.id, plain_place(opened.url), tuple(gone))

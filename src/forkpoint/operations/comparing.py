@@ -1,0 +1,153 @@
+"""Running two versions of a program from one savepoint over the same inputs, and comparing what they give."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from forkpoint.checkpoint.paths import JobPaths, unescape
+from forkpoint.driver.history import History
+from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.operations.detached import DriverFailed, driver_command, tail
+from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.replaying import write_positions
+from forkpoint.operations.request import RunRequest
+from forkpoint.operations.roots import StateRoot
+from forkpoint.operations.rows import Comparison, compare_rows
+from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.state_processor import SavepointDiff, diff
+from forkpoint.storage.base import Storage
+from forkpoint.storage.places import plain_place
+
+VERSIONS = ("a", "b")
+Keys = Mapping[str | None, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class VersionsCompared:
+    """``savepoint``: where both began. ``a``, ``b``: the programs. ``states``: what their states differ in, None where there
+    is no savepoint of both. ``kept``: the directory with their rows, state and logs, None where it was removed."""
+
+    savepoint: str
+    a: str
+    b: str
+    sinks: tuple[Comparison, ...]
+    states: SavepointDiff | None
+    kept: str | None
+
+    @property
+    def same(self) -> bool:
+        """Whether all sinks got the same."""
+        return all(each.same for each in self.sinks)
+
+
+def ab(
+    savepoint: str, request: RunRequest, app_b: str, *, keys: Keys | None = None, samples: int = 5, keep: str | None = None,
+    state_root: str | None = None, observer: Observer = SILENT,
+) -> VersionsCompared:  # fmt: skip
+    """Run two versions from a savepoint over the same inputs, one after the other, and compare their output.
+
+    ``request``: the first version, and how both are run; they read up to its ``until``, by default up to where the
+    savepoint's job stands now. Neither writes to its own sinks. ``keys``: the columns that make the key of a sink's rows, by
+    sink uid, None for all other sinks; by default the first one. ``keep``: a directory for what both gave.
+    """
+    storage = StateRoot(state_root).storage
+    opened = named_savepoint(storage, savepoint)
+    place = Path(keep).absolute() if keep is not None else Path(tempfile.mkdtemp(prefix="forkpoint-ab-"))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        if any(place.iterdir()):
+            raise ConfigError(f"--keep {place}: there are files already; name a directory that is empty or new")
+        end = request.until or _newest(storage, opened, place)
+        trials = _Trials(place, replace(request, restore=replace(request.restore, savepoint=plain_place(opened.url))))
+        with observer.progress("running both versions") as report:
+            for done, (version, app) in enumerate(zip(VERSIONS, (request.app, app_b), strict=True)):
+                report(done, len(VERSIONS))
+                end = trials.run(version, app, end)
+        sinks = trials.compared(keys or {}, samples)
+        kept = None if keep is None else str(place)
+        return VersionsCompared(plain_place(opened.url), request.app, app_b, sinks, trials.states(samples), kept)
+    finally:
+        if keep is None:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _newest(storage: Storage, opened: OpenedSavepoint, place: Path) -> str:
+    """Where the savepoint's job stands now, as ``RunRequest.until`` takes it."""
+    saved = opened.savepoint
+    newest = History(storage, JobPaths(saved.job)).newest()
+    if newest is None or newest.epoch <= saved.epoch:
+        raise ConfigError(
+            f"job {saved.job!r} has read nothing since savepoint {saved.id}, so there is nothing to compare; give --until"
+        )
+    return write_positions(place / "until.json", newest.sources, f"epoch {newest.epoch} of {saved.job}")
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """Both versions' runs: each a job of its own under a state root of its own, with its rows in files beside it."""
+
+    place: Path
+    request: RunRequest
+
+    @property
+    def root(self) -> StateRoot:
+        return StateRoot(str(self.place / "state"))
+
+    def run(self, version: str, app: str, until: str) -> str:
+        """Run a version to the end; the answer is where it stopped, for the other one."""
+        log = self.place / f"{version}.log"
+        request = replace(self.request, app=app, name=version, until=until, capture=str(self.place / version))
+        with open(log, "ab") as output:
+            done = subprocess.run(
+                [*driver_command(self.root), *request.command_line], stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, check=False, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+        if done.returncode:
+            said = f"version {version} ({app}) ended with exit code {done.returncode}"
+            raise DriverFailed(said, "JobFailed", done.returncode, tail(log))
+        return self._savepoint(version) or until
+
+    def _savepoint(self, version: str) -> str | None:
+        """The one with which the version's run has ended; None if its inputs came to their end first."""
+        taken = list_savepoints(self.root.storage, version)
+        return f"{self.root.place}/{taken[-1].directory}" if taken else None
+
+    def states(self, samples: int) -> SavepointDiff | None:
+        """What the versions' states differ in; None where there is no savepoint of both. They ran one after the other, so that
+        times to live began at other times."""
+        a, b = (self._savepoint(version) for version in VERSIONS)
+        return None if a is None or b is None else diff(a, b, samples=samples, stamps=False)
+
+    def compared(self, keys: Keys, samples: int) -> tuple[Comparison, ...]:
+        found = {v: {unescape(sink.name): sink for sink in (self.place / v).glob("*")} for v in VERSIONS}
+        uids = sorted({uid for sinks in found.values() for uid in sinks})
+        if unknown := sorted(uid for uid in keys if uid is not None and uid not in uids):
+            raise ConfigError(
+                f"--key: no sink {', '.join(map(repr, unknown))} got rows; there are {', '.join(map(repr, uids))}"
+            )
+        return tuple(
+            compare_rows(
+                uid, *(_rows(found[v].get(uid)) for v in VERSIONS), key=keys.get(uid, keys.get(None)), samples=samples
+            )
+            for uid in uids
+        )
+
+
+def _rows(sink: Path | None) -> Iterator[Any]:
+    for file in sorted(sink.glob("*.jsonl")) if sink is not None else ():
+        with open(file, "rb") as lines:
+            for line in lines:
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    raise JobFailed(f"{file}: a row is no JSON: {line[:100]!r}") from None

@@ -1,0 +1,140 @@
+"""Drivers in the background: starting one, and its word about how that went."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from forkpoint.checkpoint.paths import log_file
+from forkpoint.driver.job_driver import JobDriver
+from forkpoint.errors import JobFailed
+from forkpoint.operations.driving import Announcer
+from forkpoint.operations.request import RunRequest
+from forkpoint.operations.roots import StateRoot
+from forkpoint.storage.places import plain_place
+from forkpoint.storage.private import make_directories, open_new
+
+TAIL_LINES = 20
+FAILED, JOB_FAILED = 1, 3  # exit codes of `forkpoint run`
+
+
+class Reporter(Announcer):
+    """The driver's end of a pipe to the command that started it: a line for each step of the start, and one about its end."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)  # the engine's own processes must not hold it open
+        self._pipe: TextIO | None = os.fdopen(fd, "w")
+        self._lock = threading.Lock()  # steps are told by a thread that watches
+
+    def starting(self, step: str) -> None:
+        self._say({"step": step}, last=False)
+
+    def running(self, driver: JobDriver) -> None:
+        self._say(
+            {
+                "job": driver.job,
+                "run": driver.run_id,
+                "state": "running",
+                "state_root": plain_place(driver.history.storage.url),
+            },
+            last=True,
+        )
+
+    def failed(self, code: str, message: str, exit_code: int) -> None:
+        """The program ended without a job that runs."""
+        self._say({"failure": {"code": code, "message": message, "exit_code": exit_code}}, last=True)
+
+    def _say(self, message: dict[str, Any], *, last: bool) -> None:
+        with self._lock, suppress(BrokenPipeError):  # nobody waits any more
+            if self._pipe is not None:
+                pipe = self._pipe
+                print(json.dumps(message), file=pipe, flush=True)
+                if last:
+                    self._pipe = None
+                    pipe.close()
+
+
+@dataclass(frozen=True)
+class Started:
+    """A driver in the background whose job runs. ``log``: the file that it prints to; ``state_root``: where it keeps state."""
+
+    job: str
+    run: str
+    state: str
+    state_root: str
+    pid: int
+    log: str
+
+
+class DriverFailed(JobFailed):
+    """A process that was to run a job has ended otherwise. ``code``, ``exit_code``: as `forkpoint run` said them, or would
+    have; ``log_tail``: the last lines that it printed."""
+
+    def __init__(self, message: str, code: str, exit_code: int, log_tail: str | None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.exit_code = exit_code
+        self.log_tail = log_tail
+
+
+def start_detached(
+    root: StateRoot, request: RunRequest, on_step: Callable[[str], None], *, verbose: bool = False,
+    called: str | None = None,
+) -> Started:  # fmt: skip
+    """Start ``forkpoint run`` in a session of its own, and wait until its job runs. ``called``: what the log is named after,
+    by default the program.
+
+    ``on_step`` is told what the start has come to: "starting Spark", "restoring 3 of 8". Raises DriverFailed.
+    """
+    name = Path(called or request.app).stem[:60]
+    log = Path(root.log_directory) / log_file(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    make_directories(str(log.parent))
+    reading, writing = os.pipe()
+    command = [*driver_command(root, verbose), "--driver-report-fd", str(writing), "--driver-log", str(log)]
+    with open(open_new(str(log), append=True), "ab") as output:
+        process = subprocess.Popen(
+            [*command, *request.command_line], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, pass_fds=[writing], env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    os.close(writing)
+    report: dict[str, Any] = {}
+    with open(reading) as pipe:
+        for line in pipe:
+            report = json.loads(line)
+            if "step" in report:
+                on_step(report["step"])
+    if not report or "step" in report:
+        code = process.wait()
+        ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        said = f"the driver (process {process.pid}) {ended} before its job ran; its log is {log}"
+        raise DriverFailed(said, "DriverDied", JOB_FAILED, tail(log))
+    if "failure" in report:
+        process.wait()
+        failure = report["failure"]
+        printed = (tail(log) or "").removesuffix(f"Error: {failure['message']}").rstrip() or None
+        raise DriverFailed(f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed)
+    return Started(**report, pid=process.pid, log=str(log))
+
+
+def driver_command(root: StateRoot, verbose: bool = False) -> list[str]:
+    """``forkpoint run`` in a process of its own, up to where its own options begin."""
+    options = ["--verbose"] if verbose else []
+    options += [] if root.given is None else ["--state-root", root.place]
+    return [sys.executable, "-P", "-m", "forkpoint.cli", *options, "run"]
+
+
+def tail(log: Path, lines: int = TAIL_LINES) -> str | None:
+    """The last lines of a log, None if it is empty."""
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 64_000))
+        kept = file.read().decode(errors="replace").rstrip().splitlines()[-lines:]
+    return "\n".join(kept) or None

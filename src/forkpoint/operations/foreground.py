@@ -1,0 +1,107 @@
+"""Running a program in this process, with the jobs that it starts: what `forkpoint run` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.restorer import NONE
+from forkpoint.driver.trial import Trial
+from forkpoint.graph.options import RestartStrategy, RestoreOptions
+from forkpoint.operations.driving import Announcer, Driving
+from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program
+from forkpoint.operations.recorded import Invocation, invocation
+from forkpoint.operations.replaying import capturing, until_from
+from forkpoint.operations.request import RunRequest
+from forkpoint.operations.roots import StateRoot
+from forkpoint.pyflink import install, installed
+from forkpoint.savepoint.catalog import LATEST
+from forkpoint.savepoint.naming import savepoint_place
+from forkpoint.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class ProgramEnd:
+    """How a program and its jobs have ended. ``code``: what a process that ran it ends with, unless there is an error.
+
+    ``program_error``: the program failed, or ran no job. ``job_error``: what ended the first of its jobs that failed.
+    """
+
+    code: int = 0
+    program_error: ProgramFailed | NoJob | None = None
+    job_error: BaseException | None = None
+
+
+def drive(
+    request: RunRequest, announcer: Announcer, *, log: str | None = None, state_root: str | None = None
+) -> ProgramEnd:
+    """Run a program as ``python app`` would, and its jobs as the request says, to their end.
+
+    On the main thread: Ctrl-C and SIGTERM cancel the jobs meanwhile. ``log``: where this process prints to, for those who
+    look at the job from elsewhere. Raises ForkpointError only before the program runs.
+    """
+    if request.pyflink:
+        install()
+    root = StateRoot(state_root)
+    place, storage = root.place, root.storage  # before a recorded program's own directory becomes this process's
+    restore = _located(request.restore, storage)
+    asked = invocation(root, request)
+    options = asked.options if root.given is None else {**asked.options, "state_root": place}
+    if request.capture is not None:
+        # A version that fails is to say so, not to try for ever; and none is to leave savepoints of its own behind.
+        options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None}
+    driving = Driving(announcer, asked.record, log)
+    launch = Launch(
+        options=options,
+        state_root=place,
+        job_name=asked.name,
+        restore=None if restore == RestoreOptions() else restore,
+        on_driver=driving.on_driver,
+        on_step=announcer.starting,
+        until=None if request.until is None else until_from(storage, request.until),
+        trial=None if request.trial_epochs is None else Trial(request.trial_epochs),
+        sinks=None if request.capture is None else capturing(request.capture),
+        generated_uids=installed(),
+    )
+    return _run(asked, launch, driving, announcer)
+
+
+def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
+    """With the savepoint's place."""
+    name = restore.savepoint
+    if name is None or name in (LATEST, NONE):
+        return restore
+    return replace(restore, savepoint=savepoint_place(storage, name))
+
+
+def _run(asked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:
+    app, failure = asked.source.path, None
+    code = 0
+    with driving.signals(), launching(launch), as_main(asked.source, asked.arguments):
+        try:
+            code = _exit_code(asked.source, announcer)
+            driving.wait()
+        except BaseException as error:
+            driving.cancel_all()
+            driving.wait()
+            failure = error
+    if driving.interrupted is not None:
+        return ProgramEnd(128 + driving.interrupted)
+    if failure is not None and not any(failure is each for each in driving.errors):
+        return ProgramEnd(program_error=ProgramFailed(app, failure))
+    if failure is not None or driving.errors:
+        return ProgramEnd(job_error=failure or driving.errors[0])
+    if not driving.started and code == 0:
+        return ProgramEnd(program_error=NoJob(app))
+    return ProgramEnd(code)
+
+
+def _exit_code(source: Source, announcer: Announcer) -> int:
+    try:
+        run_program(source)
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        announcer.exiting(str(error.code))
+        return 1
+    return 0

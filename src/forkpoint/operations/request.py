@@ -1,0 +1,71 @@
+"""What `forkpoint run` is asked for, as a value and as its command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from forkpoint.graph.options import RestoreOptions, SavepointSchedule
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A program to run, and how.
+
+    ``app``: a file, or ``run:RUN`` for what that run was started with: the program as it was then, its arguments and
+    options. ``name``: the job's, in place of the program's. ``restore``: takes precedence over what the program says.
+    ``until``: read at full speed and stop with a savepoint there: a time (ISO 8601, UTC unless it says otherwise, or ms),
+    or a savepoint, for where its sources stand. ``engine``: "spark" or "local". ``savepoint_schedule``: in place of the
+    program's own. ``pyflink``: the program imports pyflink. ``trial_epochs``: withhold the output until so many epochs are
+    committed, and fail for good before that. ``capture``: a directory that gets all sinks' elements in the sinks' place.
+    """
+
+    app: str
+    arguments: tuple[str, ...] = ()
+    name: str | None = None
+    restore: RestoreOptions = field(default_factory=RestoreOptions)
+    until: str | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    engine: str | None = None
+    savepoint_schedule: SavepointSchedule | None = None
+    pyflink: bool = False
+    trial_epochs: int | None = None
+    capture: str | None = None
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What is laid over the program's own options, as plain data: it is noted with the run."""
+        schedule = self.savepoint_schedule
+        given = {
+            "parallelism": self.parallelism, "max_parallelism": self.max_parallelism, "engine": self.engine,
+            "savepoint_schedule": None if schedule is None else {
+                "interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms,
+            },
+        }  # fmt: skip
+        return {option: value for option, value in given.items() if value is not None}
+
+    @property
+    def command_line(self) -> list[str]:
+        """The request as arguments of `forkpoint run`."""
+        return [*self.options, "--", self.app, *self.arguments]
+
+    @property
+    def options(self) -> list[str]:
+        """The options of ``command_line``."""
+        restore, schedule = self.restore, self.savepoint_schedule
+        flags = {"-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained}
+        values = [
+            ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
+            ("--max-parallelism", self.max_parallelism), ("--engine", self.engine),
+            *(("--map", f"{old}={new}") for old, new in restore.renames.items()),
+            *([] if schedule is None else [
+                ("--savepoint-every", f"{schedule.interval_ms}ms"),
+                ("--savepoint-keep-last", schedule.keep_last),
+                ("--savepoint-keep-for", None if schedule.keep_for_ms is None else f"{schedule.keep_for_ms}ms"),
+            ]),
+            ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
+            ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
+        ]  # fmt: skip
+        given = [flag for flag, on in flags.items() if on]
+        return given + [part for option, value in values if value is not None for part in (option, str(value))]

@@ -1,0 +1,52 @@
+"""The state root that operations work on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.errors import JobNotFound
+from forkpoint.storage.base import LocalStorage, Storage, open_storage
+from forkpoint.storage.places import absolute
+
+STATE_ROOT = "FORKPOINT_STATE_ROOT"
+DEFAULT_STATE_ROOT = "./.forkpoint"
+
+
+@dataclass(frozen=True)
+class StateRoot:
+    """``given``: the root that was asked for. None: that of the environment, else the default."""
+
+    given: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The state root as an absolute path or URL."""
+        return absolute(self.given or os.environ.get(STATE_ROOT) or DEFAULT_STATE_ROOT)
+
+    @property
+    def storage(self) -> Storage:
+        return open_storage(self.place)
+
+    @property
+    def existing(self) -> Storage:
+        """The storage, for operations that list what is under it.
+
+        Raises JobNotFound where a state root was named and is not there: most likely it is misspelt.
+        """
+        storage = self.storage
+        named = self.given or os.environ.get(STATE_ROOT)
+        if named and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
+            raise JobNotFound(f"there is no state root {self.place}; check the path (--state-root, {STATE_ROOT})")
+        return storage
+
+    def new_savepoint(self, job: str, savepoint_id: str, to: str | None) -> str:
+        """Where a new savepoint goes: where it was said, else where the job's own savepoints are."""
+        return absolute(to) if to is not None else f"{self.place.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
+
+    @property
+    def log_directory(self) -> str:
+        """A local directory for what drivers in the background print."""
+        storage = self.storage
+        return storage.root if isinstance(storage, LocalStorage) else os.path.abspath(DEFAULT_STATE_ROOT)

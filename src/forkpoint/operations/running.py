@@ -1,0 +1,119 @@
+"""What can be asked of running jobs: list, savepoint, stop, cancel."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from forkpoint.control.client import ControlClient
+from forkpoint.control.registry import RunView, find_live, list_runs
+from forkpoint.errors import ForkpointError
+from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.roots import StateRoot
+from forkpoint.storage.places import absolute, plain_place
+
+ENDING_SECONDS = 60.0
+TELL_SECONDS = 20.0
+_WITHOUT_END = ("lost", "unknown", "elsewhere")
+
+
+@dataclass(frozen=True)
+class SavepointTaken:
+    """``savepoint``: its path or URL."""
+
+    job: str
+    run: str
+    savepoint: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A run that has ended with a savepoint."""
+
+    job: str
+    run: str
+    savepoint: str
+    drained: bool
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """A run that has ended without a savepoint."""
+
+    job: str
+    run: str
+
+
+def list_jobs(*, ended: bool = False, state_root: str | None = None) -> list[RunView]:
+    """Running jobs and those whose driver was killed; with ``ended``, all other runs too. Newest first."""
+    views = list_runs(StateRoot(state_root).existing)
+    return [v for v in views if ended or v.is_live or (v.newest and v.state in _WITHOUT_END)]
+
+
+def savepoint(
+    job: str, directory: str | None = None, *, label: str | None = None, note: str | None = None,
+    skip_unreadable: bool = False, state_root: str | None = None, observer: Observer = SILENT,
+) -> SavepointTaken:  # fmt: skip
+    """Take a savepoint of a running job, which goes on.
+
+    It is a new directory below ``directory``, a path or URL; by default below the state root. ``skip_unreadable``: leave
+    out saved entries that do not fit their types. Raises JobNotFound, and JobFailed if no savepoint was made.
+    """
+    with find_live(StateRoot(state_root).storage, job) as client:
+        asked = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
+        path = wait_for_savepoint(client, asked, f"savepoint of {job}", observer)
+    return SavepointTaken(job, client.endpoint.run, path)
+
+
+def stop(
+    job: str, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False,
+    state_root: str | None = None, observer: Observer = SILENT,
+) -> Stopped:  # fmt: skip
+    """End a job with a savepoint; nothing is committed after it. ``drain``: let all timers and windows fire first."""
+    with find_live(StateRoot(state_root).storage, job) as client:
+        asked = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
+        path = wait_for_savepoint(client, asked, f"stopping {job}", observer)
+        wait_gone(client)
+    return Stopped(job, client.endpoint.run, path, drain)
+
+
+def cancel(job: str, *, state_root: str | None = None) -> Cancelled:
+    """End a job without a savepoint. Its checkpoints stay: run again, it goes on from the last one."""
+    with find_live(StateRoot(state_root).storage, job) as client:
+        client.cancel()
+        wait_gone(client)
+    return Cancelled(job, client.endpoint.run)
+
+
+def wait_for_savepoint(client: ControlClient, request_id: str, what: str, observer: Observer) -> str:
+    """Wait for a savepoint that was asked for; its path."""
+    told: list[float] = []
+
+    def waits(doing: str) -> None:
+        now = time.monotonic()
+        if not told or now - told[-1] >= TELL_SECONDS:
+            told.append(now)
+            observer.remark(
+                f"{what}: waits for the end of {doing}. If that never ends: `forkpoint cancel {client.endpoint.job}` gives the "
+                "epoch up; the checkpoints stay"
+            )
+
+    with observer.progress(what) as report:
+        return plain_place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waits))
+
+
+def wait_gone(client: ControlClient) -> None:
+    """Wait until the driver has ended. Raises ForkpointError if it does not."""
+    if not client.wait_gone(ENDING_SECONDS):
+        endpoint = client.endpoint
+        doing = client.status().doing
+        raise ForkpointError(
+            f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s"
+            + (f": it is at {doing}" if doing is not None else "")
+            + f"; look at process {endpoint.pid}"
+            + (f" and its log {endpoint.log}" if endpoint.log else "")
+        )
+
+
+def _directory(given: str | None) -> str | None:
+    return None if given is None else absolute(given)

@@ -1,0 +1,106 @@
+"""Starting jobs in the background: run, fork, replay."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.control.client import ControlClient
+from forkpoint.control.registry import RunView, list_runs, live_endpoint
+from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.operations.detached import Started, start_detached
+from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.request import RunRequest
+from forkpoint.operations.roots import StateRoot
+from forkpoint.operations.running import wait_for_savepoint
+from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.storage.places import plain_place
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """``savepoint``: the one that the replay stopped with; None if its inputs came to their end first."""
+
+    job: str
+    run: str
+    savepoint: str | None
+
+
+def run(
+    request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT
+) -> Started:
+    """Run a program in a process of its own, which outlives this one; returns once its job runs.
+
+    ``verbose``: the process logs whole tracebacks. Raises DriverFailed if it ends before that.
+    """
+    with observer.steps(f"starting {request.app}") as report:
+        return start_detached(StateRoot(state_root), request, report, verbose=verbose)
+
+
+def wait(job: str, run: str, *, state_root: str | None = None) -> RunView:
+    """Wait for the end of a run; how it ended."""
+    storage = StateRoot(state_root).storage
+    while True:
+        view = next((view for view in list_runs(storage, job) if view.run == run), None)
+        if view is not None and not view.is_live:
+            return view
+        time.sleep(_POLL_SECONDS)
+
+
+def fork(
+    origin: str,
+    request: RunRequest,
+    *,
+    state_root: str | None = None,
+    verbose: bool = False,
+    observer: Observer = SILENT,
+) -> Started:
+    """Run a program as a new job, ``request.name``, from a savepoint, or from where a running job is now."""
+    request = forked(origin, request, state_root=state_root, observer=observer)
+    return run(request, state_root=state_root, verbose=verbose, observer=observer)
+
+
+def forked(
+    origin: str, request: RunRequest, *, state_root: str | None = None, observer: Observer = SILENT
+) -> RunRequest:
+    """The request that starts a fork. If ``origin`` is a running job, a savepoint of it is taken."""
+    storage, name = StateRoot(state_root).storage, request.name
+    if name is None:
+        raise ConfigError("a fork needs a name of its own; give RunRequest(name=…)")
+    if storage.list(JobPaths(name).directory):
+        raise ConfigError(
+            f"there is a job {name!r} already under {storage.url}; give the fork another name, or use "
+            f"`forkpoint run -s SAVEPOINT` to take that job back to a savepoint"
+        )
+    endpoint = live_endpoint(storage, origin)
+    if endpoint is None:
+        path = plain_place(named_savepoint(storage, origin).url)
+    else:
+        with ControlClient(endpoint) as client:
+            asked = client.savepoint(note=f"where {name} was forked")
+            path = wait_for_savepoint(client, asked, f"savepoint of {origin}", observer)
+        observer.remark(f"forking {name} from savepoint {path}")
+    return replace(request, restore=replace(request.restore, savepoint=path))
+
+
+def replay(
+    request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT
+) -> Replayed:
+    """Run a program up to ``request.until`` at full speed, and wait for the savepoint that it stops with there."""
+    if request.until is None:
+        raise ConfigError("a replay needs an end; give RunRequest(until=…), a time or a savepoint")
+    started = run(request, state_root=state_root, verbose=verbose, observer=observer)
+    ended = wait(started.job, started.run, state_root=started.state_root)
+    if ended.state not in ("stopped", "finished"):
+        raise JobFailed(f"run {ended.run} of job {ended.job!r} ended as {ended.state}: {ended.reason or started.log}")
+    root = StateRoot(started.state_root)
+    taken = [
+        each.directory
+        for each in list_savepoints(root.storage, started.job)
+        if each.savepoint is not None and each.savepoint.run == started.run
+    ]
+    return Replayed(started.job, started.run, f"{root.place.rstrip('/')}/{taken[-1]}" if taken else None)
