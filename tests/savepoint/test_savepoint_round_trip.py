@@ -312,5 +312,5 @@ def test_what_was_deleted_does_not_come_back(tmp_path: Path) -> None:
 
 
 def test_tasks_can_run_in_any_process() -> None:
-    for task in (export_task.export_slice, import_task.import_slice, import_task.sort_files):
+    for task in (export_task.export_slice, import_task.import_slice, import_task.cut_files):
         assert pickle.loads(pickle.dumps(task.run)) is task.run

@@ -135,7 +135,7 @@ def test_values_get_other_types_and_kinds(savepoint: SavepointReader, tmp_path: 
         assert new.state("everything", "amounts").get(user) == {v: i for i, v in enumerate(amounts)}
         assert new.state("everything", "by parity").get(user) == {"odd": sum(a % 2 for a in amounts)}
         assert new.state("everything", "sum").get(user) == (None if sum(amounts) > 110 else -sum(amounts))
-    (info,) = (s for o in new.metadata.operators for s in o.states if s.name == "sum")
+    (info,) = (s.info for o in new.metadata.operators for s in o.states if s.info.name == "sum")
     assert info.version == 3
 
 

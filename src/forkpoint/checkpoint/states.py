@@ -79,6 +79,10 @@ class StateInfo(Record):
         """The state with other values in these fields, which are checked."""
         return StateInfo.model_validate({**dict(self), **fields})
 
+    def compact(self) -> dict[str, Any]:
+        """The fields that are not None. Much cheaper than ``model_dump``, since tasks send their states with each epoch."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
     @property
     def where(self) -> str:
         """Which state it is, for messages."""

@@ -87,7 +87,7 @@ class StageTask:
                 changes = stateful.changes()
                 log.keys.extend(changes.keys)
                 log.values.extend(changes.values)
-                self._parts["states"].extend(s.model_dump(exclude_defaults=True) for s in stateful.states())
+                self._parts["states"].extend(state.compact() for state in stateful.states())
                 timers = [t for t in (timer, stateful.next_processing_timer_ms()) if t is not None]
                 timer = min(timers, default=None)
             self._forward(operator, outputs.main, None, waiting)
