@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 
 
@@ -32,6 +33,12 @@ class RunRequest:
     pyflink: bool = False
     trial_epochs: int | None = None
     capture: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
+            raise ConfigError(
+                "RunRequest: a schedule's directory is the program's to set; give the schedule without one"
+            )
 
     @property
     def overrides(self) -> dict[str, Any]:
