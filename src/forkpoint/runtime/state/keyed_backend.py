@@ -164,8 +164,7 @@ class KeyedBackend:
             case ListStateDescriptor():
                 handle: ListHandle | MapHandle = ListHandle(self, sid, guard, namespace or Namespace())
             case MapStateDescriptor():
-                key_guard = self.guard(name, descriptor.key_type)
-                handle = MapHandle(self, sid, guard, key_guard, namespace or Namespace())
+                handle = MapHandle(self, sid, guard, self.guard(name, descriptor.key_type))
             case _:
                 raise GraphError(f"operator {self.uid!r}: {descriptor!r} is not a descriptor of keyed state")
         self.add(handle)

@@ -44,7 +44,7 @@ class _Elements:
 class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
     def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, namespace: Namespace) -> None:
         super().__init__(backend, sid, namespace)
-        self._guard = guard
+        self._guard, self._expiry = guard, guard.expiry
 
     def _load(self, name: bytes) -> _Elements:
         return _Elements(name)
@@ -60,7 +60,7 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
 
     def _read(self) -> list[Any]:
         """The elements that a reader sees."""
-        elements, expiry = self._entry(self._namespace.current), self._guard.expiry
+        elements, expiry = self._entry(self._namespace.current), self._expiry
         whole = self._whole(elements)
         if expiry is None:
             return whole
@@ -71,7 +71,7 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
 
     def alive(self) -> bool:
         """Whether there is something to read."""
-        whole, expiry = self._whole(self._entry(self._namespace.current)), self._guard.expiry
+        whole, expiry = self._whole(self._entry(self._namespace.current)), self._expiry
         return bool(whole) if expiry is None else not all(map(expiry.dead, whole))
 
     def get(self) -> Any:

@@ -1,4 +1,7 @@
-"""Map state: a store entry for each of a map's keys."""
+"""Map state: a store entry for each of a map's keys.
+
+A map's keys have the place of the namespace in its store keys, so there is no map state of windows.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.functions import MapState
 from forkpoint.runtime.state.guard import Guard
-from forkpoint.runtime.state.namespace import Namespace, NamespacedEntries
 
 if TYPE_CHECKING:
     from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+    from forkpoint.runtime.state.ttl import Expiry
 
 _GONE: Any = object()
 _UNKNOWN: Any = object()
@@ -38,14 +41,26 @@ class _Entries:
         self.dirty[key] = None
 
 
-class MapHandle(NamespacedEntries[_Entries], MapState[Any, Any]):
-    def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, keys: Guard, namespace: Namespace) -> None:
-        super().__init__(backend, sid, namespace)
-        self._guard = guard
+class MapHandle(MapState[Any, Any]):
+    def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, keys: Guard) -> None:
+        self._backend, self._sid, self._guard, self._expiry = backend, sid, guard, guard.expiry
         self._encode, self._decode = keys.encode, keys.type.decode
+        self._prefixes: list[bytes] = []
+        self._maps: dict[int, _Entries] = {}
+        self._current = _Entries(b"")
 
-    def _load(self, name: bytes) -> _Entries:
-        return _Entries(name)
+    def begin(self) -> None:
+        self._prefixes = self._backend.prefixes(self._sid)
+        self._maps = {}
+
+    def enter(self, index: int) -> None:
+        found = self._maps.get(index)
+        if found is None:
+            found = self._maps[index] = _Entries(self._prefixes[index])
+        self._current = found
+
+    def leave(self, index: int) -> None:
+        pass
 
     def _take_in(self, entries: _Entries, key: bytes, raw: bytes | None) -> Any:
         """An entry as the store has it."""
@@ -55,25 +70,23 @@ class MapHandle(NamespacedEntries[_Entries], MapState[Any, Any]):
 
     def _find(self, key: bytes) -> Any:
         """What a reader sees of an entry, as it is kept."""
-        entries = self._entry(self._namespace.current)
+        entries = self._current
         kept = entries.kept.get(key, _UNKNOWN)
         if kept is _UNKNOWN:
             if entries.complete:
                 return _GONE
             kept = self._take_in(entries, key, self._backend.store.get_many([entries.name + key])[0])
-        return kept if self._guard.expiry is None else self._read(entries, key, kept)
+        return kept if self._expiry is None or kept is _GONE else self._read(self._expiry, key, kept)
 
-    def _read(self, entries: _Entries, key: bytes, kept: Any) -> Any:
-        expiry = self._guard.expiry
-        if kept is _GONE or expiry is None:
-            return kept
+    def _read(self, expiry: Expiry, key: bytes, kept: Any) -> Any:
         seen, stays = expiry.read(kept)
         if stays is not kept:
-            entries.put(key, _GONE if stays is None else stays)
+            self._current.put(key, _GONE if stays is None else stays)
         return _GONE if seen is None else seen
 
-    def _all(self, entries: _Entries) -> dict[bytes, Any]:
+    def _all(self) -> dict[bytes, Any]:
         """All entries as they are kept, expired and removed ones too."""
+        entries = self._current
         if not entries.complete:
             start = len(entries.name)
             for name, raw in self._backend.scan(entries.name):
@@ -87,27 +100,26 @@ class MapHandle(NamespacedEntries[_Entries], MapState[Any, Any]):
 
     def _read_all(self) -> list[tuple[bytes, Any]]:
         """What a reader sees of all entries, in the order in which they are stored."""
-        entries = self._entry(self._namespace.current)
-        by_key = sorted(self._all(entries).items(), key=itemgetter(0))
-        found = ((key, self._read(entries, key, kept)) for key, kept in by_key)
-        return [(key, kept) for key, kept in found if kept is not _GONE]
+        expiry = self._expiry
+        found = [each for each in sorted(self._all().items(), key=itemgetter(0)) if each[1] is not _GONE]
+        if expiry is None:
+            return found
+        seen = [(key, self._read(expiry, key, kept)) for key, kept in found]
+        return [each for each in seen if each[1] is not _GONE]
 
     def get(self, key: Any) -> Any:
         kept = self._find(self._encode(key))
         return None if kept is _GONE else self._guard.give(kept)
 
     def put(self, key: Any, value: Any) -> None:
-        encoded, kept = self._encode(key), self._guard.keep(value)
-        entries = self._entry(self._namespace.current)
-        entries.kept[encoded] = kept
-        entries.dirty[encoded] = None
+        self._current.put(self._encode(key), self._guard.keep(value))
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._entry(self._namespace.current).put(self._encode(key), _GONE)
+        self._current.put(self._encode(key), _GONE)
 
     def contains(self, key: Any) -> bool:
         return self._find(self._encode(key)) is not _GONE
@@ -127,18 +139,17 @@ class MapHandle(NamespacedEntries[_Entries], MapState[Any, Any]):
 
     def alive(self) -> bool:
         """Whether there is something to read."""
-        everything, expiry = self._all(self._entry(self._namespace.current)), self._guard.expiry
-        return any(kept is not _GONE and (expiry is None or not expiry.dead(kept)) for kept in everything.values())
+        expiry = self._expiry
+        return any(kept is not _GONE and (expiry is None or not expiry.dead(kept)) for kept in self._all().values())
 
     def clear(self) -> None:
-        entries = self._entry(self._namespace.current)
-        for key, kept in list(self._all(entries).items()):
+        for key, kept in list(self._all().items()):
             if kept is not _GONE:
-                entries.put(key, _GONE)
+                self._current.put(key, _GONE)
 
     def collect(self, log: ChangeLog) -> None:
-        encoded, expiry = self._guard.encoded, self._guard.expiry
-        for entries in self._finish():
+        encoded, expiry = self._guard.encoded, self._expiry
+        for entries in self._maps.values():
             for key in entries.dirty:
                 kept = entries.kept[key]
                 if kept is not _GONE and (expiry is None or not expiry.dead(kept)):
@@ -147,3 +158,4 @@ class MapHandle(NamespacedEntries[_Entries], MapState[Any, Any]):
                 elif entries.stored.get(key, not entries.complete):  # else it is known that there is nothing to remove
                     log.keys.append(entries.name + key)
                     log.values.append(None)
+        self._maps, self._current = {}, _Entries(b"")

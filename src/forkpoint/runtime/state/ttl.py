@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.functions import StateTtlConfig
 from forkpoint.runtime.event_time.watermarks import MIN_MS
@@ -29,11 +29,8 @@ def unpack_stamp(value: bytes) -> int:
     return int(_STAMP.unpack_from(value)[0])
 
 
-class Stamped(NamedTuple):
-    """What a state with a time to live keeps of an entry."""
-
-    kept: Any
-    stamp_ms: int
+Stamped = tuple[Any, int]
+"""What a state with a time to live keeps of an entry: what its guard keeps of the value, and the stamp in ms."""
 
 
 class Expiry:
@@ -62,26 +59,26 @@ class Expiry:
 
     def dead(self, entry: Stamped) -> bool:
         """Whether the entry has expired and nobody will see it again."""
-        return not self._returns_expired and self.expired(entry.stamp_ms)
+        return not self._returns_expired and entry[1] + self._ttl_ms <= self._now()
 
     def read(self, entry: Stamped) -> tuple[Stamped | None, Stamped | None]:
         """What a reader sees of an entry, and what stays of it; None is nothing.
 
         The access that finds an entry expired removes it, and may still be shown it.
         """
-        if self.expired(entry.stamp_ms):
+        if entry[1] + self._ttl_ms <= self._now():
             return (entry if self._returns_expired else None), None
-        return entry, (Stamped(entry.kept, self.stamp()) if self._on_read else entry)
+        return entry, ((entry[0], self.stamp()) if self._on_read else entry)
 
     def read_all(self, entries: list[Stamped]) -> tuple[list[Stamped], list[Stamped]]:
         """The same for the elements of a list; what stays is the same list where nothing changes."""
-        left = [entry for entry in entries if not self.expired(entry.stamp_ms)]
+        left = [entry for entry in entries if not self.expired(entry[1])]
         if len(left) == len(entries):
             left = entries
         elif self._returns_expired and left and not self._on_read:
             return entries, entries  # as in Flink: of a list that is read, expired elements go when all have expired
         stamp = self.stamp() if self._on_read and left else None
-        stays = left if stamp is None else [Stamped(entry.kept, stamp) for entry in left]
+        stays = left if stamp is None else [(kept, stamp) for kept, _ in left]
         return (entries if self._returns_expired else left), stays
 
 
@@ -93,25 +90,25 @@ class TtlGuard(Guard):
         self.expiry = self._expiry = expiry
         self._guard = guard
         keep, give, encoded, decoded = guard.keep, guard.give, guard.encoded, guard.decoded
-        self.keep = lambda value: Stamped(keep(value), expiry.stamp())
-        self.give = lambda entry: give(entry.kept)
-        self.encoded = lambda entry: pack_stamp(entry.stamp_ms) + encoded(entry.kept)
-        self.decoded = lambda raw: Stamped(decoded(raw[STAMP_BYTES:]), unpack_stamp(raw))
+        self.keep = lambda value: (keep(value), expiry.stamp())
+        self.give = lambda entry: give(entry[0])
+        self.encoded = lambda entry: pack_stamp(entry[1]) + encoded(entry[0])
+        self.decoded = lambda raw: (decoded(raw[STAMP_BYTES:]), unpack_stamp(raw))
 
     def keep_all(self, values: Iterable[Any]) -> list[Any]:
         kept, stamp = self._guard.keep_all(values), self._expiry.stamp()
-        return [Stamped(each, stamp) for each in kept]
+        return [(each, stamp) for each in kept]
 
     def give_all(self, kept: list[Any]) -> list[Any]:
-        return self._guard.give_all([entry.kept for entry in kept])
+        return self._guard.give_all([each for each, _ in kept])
 
     def encoded_all(self, kept: list[Any]) -> bytes:
-        stamps = _STAMPS.encode([entry.stamp_ms for entry in kept])
-        return pack_stamp(len(stamps)) + stamps + self._guard.encoded_all([entry.kept for entry in kept])
+        stamps = _STAMPS.encode([stamp for _, stamp in kept])
+        return pack_stamp(len(stamps)) + stamps + self._guard.encoded_all([each for each, _ in kept])
 
     def decoded_all(self, data: bytes) -> list[Any]:
         stamps, end = _stamps(data)
-        return list(map(Stamped, self._guard.decoded_all(data[end:]), stamps))
+        return list(zip(self._guard.decoded_all(data[end:]), stamps, strict=True))
 
     def entry_expired(self, data: bytes) -> bool:
         """Whether a stored entry has expired."""

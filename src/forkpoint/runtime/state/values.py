@@ -64,12 +64,13 @@ class Cell(ABC):
 class KeyCell(Cell):
     """One value for each key. The attributes are plain because this is the hot path."""
 
-    __slots__ = ("_backend", "_changed", "_current", "_dirty", "_prefixes", "_sid", "_values", "guard")
+    __slots__ = ("_backend", "_changed", "_current", "_dirty", "_expiry", "_prefixes", "_sid", "_values", "guard")
 
     def __init__(self, backend: KeyedBackend, sid: int, guard: Guard) -> None:
         self._backend = backend
         self._sid = sid
         self.guard = guard
+        self._expiry = guard.expiry
         self._prefixes: list[bytes] = []
         self._values: list[Any] = []
         self._dirty: dict[int, None] = {}
@@ -93,7 +94,7 @@ class KeyCell(Cell):
             self._dirty[index] = None
 
     def collect(self, log: ChangeLog) -> None:
-        encoded, values, expiry = self.guard.encoded, self._values, self.guard.expiry
+        encoded, values, expiry = self.guard.encoded, self._values, self._expiry
         if expiry is not None:
             for i in self._dirty:
                 if values[i] is not None and expiry.dead(values[i]):
@@ -103,17 +104,19 @@ class KeyCell(Cell):
         self._values, self._dirty, self._prefixes = [], {}, []
 
     def read(self) -> Any:
-        kept, expiry = self._current, self.guard.expiry
-        if kept is None or expiry is None:
+        kept = self._current
+        if self._expiry is None or kept is None:
             return kept
-        seen, stays = expiry.read(kept)
+        seen, stays = self._expiry.read(kept)
         if stays is not kept:
             self.write(stays)
         return seen
 
     def base(self) -> Any:
-        kept, expiry = self._current, self.guard.expiry
-        return None if kept is None or (expiry is not None and expiry.dead(kept)) else kept
+        kept = self._current
+        if self._expiry is None or kept is None:
+            return kept
+        return None if self._expiry.dead(kept) else kept
 
     def write(self, kept: Any) -> None:
         self._current = kept
@@ -187,7 +190,7 @@ class _Handle:
     """What the handles of a cell have in common."""
 
     def __init__(self, cell: Cell) -> None:
-        self.cell, self._guard = cell, cell.guard
+        self.cell, self._keep, self._give = cell, cell.guard.keep, cell.guard.give
 
     def clear(self) -> None:
         self.cell.write(None)
@@ -202,16 +205,16 @@ class ValueHandle(_Handle, ValueState[Any]):
 
     def __init__(self, cell: Cell, default: Any) -> None:
         super().__init__(cell)
-        self._default = None if default is None else self._guard.keep(default)
+        self._default = None if default is None else self._keep(default)
 
     def value(self) -> Any:
         kept = self.cell.read()
         if kept is None:
             kept = self._default
-        return None if kept is None else self._guard.give(kept)
+        return None if kept is None else self._give(kept)
 
     def update(self, value: Any) -> None:
-        self.cell.write(None if value is None else self._guard.keep(value))
+        self.cell.write(None if value is None else self._keep(value))
 
     def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
         raise UserFunctionError("a value state cannot be merged; use a list, reducing or aggregating state")
@@ -224,17 +227,15 @@ class ReducingHandle(_Handle, ReducingState[Any]):
 
     def get(self) -> Any:
         kept = self.cell.read()
-        return None if kept is None else self._guard.give(kept)
+        return None if kept is None else self._give(kept)
 
     def add(self, value: Any) -> None:
         if value is None:
             self.clear()
             return
-        guard, so_far = self._guard, self.cell.base()
-        kept = guard.keep(value)
-        if so_far is not None:
-            kept = guard.keep(self._reduce(guard.give(so_far), guard.give(kept)))
-        self.cell.write(kept)
+        cell, keep, give = self.cell, self._keep, self._give
+        so_far, kept = cell.base(), keep(value)
+        cell.write(kept if so_far is None else keep(self._reduce(give(so_far), give(kept))))
 
     def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
         self.cell.merge(target, sources, self._reduce)
@@ -247,15 +248,16 @@ class AggregatingHandle(_Handle, AggregatingState[Any, Any]):
 
     def get(self) -> Any:
         kept = self.cell.read()
-        return None if kept is None else self._aggregate.get_result(self._guard.give(kept))
+        return None if kept is None else self._aggregate.get_result(self._give(kept))
 
     def add(self, value: Any) -> None:
         if value is None:
             self.clear()
             return
-        guard, so_far = self._guard, self.cell.base()
-        accumulator = self._aggregate.create_accumulator() if so_far is None else guard.give(so_far)
-        self.cell.write(guard.keep(self._aggregate.add(value, accumulator)))
+        cell, aggregate = self.cell, self._aggregate
+        so_far = cell.base()
+        accumulator = aggregate.create_accumulator() if so_far is None else self._give(so_far)
+        cell.write(self._keep(aggregate.add(value, accumulator)))
 
     def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
         self.cell.merge(target, sources, self._aggregate.merge)
