@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, overload
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.base import AggregateFunction, ReduceFunction
@@ -18,6 +18,9 @@ from forkpoint.functions.ttl import StateTtlConfig
 from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.containers import optional
 from forkpoint.types.variables import ACC, IN, NOTHING, OUT, K, S_co, T, V
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.states import StateKind
 
 
 class StateDescriptor(Generic[S_co]):
@@ -29,7 +32,7 @@ class StateDescriptor(Generic[S_co]):
     Types are ``Types.*`` or Python types; one without a durable encoding raises TypeNotSupported here and now.
     """
 
-    kind: ClassVar[str]  # as in a savepoint's description
+    kind: ClassVar[StateKind]
 
     def __init__(self, name: str, value_type: Any) -> None:
         if not isinstance(name, str) or not name:

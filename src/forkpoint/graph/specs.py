@@ -38,10 +38,11 @@ class DeclaredState:
     @staticmethod
     def of(descriptor: StateDescriptor) -> DeclaredState:
         """The keyed state of a descriptor."""
-        kind: Any = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
         namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
         ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
-        return DeclaredState(descriptor.name, kind, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint)
+        return DeclaredState(
+            descriptor.name, descriptor.kind, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint
+        )
 
 
 @dataclass(frozen=True)
