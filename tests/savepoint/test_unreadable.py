@@ -34,12 +34,12 @@ class Careless(fp.KeyedProcessFunction):
     def process_element(self, e: tuple[str, int], ctx: Any) -> Any:
         handles: Any = self
         if e[0] == "bad":
-            handles.number._write(2**63)
-            handles.span._write(timedelta.max)
-            handles.items._append([1, None, 3])
-            handles.aging._append(["x", 5, "z"])
+            handles.number.cell.write(2**63)
+            handles.span.cell.write(timedelta.max)
+            handles.items._entry(b"").append([1, None, 3])
+            handles.aging._entry(b"").append([(text, handles.aging._expiry.stamp()) for text in ("x", 5, "z")])
             handles.table.put("fine", 1)
-            handles.table._put(handles.table._name("wrong"), "text")
+            handles.table._current.put(handles.table._encode("wrong"), "text")
         else:
             self.number.update(e[1])
             self.span.update(timedelta(seconds=e[1]))

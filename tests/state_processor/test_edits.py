@@ -107,7 +107,7 @@ def read(savepoint: SavepointReader, uid: str) -> Model:
 def check_files(savepoint: SavepointReader, of: Any) -> None:
     """Key groups are the hash's, files cover their ranges, and rows are in the store's order."""
     savepoint.verify()
-    key_type = fp.processor.SavepointReader.read(savepoint.path).states[0].key_type
+    key_type = fp.state_processor.SavepointReader.read(savepoint.path).states[0].key_type
     assert key_type is not None
     for state in savepoint.states:
         for entry in state.rows():
