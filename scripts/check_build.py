@@ -71,9 +71,11 @@ def install(wheel: Path, place: Path) -> Path:
     )  # fmt: skip
     (installed,) = site.glob("forkpoint-*.dist-info")
     for needed in closure(Distribution.at(installed)):
-        for top in {file.parts[0] for file in needed.files or () if file.parts[0] != ".."}:
+        # An older pip installs source packages with an egg-info: files listed there may be missing, and it does not list itself.
+        tops = {file.parts[0] for file in needed.files or () if file.parts[0] != ".."} | {needed._path.name}
+        for top in tops:
             source, link = Path(str(needed.locate_file(top))), site / top
-            if top != "__pycache__" and not link.exists():
+            if top != "__pycache__" and source.exists() and not link.exists():
                 link.symlink_to(source)
     return python
 
