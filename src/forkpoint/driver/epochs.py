@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.alignment import Alignment
-from forkpoint.driver.events import EpochCommitted, EpochReached, Listener, Phase
+from forkpoint.driver.events import EpochCommitted, EpochReached, Listener, Phase, added_up
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.manifests import (
@@ -356,21 +355,14 @@ def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
     return EpochCommitted(
         manifest.epoch,
         manifest.processing_time_ms,
-        records_in=_total(row.records_in for row in rows),
-        records_out=_total(row.records_out for row in rows),
-        late_records_dropped=_total(row.late_records_dropped for row in rows),
+        records_in=added_up(row.records_in for row in rows),
+        records_out=added_up(row.records_out for row in rows),
+        late_records_dropped=added_up(row.late_records_dropped for row in rows),
         watermarks=manifest.watermarks,
         changes_bytes=sum(row.changes.size for row in rows if row.changes is not None),
         snapshot_bytes=sum(row.snapshot.size for row in rows if row.snapshot is not None),
         catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
     )
-
-
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(total)
 
 
 def _has_processing_timers(manifest: Manifest) -> bool:

@@ -6,7 +6,8 @@ that it was told about. Times are in ms since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -64,6 +65,14 @@ class EpochCommitted:
         """How far an operator's watermark is behind processing time; None where it has none yet."""
         watermark = self.watermarks.get(uid)
         return None if watermark is None else self.processing_time_ms - watermark
+
+
+def added_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Several counts by uid as one."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -18,6 +17,7 @@ from forkpoint.driver.events import (
     RunEnded,
     SavepointEnded,
     SavepointProgressed,
+    added_up,
 )
 
 State = Literal["starting", "running", "restarting", "ended"]
@@ -75,8 +75,8 @@ def after(status: Status, event: Event) -> Status:
             return replace(
                 status,
                 watermarks=event.watermarks,
-                records=_sum(status.records, event.records_in, event.records_out),
-                late_records_dropped=_sum(status.late_records_dropped, event.late_records_dropped),
+                records=added_up((status.records, event.records_in, event.records_out)),
+                late_records_dropped=added_up((status.late_records_dropped, event.late_records_dropped)),
             )
         case Restarting(failure, restarts):
             return replace(status, state="restarting", failure=failure, restarts=restarts)
@@ -87,10 +87,3 @@ def after(status: Status, event: Event) -> Status:
         case RunEnded():
             return replace(status, state="ended", failure=event.failure or status.failure)
     return status
-
-
-def _sum(*counts: Mapping[str, int]) -> Mapping[str, int]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(total)
