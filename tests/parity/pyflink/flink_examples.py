@@ -23,6 +23,8 @@ SECONDS = 300
 # Flink's watermarks tick by a clock, and the example ends before the first tick: its timers see all elements. Here they see
 # those that came before them, as the docs say.
 BY_THE_CLOCK = {"event_time_timer": ("(Alice,163.29999923706055)", "(Alice,143.19999885559082)")}
+# Their sums are in state of type FLOAT. PyFlink rounds them to 32 bits when they leave its cache, forkpoint at each update.
+IN_FLOATS = {"event_time_timer", "state_access"}
 
 RUN = (
     "basic_operations", "event_time_timer", "process_json_data", "state_access", "word_count",
@@ -80,7 +82,14 @@ def on_forkpoint(example: str, engine: str) -> str | None:
         theirs, ours = BY_THE_CLOCK[example]
         recorded.remove(theirs)
         recorded = sorted([*recorded, ours])
+    if example in IN_FLOATS:
+        printed, recorded = rounded(printed), rounded(recorded)
     return None if printed == recorded else f"printed {printed}, Flink {recorded}"
+
+
+def rounded(printed: list[str]) -> list[str]:
+    """The lines with the digits that a FLOAT has for sure."""
+    return sorted(re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.6g}", line) for line in printed)
 
 
 def record() -> None:

@@ -155,6 +155,7 @@ public final class Parity {
         Timers.register();
         Joins.register();
         Connected.register();
+        Ttl.register();
         Map<String, List<Event>> inputs = new LinkedHashMap<>();
         try (var files = Files.list(Path.of(args[0]))) {
             for (Path file : files.sorted().toList()) {
