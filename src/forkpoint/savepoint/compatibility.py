@@ -1,6 +1,4 @@
-"""Whether a saved state fits a declared one: as it is, converted because its value type evolved, or through registered
-migrations. Pure.
-"""
+"""Whether a saved state fits a declared one: unchanged, with its value type evolved, or through migrations. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +19,9 @@ class ProgramOperator:
     """An operator of the new program.
 
     ``source``: the kind of its position ("native", "spark", …) if it has one. ``complete``: whether the declared states
-    are all that it can have; False for a function that may ask for more once it runs, as in ``open()``. What such an
-    operator had and does not declare is kept. ``value_types``: of the declared states, with their classes, which know
-    more than descriptions do. ``key_type``: the description of its keys.
+    are all it can have; False for a function that may request more at runtime, as in ``open()``: its undeclared saved
+    states are kept. ``value_types``: of the declared states by name, with their classes, which carry more than
+    descriptions. ``key_type``: the description of its keys.
     """
 
     uid: str
@@ -38,8 +36,7 @@ class ProgramOperator:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a saved state fits; ``why`` says what does not, or what changes on the way. The
-    rest as in ``StateMapping``."""
+    """Whether a saved state fits; ``why`` says why not, or what changes. The other fields are as in ``StateMapping``."""
 
     fits: bool
     why: str = ""
@@ -53,9 +50,9 @@ class Verdict:
 
 
 def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
-    """Whether a saved state can become the declared one: as it is, converted, or migrated. ``program``: whose it is."""
+    """Whether a saved state can become the declared one. ``program``: the operator that has it."""
     migrations = Migrations() if program is None else program.migrations
-    # What does not belong to keys has nothing to migrate with them.
+    # Only keyed state takes part in migrations of keys.
     keys = () if wanted.key_type is None else chain(migrations.keys, saved.key_version, "keys")
     if isinstance(keys, str):
         return Verdict(False, keys)
@@ -85,12 +82,12 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
-    """The migrations from a version to the program's; text if they don't lead there."""
+    """The migrations from a version to the program's; if some are missing, a text that says so."""
     newest = max(functions, default=0) + 1
     if version > newest:
         return (
-            f"its {what} are of version {version}, the program's of version {newest}; register the migrations again that were "
-            f"taken out (the one from version {version - 1} is enough), or restore with a newer program"
+            f"its {what} are of version {version}, the program's of version {newest}; register the removed migrations again "
+            f"(the one from version {version - 1} is enough), or restore with a newer program"
         )
     if missing := [v for v in range(version, newest) if v not in functions]:
         return f"its {what} are of version {version}, and there is no migration from version {missing[0]}; register one"
@@ -104,7 +101,7 @@ def _counted(values: Sequence[Migration], keys: Sequence[Migration]) -> list[tup
 def _evolution(
     saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None
 ) -> tuple[Step, tuple[str, ...]] | Verdict:
-    """How values of a state without migrations are converted."""
+    """How the values of a state without migrations are converted."""
     remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
     if saved.kind != wanted.kind:
         return Verdict(
@@ -135,7 +132,7 @@ def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = ""
 
 
 def type_text(description: Any) -> str:
-    """A type's description as people write it."""
+    """A type's description in readable form."""
     if description is None:
         return "none"
     try:

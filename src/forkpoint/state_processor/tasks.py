@@ -1,8 +1,8 @@
-"""The tasks that write a savepoint's files: one file at a time, or through runs where keys change their places.
+"""The tasks that write a savepoint's files, from saved files or from runs.
 
-Where key groups stay, a file becomes a file. Where they change, or where data comes from elsewhere, rows are first cut
-into runs, one for each slice of key groups, and each slice's runs then become a file. Runs lie below ``operators/_runs``
-of the new savepoint while it is not one yet: what is left of an attempt that was killed is cleared away by the next.
+If key groups stay the same, each file becomes a file. If they change, or for external data, rows are first cut into runs,
+one for each slice of key groups, and the runs of each slice then become a file. Runs are below ``operators/_runs`` of the
+unfinished savepoint, where the next attempt removes those of a killed one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.savepoint.layout import Layout, layout_of
-from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part, read_part
+from forkpoint.savepoint.parquet import PartWriter, SavedFile, WrittenPart, put_part
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.state_processor.rows import blocks, each_once, in_order, store_order, with_key_groups
@@ -26,11 +26,10 @@ from forkpoint.storage.base import Storage, open_storage
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a saved state, its rows, and the steps (pickled for the tasks of this write) that they go through."""
+    """A file of a saved state, and the pickled steps that change its rows."""
 
     storage_url: str
-    file: FileRef
-    entries: int
+    file: SavedFile
     saved: StateInfo
     target: StateInfo
     steps: bytes
@@ -38,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A file that becomes one of the same key groups."""
+    """A file that becomes one with the same key groups."""
 
     source: Source
     target_url: str
@@ -47,7 +46,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Cut:
-    """A file whose keys get new key groups; ``prefix``: of the runs' paths. Slice i begins at key group ``cuts[i]``."""
+    """A file whose keys get new key groups; runs go to paths with ``prefix``. Slice i begins at key group ``cuts[i]``."""
 
     source: Source
     target_url: str
@@ -70,9 +69,9 @@ class Merge:
 def _rewrite(plan: Rewrite) -> WrittenPart | None:
     source, target = plan.source, open_storage(plan.target_url)
     if not source.steps and source.saved == source.target:
-        data = source.file.read(open_storage(source.storage_url))
+        data = source.file.ref.read(open_storage(source.storage_url))
         target.put(plan.path, data)
-        return WrittenPart(plan.path, source.entries, len(data), checksum(data))
+        return WrittenPart(plan.path, source.file.entries, len(data), checksum(data))
     layout, table = _stepped(source)
     return _put(target, plan.path, layout, table)
 
@@ -96,10 +95,9 @@ merge = TaskOf[Merge, WrittenPart | None](_merge, WrittenPart | None)  # type: i
 
 
 def _stepped(source: Source) -> tuple[Layout, pa.Table]:
-    """A file's rows after their steps, in order and under the state's new name."""
+    """A file's rows after all steps, in order, with the new state's schema."""
     saved, target = layout_of(source.saved), layout_of(source.target)
-    data = source.file.read(open_storage(source.storage_url))
-    found = list(read_part(data, source.file.name, saved, source.entries, None))
+    found = list(source.file.tables(open_storage(source.storage_url), saved))
     table = pa.concat_tables(found) if found else saved.schema.empty_table()
     steps: Sequence[Step] = pickle.loads(source.steps) if source.steps else ()
     _, table = run_steps(steps, saved, table)
@@ -107,20 +105,20 @@ def _stepped(source: Source) -> tuple[Layout, pa.Table]:
 
 
 def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
-    """The same columns, as those of this state."""
+    """The same columns, with this state's schema."""
     return pa.Table.from_arrays(table.columns, schema=layout.schema)
 
 
 def cut_rows(
     target: Storage, layout: Layout, table: pa.Table, prefix: str, cuts: Sequence[int], max_parallelism: int
 ) -> list[Run]:
-    """Write rows as runs, one for each slice that has some. Paths go on from ``prefix``."""
+    """Write rows as runs, one for each slice that has some, to paths with ``prefix``."""
     table = with_key_groups(layout, table, max_parallelism)
     return write_runs(target, table, store_order(layout, table), cuts, lambda number: f"{prefix}{number}.parquet")
 
 
 def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
-    """Write rows that are in order; no file if there are none."""
+    """Write sorted rows; no file if there are none."""
     if not table.num_rows:
         return None
     part = PartWriter(layout)
@@ -130,5 +128,5 @@ def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> Written
 
 
 def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
-    """Write rows that come from elsewhere, in order."""
+    """Sort and write rows."""
     return _put(target, path, layout, in_order(layout, table, store_order(layout, table)))
