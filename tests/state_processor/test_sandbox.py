@@ -100,7 +100,7 @@ def test_a_condition_sees_nothing_but_its_rows(
     savepoint: SavepointReader, secret: Path, tmp_path: Path, condition: str
 ) -> None:
     edit = SavepointWriter.from_existing_savepoint(savepoint)
-    with pytest.raises(fp.EditRefused, match=r"the condition .* is wrong"):
+    with pytest.raises(fp.EditRefused, match=r"the condition .* is invalid"):
         edit.filter("everything", condition.format(secret), "total").write(tmp_path / "new")
     assert not (tmp_path / "out.csv").exists()
 

@@ -49,8 +49,7 @@ class Format(Generic[R]):
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        oldest = min(self.upgrades, default=self.version)
-        if sorted(self.upgrades) != list(range(oldest, self.version)):
+        if sorted(self.upgrades) != list(range(self.oldest, self.version)):
             raise ValueError(f"{self.name}: upgrades {sorted(self.upgrades)} do not lead to version {self.version}")
 
     @property

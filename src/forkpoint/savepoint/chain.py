@@ -9,13 +9,14 @@ from itertools import chain, pairwise
 
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
 from forkpoint.errors import NotFound, StorageError
+from forkpoint.savepoint.slices import KeyGroupRange
 from forkpoint.savepoint.tasks import FileRef
 
 EMPTY = -1  # the epoch before the first, when there is no state
 
 
 @dataclass(frozen=True)
-class Base:
+class Base(KeyGroupRange):
     """The snapshot of ``epoch`` that key groups ``kg_start`` <= kg < ``kg_stop`` start from, if any."""
 
     kg_start: int
@@ -25,7 +26,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class ChangesFile:
+class ChangesFile(KeyGroupRange):
     """The changes of a subtask and stage in an epoch."""
 
     epoch: int
@@ -58,10 +59,10 @@ class StateFiles:
         bases = tuple(
             Base(max(b.kg_start, kg_start), min(b.kg_stop, kg_stop), b.epoch, b.snapshot)
             for b in self.bases
-            if b.kg_start < kg_stop and kg_start < b.kg_stop
+            if b.overlaps(kg_start, kg_stop)
         )
         oldest = min((base.epoch for base in bases), default=EMPTY)
-        changes = tuple(c for c in self.changes if c.epoch > oldest and c.kg_start < kg_stop and kg_start < c.kg_stop)
+        changes = tuple(c for c in self.changes if c.epoch > oldest and c.overlaps(kg_start, kg_stop))
         return StateFiles(bases, (), changes, 0)
 
     def operator_state(self) -> StateFiles:

@@ -9,9 +9,9 @@ from typing import Any
 from forkpoint.checkpoint.states import OPERATOR_KINDS, TIMER_KINDS, StateInfo
 from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import Migrations
-from forkpoint.savepoint.evolution import Migration
+from forkpoint.savepoint.evolution import Conversion, Migration
 from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
-from forkpoint.types.evolution import SAME, Same
+from forkpoint.types.evolution import SAME
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,11 @@ class ProgramOperator:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether a saved state fits; ``why`` says why not, or what changes. The other fields are as in ``StateMapping``."""
+class Verdict(Conversion):
+    """Whether a saved state fits; ``why`` says why not, or what changes."""
 
     fits: bool
     why: str = ""
-    step: Step = SAME
-    values: tuple[Migration, ...] = ()
-    keys: tuple[Migration, ...] = ()
-
-    @property
-    def migrates(self) -> bool:
-        return bool(self.values or self.keys) or not isinstance(self.step, Same)
 
 
 def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
@@ -78,7 +71,7 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
         notes.append("has a time to live now: entries begin to age with this run")
     elif saved.ttl_ms is not None and wanted.ttl_ms is None:
         notes.append("has no time to live any more")
-    return Verdict(True, "; ".join(notes), step, values, keys)
+    return Verdict(True, "; ".join(notes), step=step, values=values, keys=keys)
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
@@ -112,7 +105,7 @@ def _evolution(
         what = "map key" if saved.kind in ("map", "broadcast") else "namespace"
         return _type_changed(what, saved.namespace_type, wanted.namespace_type, remedy if saved.kind == "map" else "")
     if saved.fingerprint != wanted.fingerprint:
-        return Verdict(False, f"it means something else now: was {saved.fingerprint}, is {wanted.fingerprint}")
+        return Verdict(False, f"its meaning has changed: was {saved.fingerprint}, is {wanted.fingerprint}")
     if saved.value_type == wanted.value_type:
         return SAME, ()
     if saved.value_type is None or wanted.value_type is None:

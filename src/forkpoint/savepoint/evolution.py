@@ -29,6 +29,20 @@ from forkpoint.types.scalars import ScalarType
 Migration = Callable[[Any], Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """How a saved state becomes a declared one: ``step`` converts its values; ``values`` and ``keys`` are its migrations."""
+
+    step: Step = SAME
+    values: tuple[Migration, ...] = ()
+    keys: tuple[Migration, ...] = ()
+
+    @property
+    def migrates(self) -> bool:
+        """Whether rows change."""
+        return bool(self.values or self.keys) or not isinstance(self.step, Same)
+
+
 @dataclass(frozen=True)
 class Change:
     """How a state's rows change. ``target``: the state as declared now, but with the saved time to live.
@@ -208,12 +222,12 @@ def _keys(columns: Columns, saved: Layout, target: Layout, functions: Sequence[M
 
 
 class _Row(NamedTuple):
-    """A row of the new state. ``place``: the saved row that its key and namespace are from."""
+    """A row of the new state, ``number`` in its list. ``place``: the saved row that its key and namespace are from."""
 
     place: int
     value: Any
     stamp: int
-    index: int = 0
+    number: int = 0
     map_key: Any = None
 
 
@@ -246,7 +260,7 @@ def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dic
     if target.has("map_key"):
         parts["map_key"] = target.part("map_key").type.to_columns([row.map_key for row in written])
     parts["value"] = target.part("value").type.to_columns([row.value for row in written])
-    parts["index"] = [pa.array([row.index for row in written], pa.int64())]
+    parts["index"] = [pa.array([row.number for row in written], pa.int64())]
     parts["ttl_stamp"] = [pa.array([row.stamp for row in written], pa.int64())]
     return parts
 
@@ -269,8 +283,8 @@ def _rows(kind: str, place: int, content: Any, stamps: list[int], old_kind: str,
         if not isinstance(content, list | tuple) or hasattr(content, "_fields"):
             raise _Failed(f"a migration to list state must return a list or None, not {content!r}")
         kept = stamps if old_kind == "list" and len(content) == len(stamps) else [latest] * len(content)
-        for index, (value, stamp) in enumerate(zip(content, kept, strict=True)):
-            yield _Row(place, value, stamp, index)
+        for number, (value, stamp) in enumerate(zip(content, kept, strict=True)):
+            yield _Row(place, value, stamp, number)
     elif kind == "map":
         if not isinstance(content, dict):
             raise _Failed(f"a migration to map state must return a dict or None, not {content!r}")

@@ -181,7 +181,7 @@ class _Reader:
         changes = [
             piece
             for change in self._files.changes
-            if change.epoch > base.epoch and change.kg_start < stop and start < change.kg_stop
+            if change.epoch > base.epoch and change.overlaps(start, stop)
             for piece in self._read(change.file, CHANGES, start, stop)
         ]
         return _merge([*pieces, *changes])

@@ -32,7 +32,6 @@ from forkpoint.savepoint.slices import Slice, cut_subtasks, wanted_slices
 from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
-from forkpoint.types.evolution import Same
 
 _STAGING = "restore"
 
@@ -93,12 +92,26 @@ class _Plan:
         return any(mapping.keys for mapping in self.states)
 
     @cached_property
-    def keyed(self) -> list[StateImport]:
-        return self._imports(operator_state=False)
+    def imports(self) -> list[StateImport]:
+        """The mapped states with their files."""
+        saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
+        found: list[StateImport] = []
+        for mapping in self.states:
+            state = saved.get((mapping.saved_uid, mapping.saved_name))
+            if state is None:
+                raise RestoreRefused(
+                    f"{self.opened.url} has no state {mapping.saved_name!r} of operator {mapping.saved_uid!r} to restore"
+                )
+            found.append(self._import(mapping, state))
+        return found
 
     @cached_property
-    def operator_state(self) -> list[StateImport]:
-        return self._imports(operator_state=True)
+    def keyed(self) -> list[StateImport]:
+        return [state for state in self.imports if not state.info.is_operator_state]
+
+    @cached_property
+    def operator_state(self) -> tuple[StateImport, ...]:
+        return tuple(state for state in self.imports if state.info.is_operator_state)
 
     @cached_property
     def entries(self) -> int:
@@ -107,20 +120,6 @@ class _Plan:
     @cached_property
     def slices(self) -> list[Slice]:
         return cut_subtasks(self.max_parallelism, self.parallelism, self.entries)
-
-    def _imports(self, *, operator_state: bool) -> list[StateImport]:
-        """The mapped states, either operator state or keyed state."""
-        saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
-        found: list[StateImport] = []
-        for mapping in self.states:
-            if (mapping.saved_uid, mapping.saved_name) not in saved:
-                raise RestoreRefused(
-                    f"{self.opened.url} has no state {mapping.saved_name!r} of operator {mapping.saved_uid!r} to restore"
-                )
-            state = saved[mapping.saved_uid, mapping.saved_name]
-            if state.info.is_operator_state == operator_state:
-                found.append(self._import(mapping, state))
-        return found
 
     def _import(self, mapping: StateMapping, state: SavepointState) -> StateImport:
         info, declared, saved = state.info, mapping.target, self.opened.savepoint
@@ -134,7 +133,7 @@ class _Plan:
         if not piece.first or not self.operator_state:
             return None
         saved = self.opened.savepoint.parallelism
-        return Redistribution(tuple(self.operator_state), piece.subtask, saved, self.parallelism)
+        return Redistribution(self.operator_state, piece.subtask, saved, self.parallelism)
 
     def snapshot_path(self, piece: Slice) -> str:
         return self.paths.snapshot(self.epoch, piece.subtask, self.slice_attempt(piece))
@@ -222,7 +221,7 @@ class _Plan:
 
 def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
     """How the rows of a saved state change; None if at most their stamps do."""
-    if not (mapping.values or mapping.keys) and isinstance(mapping.step, Same):
+    if not mapping.migrates:
         return None
     target = mapping.target
     declared = info.replace(

@@ -19,6 +19,7 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.savepoint_manifest import SavepointFile
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.savepoint.layout import METADATA_KEY, Layout
+from forkpoint.savepoint.slices import KeyGroupRange
 from forkpoint.savepoint.tasks import FileRef
 from forkpoint.storage.base import Storage
 
@@ -90,7 +91,7 @@ def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
 
 
 @dataclass(frozen=True)
-class SavedFile:
+class SavedFile(KeyGroupRange):
     """A state's file in a savepoint: ``entries`` rows with key groups ``kg_start`` <= kg < ``kg_stop``."""
 
     ref: FileRef
@@ -101,10 +102,6 @@ class SavedFile:
     @property
     def name(self) -> str:
         return self.ref.name
-
-    def overlaps(self, kg_start: int, kg_stop: int) -> bool:
-        """Whether it may have rows of these key groups."""
-        return self.kg_start < kg_stop and kg_start < self.kg_stop
 
     def tables(self, storage: Storage, layout: Layout, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
         """The rows, a row group at a time; with ``groups`` only those of these key groups.

@@ -14,9 +14,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.compatibility import ProgramOperator, Verdict, compare_state
-from forkpoint.savepoint.evolution import Migration
-from forkpoint.types import Step
-from forkpoint.types.evolution import SAME
+from forkpoint.savepoint.evolution import Conversion
 
 Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
 Subject = Literal["operator", "state", "source", "rename"]
@@ -61,19 +59,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class StateMapping:
-    """A saved state, and the state of the program that it becomes.
-
-    ``step`` converts its values; ``values`` and ``keys`` are its migrations. ``rewritten``: whether the stored form of its
-    entries changes.
-    """
+class StateMapping(Conversion):
+    """A saved state, and the state of the program that it becomes. ``rewritten``: whether stored entries change."""
 
     saved_uid: str
     saved_name: str
     target: StateInfo
-    step: Step = SAME
-    values: tuple[Migration, ...] = ()
-    keys: tuple[Migration, ...] = ()
     rewritten: bool = False
 
 
@@ -224,9 +215,8 @@ class _Planner:
         found = compare_state(state, wanted, operator)
         if found.fits:
             rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
-            self.states.append(
-                StateMapping(state.uid, state.name, wanted, found.step, found.values, found.keys, rewritten)
-            )
+            how = {"step": found.step, "values": found.values, "keys": found.keys}
+            self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, **how))
         return found
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:

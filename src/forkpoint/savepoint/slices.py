@@ -13,8 +13,18 @@ ENTRIES_PER_STEP = 250_000
 MAX_SLICES = 64
 
 
+class KeyGroupRange:
+    """Base of dataclasses about key groups ``kg_start`` <= kg < ``kg_stop``."""
+
+    kg_start: int
+    kg_stop: int
+
+    def overlaps(self, kg_start: int, kg_stop: int) -> bool:
+        return self.kg_start < kg_stop and kg_start < self.kg_stop
+
+
 @dataclass(frozen=True)
-class Slice:
+class Slice(KeyGroupRange):
     """Key groups ``kg_start`` <= kg < ``kg_stop``, all of one subtask. ``first``: the subtask's first slice."""
 
     number: int

@@ -120,14 +120,14 @@ class Fitter:
         if left := [name for name in table.column_names if name not in used and name not in _IGNORED]:
             raise EditRefused(
                 f"{self._where}: the data has the column {left[0]!r}, which the state does not have (it has "
-                f"{', '.join(self._asked())}); leave it out, or map it with columns="
+                f"{', '.join(self._expected())}); leave it out, or map it with columns="
             )
         self.first += table.num_rows
         made = pa.Table.from_arrays(arrays, schema=self.layout.schema)
         self._check_values(made)
         return made
 
-    def _asked(self) -> list[str]:
+    def _expected(self) -> list[str]:
         own = ("key_group", "domain")
         return [name for part in self.layout.parts if part.role not in own for name in part.names]
 

@@ -147,14 +147,14 @@ def _compare(a: StateReader, b: StateReader, samples: int, stamps: bool) -> Stat
                 _Entries(side.layout, table, raw=not why, stamps=stamps) for side, table in ((a, one), (b, other))
             )
             before, after = ours.content, theirs.content
-            gone = [name for name in before if name not in after]
-            new = [name for name in after if name not in before]
+            fewer = [name for name in before if name not in after]
+            more = [name for name in after if name not in before]
             both = [name for name, content in before.items() if name in after and after[name] != content]
-        added, removed, changed = added + len(new), removed + len(gone), changed + len(both)
+        added, removed, changed = added + len(more), removed + len(fewer), changed + len(both)
         left = max(0, samples - len(found))
         made = [
-            *(Sample("removed", ours.place(name), ours.value(name), None) for name in gone[:left]),
-            *(Sample("added", theirs.place(name), None, theirs.value(name)) for name in new[:left]),
+            *(Sample("removed", ours.place(name), ours.value(name), None) for name in fewer[:left]),
+            *(Sample("added", theirs.place(name), None, theirs.value(name)) for name in more[:left]),
             *(Sample("changed", ours.place(n), ours.value(n), theirs.value(n)) for n in both[:left]),
         ]
         found += made[:left]

@@ -27,7 +27,7 @@ from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner
 from forkpoint.savepoint.writing import NewSavepoint, OperatorStates, written_by
 from forkpoint.state_processor.data import Fitter, is_spark, tables_of
 from forkpoint.state_processor.plan import ExternalData, PlannedState, SavedRows
-from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, Source, cut, cut_rows, merge, put_rows, rewrite
+from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_rows, rewrite
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
 
@@ -147,12 +147,7 @@ class _DraftWriter:
 
     def _cut(self, tasks: TaskRunner, chosen: list[int]) -> None:
         planned = [(n, source) for n in chosen for _, source in _sources(self.states[n])]
-        arguments = [
-            Cut(
-                source, self.target.url, self._prefix(n, number), self._cuts(self.states[n]), self.draft.max_parallelism
-            )
-            for number, (n, source) in enumerate(planned)
-        ]
+        arguments = [Cut(source, self._run_writer(n, number)) for number, (n, source) in enumerate(planned)]
         for (n, _), runs in zip(planned, tasks(cut, arguments), strict=True):
             self.runs[n] += runs
 
@@ -174,8 +169,10 @@ class _DraftWriter:
         """The ranges of key groups of a state's new files."""
         return cut_groups(self.draft.max_parallelism, self.draft.parallelism, _entries(state))
 
-    def _cuts(self, state: PlannedState) -> tuple[int, ...]:
-        return tuple(start for start, _ in self._ranges(state))
+    def _run_writer(self, number: int, piece: int) -> RunWriter:
+        prefix = f"{_RUNS}/{self.attempt}-{number}-{piece}/part-"
+        cuts = tuple(start for start, _ in self._ranges(self.states[number]))
+        return RunWriter(self.target.url, prefix, cuts, self.draft.max_parallelism)
 
     # -- external data
 
@@ -189,14 +186,10 @@ class _DraftWriter:
         elif is_spark(data):
             from forkpoint.state_processor.frames import runs_of
 
-            plan = self.target.url, self._prefix(number, 0), self._cuts(state), self.draft.max_parallelism
-            self.runs[number] += runs_of(data, fitter, *plan, _PARTITION_ROWS)
+            self.runs[number] += runs_of(data, fitter, self._run_writer(number, 0), _PARTITION_ROWS)
         else:
             for piece, table in enumerate(tables_of(data)):
-                self.runs[number] += cut_rows(
-                    self.target, layout, fitter(table), self._prefix(number, piece), self._cuts(state),
-                    self.draft.max_parallelism,
-                )  # fmt: skip
+                self.runs[number] += self._run_writer(number, piece).write(layout, fitter(table))
 
     def _take_list(self, state: PlannedState, fitter: Fitter, data: Any) -> None:
         """Operator state is small enough to take all at once."""
@@ -207,9 +200,6 @@ class _DraftWriter:
         if not assigned and state.info.kind == "operator-list" and table.num_rows:
             table = _distributed(layout, table, self.draft.parallelism)
         self.new.add(state.info, put_rows(self.target, self.new.path(state.info), layout, table), 0, 0)
-
-    def _prefix(self, state: int, piece: int) -> str:
-        return f"{_RUNS}/{self.attempt}-{state}-{piece}/part-"
 
 
 def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,11 +98,3 @@ def described(
             )
         kept["namespace_type"] = old.info.namespace_type
     return replace(old, info=info.replace(**kept), origin=none, steps=(), rekeyed=False)
-
-
-def key_type_of(states: Iterable[PlannedState]) -> Any:
-    """The description of the key type of an operator's states; None if it has no keyed state."""
-    return next((state.info.key_type for state in states if state.info.key_type is not None), None)
-
-
-Function = Callable[[Any], Any]

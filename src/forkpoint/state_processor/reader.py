@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
-from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointFile, SavepointState
+from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.layout import Layout, layout_of
+from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.reading import OpenedSavepoint, Verified, open_savepoint, verify_files
 from forkpoint.savepoint.rows import Rows
 from forkpoint.savepoint.tasks import Progress, no_progress
@@ -210,18 +211,18 @@ class StateReader:
         """The type of values; None for timers."""
         return self.layout.part("value").type if self.layout.has("value") else None
 
-    def parts(self) -> list[tuple[StateInfo, SavepointFile]]:
+    def parts(self) -> list[tuple[StateInfo, SavedFile]]:
         """Its files that have rows."""
-        return [(state.info, file) for state in self.saved for file in state.files if file.entries]
+        return [(state.info, self.opened.file(file)) for state in self.saved for file in state.files if file.entries]
 
-    def part(self, info: StateInfo, file: SavepointFile, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
+    def part(self, info: StateInfo, file: SavedFile, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
         """The rows of a file, a row group at a time; with ``groups`` only those of these key groups."""
-        return self.opened.file(file).tables(self.opened.storage, layout_of(info), groups)
+        return file.tables(self.opened.storage, layout_of(info), groups)
 
     def tables(self, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
         """The rows piece by piece, from one file at a time; with ``groups`` those of key groups ``start`` <= kg < ``stop``."""
         for info, file in self.parts():
-            if groups is None or (file.kg_start < groups[1] and groups[0] < file.kg_stop):
+            if groups is None or file.overlaps(*groups):
                 for table in self.part(info, file, groups):
                     yield table.replace_schema_metadata()
 

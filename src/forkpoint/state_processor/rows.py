@@ -28,15 +28,21 @@ def is_listed(layout: Layout) -> bool:
     return layout.has("index") and layout.info.kind != "broadcast"
 
 
-def with_key_groups(layout: Layout, table: pa.Table, max_parallelism: int) -> pa.Table:
-    """The table with the key groups of its keys at this max parallelism."""
-    groups = Rows(layout, table).key_groups(max_parallelism).astype(np.int32)
-    return table.set_column(0, layout.schema.field(0), pa.array(groups))
+def grouped(layout: Layout, table: pa.Table, max_parallelism: int) -> tuple[pa.Table, list[bytes]]:
+    """The table with the key groups of its keys at this max parallelism, and its ``store_order``."""
+    rows = Rows(layout, table)
+    groups = pa.array(rows.key_groups(max_parallelism).astype(np.int32))
+    rows.parts["key_group"] = [groups]
+    return table.set_column(0, layout.schema.field(0), groups), _order(rows)
 
 
 def store_order(layout: Layout, table: pa.Table) -> list[bytes]:
     """For each row bytes that sort in the order of the store; equal for two rows that cannot both exist."""
-    rows = Rows(layout, table)
+    return _order(Rows(layout, table))
+
+
+def _order(rows: Rows) -> list[bytes]:
+    layout = rows.layout
 
     def numbers(role: Role) -> list[int]:
         return rows.parts[role][0].to_pylist()  # type: ignore[no-any-return]
@@ -47,7 +53,7 @@ def store_order(layout: Layout, table: pa.Table) -> list[bytes]:
         return [
             operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)
         ]
-    groups, keys, spaces = numbers("key_group"), rows.encoded("key"), _spaces(layout, rows)
+    groups, keys, spaces = numbers("key_group"), rows.encoded("key"), _spaces(rows)
     if layout.info.is_timers:
         times = numbers("timestamp")
         return [timer_key(g, 0, t, k, s) for g, t, k, s in zip(groups, times, keys, spaces, strict=True)]
@@ -57,9 +63,9 @@ def store_order(layout: Layout, table: pa.Table) -> list[bytes]:
     return names
 
 
-def _spaces(layout: Layout, rows: Rows) -> list[bytes]:
-    role: Role = "map_key" if layout.has("map_key") else "namespace"
-    return rows.encoded(role) if layout.has(role) else [b""] * rows.count
+def _spaces(rows: Rows) -> list[bytes]:
+    role: Role = "map_key" if rows.layout.has("map_key") else "namespace"
+    return rows.encoded(role) if rows.layout.has(role) else [b""] * rows.count
 
 
 def list_name(order: bytes) -> bytes:

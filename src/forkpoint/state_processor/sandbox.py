@@ -18,8 +18,8 @@ _CONFIG: dict[str, Any] = {
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,
 }
-# A closed list: of the others some read files, some (arrow_scan, pandas_scan) take any number as an address in memory, and
-# `query` takes SQL text, which would not be checked.
+# Other functions read files, take any number as an address in memory (arrow_scan, pandas_scan), or SQL text that would not be
+# checked (query).
 _FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
 
 
@@ -41,7 +41,7 @@ def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, st
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     parsed = json.loads(text)
     if parsed.get("error"):
-        raise EditRefused(f"the query is wrong: {parsed.get('error_message')}; give one SELECT")
+        raise EditRefused(f"the query is invalid: {parsed.get('error_message')}; give one SELECT")
     found = set()
     for node in _nodes(parsed):
         if node.get("type") == "TABLE_FUNCTION":

@@ -69,7 +69,7 @@ def query(savepoint: SavepointReader, sql: str) -> pa.Table:
             raise EditRefused(f"the query may only read the states of {savepoint.path}: {error}") from error
         except duckdb.Error as error:
             listed = ", ".join(f"{_quoted(s)}.{_quoted(n)}" for s, n in known) or "none"
-            raise EditRefused(f"the query is wrong: {error}; the views of {savepoint.path} are {listed}") from error
+            raise EditRefused(f"the query is invalid: {error}; the views of {savepoint.path} are {listed}") from error
         finally:
             connection.close()
 
@@ -88,7 +88,7 @@ def _files(state: StateReader, scratch: Path) -> Iterator[str]:
     every = [file for saved in state.saved for file in saved.files]
     filled = [file for file in every if file.entries] or every[:1]  # an empty one has the columns
     for number, file in enumerate(filled):
-        ref = state.opened.file(file)
+        ref = state.opened.file(file).ref
         data = ref.read(storage)
         place = str(Path(storage.root) / (ref.path or "")) if isinstance(storage, LocalStorage) else ""
         if place and not set("*?[").intersection(place):  # DuckDB would take it for a pattern

@@ -28,7 +28,7 @@ class Step(Protocol):
     """One change of a state's rows."""
 
     def after(self, info: StateInfo) -> StateInfo:
-        """What the state is afterwards."""
+        """The state afterwards."""
 
     def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
         """The rows of a slice afterwards. A slice has all rows of its keys."""
@@ -111,7 +111,7 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
         except (duckdb.Error, EditRefused) as error:
             columns = ", ".join(table.column_names)
             raise EditRefused(
-                f"{where}: the condition {condition!r} is wrong: {error}; the columns are {columns}"
+                f"{where}: the condition {condition!r} is invalid: {error}; the columns are {columns}"
             ) from error
         finally:
             connection.close()

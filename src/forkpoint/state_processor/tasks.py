@@ -19,7 +19,7 @@ from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import PartWriter, SavedFile, WrittenPart, put_part
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.state_processor.rows import blocks, each_once, in_order, store_order, with_key_groups
+from forkpoint.state_processor.rows import blocks, each_once, grouped, in_order, store_order
 from forkpoint.state_processor.steps import Step, run_steps
 from forkpoint.storage.base import Storage, open_storage
 
@@ -45,14 +45,27 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A file whose keys get new key groups; runs go to paths with ``prefix``. Slice i begins at key group ``cuts[i]``."""
+class RunWriter:
+    """Writes rows as runs, to paths with ``prefix``; slice i begins at key group ``cuts[i]``."""
 
-    source: Source
     target_url: str
     prefix: str
     cuts: tuple[int, ...]
     max_parallelism: int
+
+    def write(self, layout: Layout, table: pa.Table) -> list[Run]:
+        """Write a run for each slice that has rows, with the key groups of their keys."""
+        table, order = grouped(layout, table, self.max_parallelism)
+        target = open_storage(self.target_url)
+        return write_runs(target, table, order, self.cuts, lambda number: f"{self.prefix}{number}.parquet")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A file whose keys get new key groups."""
+
+    source: Source
+    runs: RunWriter
 
 
 @dataclass(frozen=True)
@@ -78,8 +91,7 @@ def _rewrite(plan: Rewrite) -> WrittenPart | None:
 
 @task(Cut)
 def _cut(plan: Cut) -> list[Run]:
-    layout, table = _stepped(plan.source)
-    return cut_rows(open_storage(plan.target_url), layout, table, plan.prefix, plan.cuts, plan.max_parallelism)
+    return plan.runs.write(*_stepped(plan.source))
 
 
 @task(Merge)
@@ -107,14 +119,6 @@ def _stepped(source: Source) -> tuple[Layout, pa.Table]:
 def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
     """The same columns, with this state's schema."""
     return pa.Table.from_arrays(table.columns, schema=layout.schema)
-
-
-def cut_rows(
-    target: Storage, layout: Layout, table: pa.Table, prefix: str, cuts: Sequence[int], max_parallelism: int
-) -> list[Run]:
-    """Write rows as runs, one for each slice that has some, to paths with ``prefix``."""
-    table = with_key_groups(layout, table, max_parallelism)
-    return write_runs(target, table, store_order(layout, table), cuts, lambda number: f"{prefix}{number}.parquet")
 
 
 def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:

@@ -22,14 +22,7 @@ from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress, run_here
 from forkpoint.state_processor.data import Fitter
 from forkpoint.state_processor.drafts import Draft, DraftOperator, write_draft
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_source, no_state
-from forkpoint.state_processor.plan import (
-    ExternalData,
-    Function,
-    PlannedState,
-    SavedRows,
-    described,
-    key_type_of,
-)
+from forkpoint.state_processor.plan import ExternalData, PlannedState, SavedRows, described
 from forkpoint.state_processor.reader import SavepointReader
 from forkpoint.state_processor.steps import Condition, Keep, Transform, matching
 from forkpoint.storage.base import open_storage
@@ -224,7 +217,13 @@ class SavepointWriter:
         return self
 
     def map(
-        self, uid: str, state: str, function: Function, to: StateDescriptor | None = None, *, version: int | None = None
+        self,
+        uid: str,
+        state: str,
+        function: Callable[[Any], Any],
+        to: StateDescriptor | None = None,
+        *,
+        version: int | None = None,
     ) -> SavepointWriter:
         """Change each key's content of a state, as ``migrate_state`` does at a restore.
 
@@ -324,13 +323,13 @@ class SavepointWriter:
         slice of a state.
 
         Raises AlreadyExists if there is a savepoint, EditRefused if rows or data do not fit, SavepointCorrupt and
-        StorageError; nothing is left behind then.
+        StorageError, and then leaves no files.
         """
         run_tasks: RunTasks = run_here
         if spark is not None:
-            from forkpoint.state_processor.frames import tasks_on
+            from forkpoint.spark.background_tasks import run_tasks_on
 
-            run_tasks = tasks_on(spark)
+            run_tasks = run_tasks_on(spark)
         draft = replace(self._draft, label=label, note=note, savepoint_id=savepoint_id)
         return SavepointReader(write_draft(draft, open_storage(path), run_tasks, progress))
 
@@ -363,15 +362,13 @@ class SavepointWriter:
         return TIMERS[domain]
 
     def _key_type(self, uid: str, operator: DraftOperator, given: Any) -> TypeInformation:
-        known = key_type_of(operator.states.values())
+        info = next((s.info for s in operator.states.values() if s.info.key_type is not None), None)
         wanted = None if given is None else type_of(given)
-        if known is None:
-            if wanted is None:
-                raise EditRefused(
-                    f"operator {uid!r} has no keyed state yet, so the type of its keys is unknown: say key_type="
-                )
-            return wanted
-        found = typed(known, next(s.info for s in operator.states.values() if s.info.key_type is not None), "key")
+        found = wanted if info is None else typed(info.key_type, info, "key")
+        if found is None:
+            raise EditRefused(
+                f"operator {uid!r} has no keyed state yet, so the type of its keys is unknown: say key_type="
+            )
         if wanted is not None and wanted != found:
             raise EditRefused(f"operator {uid!r} has keys of type {found!r}, not {wanted!r}; re_key() them first")
         return found

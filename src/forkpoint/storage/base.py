@@ -214,10 +214,10 @@ class LocalStorage:
 
         `older_than` must exceed the duration of any single write, to spare the temporary files of live writers.
         """
-        gone = [path for path, _ in self.temporary_files(older_than)]
-        for path in gone:
+        found = [path for path, _ in self.temporary_files(older_than)]
+        for path in found:
             self.remove_temporary(path)
-        return gone
+        return found
 
     def temporary_files(self, older_than: timedelta) -> builtins.list[tuple[str, int]]:
         """The temporary files last written before that, with their sizes."""
