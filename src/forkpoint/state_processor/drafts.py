@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
-from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointFile
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.errors import ForkpointError
 from forkpoint.savepoint.directory import remove_partial
@@ -140,13 +140,13 @@ class _DraftWriter:
     # -- saved states
 
     def _rewrite(self, tasks: TaskRunner, chosen: list[int]) -> None:
-        planned = [(self.states[n].info, file, source) for n in chosen for file, source in _sources(self.states[n])]
-        arguments = [Rewrite(source, self.target.url, self.new.path(info)) for info, _, source in planned]
-        for (info, file, _), part in zip(planned, tasks(rewrite, arguments), strict=True):
-            self.new.add(info, part, file.kg_start, file.kg_stop)
+        sources = [source for n in chosen for source in _sources(self.states[n])]
+        arguments = [Rewrite(source, self.target.url, self.new.path(source.target)) for source in sources]
+        for source, part in zip(sources, tasks(rewrite, arguments), strict=True):
+            self.new.add(source.target, part, source.file.kg_start, source.file.kg_stop)
 
     def _cut(self, tasks: TaskRunner, chosen: list[int]) -> None:
-        planned = [(n, source) for n in chosen for _, source in _sources(self.states[n])]
+        planned = [(n, source) for n in chosen for source in _sources(self.states[n])]
         arguments = [Cut(source, self._run_writer(n, number)) for number, (n, source) in enumerate(planned)]
         for (n, _), runs in zip(planned, tasks(cut, arguments), strict=True):
             self.runs[n] += runs
@@ -202,15 +202,14 @@ class _DraftWriter:
         self.new.add(state.info, put_rows(self.target, self.new.path(state.info), layout, table), 0, 0)
 
 
-def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
+def _sources(state: PlannedState) -> Iterator[Source]:
     """The files of a saved state that have rows, with their steps."""
     saved = state.origin
     assert isinstance(saved, SavedRows)
     steps = dumps(state.steps) if state.steps else b""
     for file in saved.state.files:
         if file.entries:
-            url = saved.opened.storage.url
-            yield file, Source(url, saved.opened.file(file), saved.state.info, state.info, steps)
+            yield Source(saved.opened.storage.url, saved.opened.file(file), saved.state.info, state.info, steps)
 
 
 def _entries(state: PlannedState) -> int:
