@@ -215,8 +215,11 @@ class _Planner:
         found = compare_state(state, wanted, operator)
         if found.fits:
             rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
-            how = {"step": found.step, "values": found.values, "keys": found.keys}
-            self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, **how))
+            self.states.append(
+                StateMapping(
+                    state.uid, state.name, wanted, rewritten, step=found.step, values=found.values, keys=found.keys
+                )
+            )
         return found
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
