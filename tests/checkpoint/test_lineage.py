@@ -124,7 +124,7 @@ def test_runs_of_one_name_in_two_jobs_differ() -> None:
 
 
 def test_a_circle_is_refused() -> None:
-    with pytest.raises(SavepointCorrupt, match="circle: run r1 → savepoint s1"):
+    with pytest.raises(SavepointCorrupt, match="cycle: run r1 → savepoint s1"):
         build_lineage([run("r1", 1, from_savepoint("s1"))], [savepoint("s1", "r1", 1, 2)])
 
 

@@ -233,10 +233,10 @@ def test_a_file_cut_short_is_refused_wherever_the_cut(form: Format[Any], record:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\xff\xfe", "f: 2 bytes that are not whole JSON"),
-        (b"[" * 100_000, "f: 100000 bytes that are not whole JSON"),
-        (b"[1]", r"f: is no savepoint.json: holds \[1\], expected a JSON object"),
-        (b"{}", "f: is no savepoint.json: format_version is None, expected a number up to 1"),
+        (b"\xff\xfe", "f: 2 bytes that are not complete JSON"),
+        (b"[" * 100_000, "f: 100000 bytes that are not complete JSON"),
+        (b"[1]", r"f: is not a savepoint.json: holds \[1\], expected a JSON object"),
+        (b"{}", "f: is not a savepoint.json: format_version is None, expected a number up to 1"),
         (b'{"format_version": "1"}', "format_version is '1', expected a number up to 1"),
         (b'{"format_version": 7}', "f: has savepoint.json format 7, this forkpoint reads formats up to 1; upgrade"),
         (b'{"format_version": 0}', "f: has savepoint.json format 0, this forkpoint reads formats from 1 on"),
@@ -288,7 +288,7 @@ def test_upgrades_that_go_wrong_are_reported() -> None:
         SavepointCorrupt, match=r"f: cannot be upgraded from third\.json format 1 to 2: KeyError\('name'\)"
     ):
         fixed_third().parse(b'{"format_version": 1}', "f")
-    with pytest.raises(SavepointCorrupt, match=r"f: is no valid third\.json of format 3: title is None: Extra"):
+    with pytest.raises(SavepointCorrupt, match=r"f: is not a valid third\.json of format 3: title is None: Extra"):
         THIRD.parse(b'{"format_version": 2, "title": "x"}', "f")
     with pytest.raises(SavepointCorrupt, match=r"f: has third\.json format 4, this forkpoint reads formats up to 3"):
         fixed_third().parse(b'{"format_version": 4}', "f")

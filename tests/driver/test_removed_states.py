@@ -42,7 +42,7 @@ def test_a_state_that_was_never_used(tmp_path: Path) -> None:
 
 def test_a_state_that_was_used(tmp_path: Path) -> None:
     crash(tmp_path, Used())
-    with pytest.raises(RestoreRefused, match=r"used.*no such state any more"):
+    with pytest.raises(RestoreRefused, match=r"used.*no longer has this state"):
         run(tmp_path, ELEMENTS)
     assert run(tmp_path, ELEMENTS, allow_non_restored=True).outcome == "finished"
     assert state_of(tmp_path) == sums(ELEMENTS)

@@ -114,5 +114,5 @@ def test_accumulators_are_migrated_for_each_window(tmp_path, how):
 
 def test_windows_of_another_size_are_refused(tmp_path):
     job(Click1, listed)(tmp_path)
-    with pytest.raises(RestoreRefused, match="it means something else now"):
+    with pytest.raises(RestoreRefused, match="its meaning has changed"):
         job(Click1, listed, size=50)(tmp_path, restore=go_on())

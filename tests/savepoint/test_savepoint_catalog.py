@@ -113,7 +113,7 @@ def test_disposing_leaves_other_files_alone(storage: LocalStorage) -> None:
 
 def test_a_label_of_several_names_none_of_them(storage: LocalStorage) -> None:
     export(storage, "d", 300, "good")
-    with pytest.raises(ConfigError, match=r"'good' is that of 2 savepoints: a, d"):
+    with pytest.raises(ConfigError, match=r"2 savepoints have the label 'good': a, d"):
         find_savepoint(storage, "my job", "good")
     assert find_savepoint(storage, "my job", "d").savepoint.id == "d"
 

@@ -113,7 +113,7 @@ def test_operators_swap_names() -> None:
     [
         ({"nobody": "new"}, "no saved operator 'nobody'; saved are 'a', 'b'"),
         ({"a": "nowhere", "b": "new"}, "the program has no operator 'nowhere'; it has 'b', 'new'"),
-        ({"a": "new", "b": "new"}, "'a' is to become 'new' too"),
+        ({"a": "new", "b": "new"}, "'a' is also renamed to 'new'"),
         ({"a": "b"}, "there is a saved operator 'b' already"),
     ],
 )

@@ -396,7 +396,7 @@ def test_what_cannot_be_imported_is_refused(session: SparkSession, events: Path,
             import_spark_checkpoint(path, tmp_path / "no", job="j", spark=session, **options)
         assert not (tmp_path / "no").exists()
 
-    refused("buf is a buffer of Spark's own")
+    refused("buf is an internal buffer of Spark")
     refused("no stateful operator 3; it has 0 \\(stateStoreSave\\)", operators={3: "x"})
     refused("has no source 'b'; it has 0", sources={"b": "x"})
     refused("has the columns word, buf, count: .*total", operators={0: value("total")})

@@ -17,7 +17,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.savepoint import ProgramOperator, Saved, import_savepoint, open_savepoint, plan_restore, run_here, slices
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor import SavepointReader, SavepointWriter, data, diff, rows
-from forkpoint.state_processor.plan import Given
+from forkpoint.state_processor.plan import ExternalData
 from forkpoint.state_processor.rows import store_order
 from forkpoint.storage.base import LocalStorage
 
@@ -145,7 +145,7 @@ EDITS = [
 def edited(draw: Any, writer: SavepointWriter, model: Model, of: Any, keys: Any) -> Model:
     """One random edit, of the writer and of the model."""
     uid = model.uid
-    given = any(isinstance(s.origin, Given) for s in writer._operators[uid].states.values())
+    given = any(isinstance(s.origin, ExternalData) for s in writer._draft.operators[uid].states.values())
     kind = draw(st.sampled_from([k for k in EDITS if not given or k in ("groups", "name", "put")]))
     number = draw(numbers)
     match kind:

@@ -100,7 +100,7 @@ def test_a_condition_sees_nothing_but_its_rows(
     savepoint: SavepointReader, secret: Path, tmp_path: Path, condition: str
 ) -> None:
     edit = SavepointWriter.from_existing_savepoint(savepoint)
-    with pytest.raises(fp.EditRefused, match=r"the condition .* is wrong"):
+    with pytest.raises(fp.EditRefused, match=r"the condition .* is invalid"):
         edit.filter("everything", condition.format(secret), "total").write(tmp_path / "new")
     assert not (tmp_path / "out.csv").exists()
 
@@ -108,7 +108,7 @@ def test_a_condition_sees_nothing_but_its_rows(
 def test_even_sql_that_nobody_looked_at_is_kept_inside(secret: Path) -> None:
     """The second lock: DuckDB's own settings."""
     connection = sandbox.connect("", secret / "scratch")
-    sandbox.shut(connection, [str(secret / "secret.parquet")])
+    sandbox.lock(connection, [str(secret / "secret.parquet")])
     assert connection.sql(f"FROM read_parquet('{secret}/secret.parquet')").fetchall() == [("secret",)]
     files = [each.format(secret) for each in READS if "{0}" in each and "secret.parquet" not in each]
     inside = ("CREATE TABLE", "SELECT * FROM", "SELECT getenv", "SELECT 1; SET")

@@ -396,10 +396,10 @@ def new_state(data: Any, descriptor: Any = Bank.account, key_type: Any = int, **
         ({"key": [1], "owner": ["a"], "balance": [None]}, "column 'balance' holds 1 nulls"),
         ({"key": [None], "owner": ["a"], "balance": [2]}, "column 'key' holds 1 nulls"),
         ({"key": [1, 2], "value": [{"owner": "a", "balance": 1}, None]}, "column 'value' holds 1 nulls, but .*Account"),
-        ({"key": [1], "owner": ["a"], "balance": [1], "extra": [1]}, "the column 'extra', for which"),
+        ({"key": [1], "owner": ["a"], "balance": [1], "extra": [1]}, "the column 'extra', which the state does not have"),
         ({"key": [1, 1], "owner": ["a", "b"], "balance": [1, 2]}, "two entries for key 1"),
-        ([1, 2], "int is no table"),
-        (7, "int is no table"),
+        ([1, 2], "int is not a table"),
+        (7, "int is not a table"),
     ],
 )  # fmt: skip
 def test_data_that_does_not_fit_is_refused_by_column(tmp_path: Path, data: Any, message: str) -> None:

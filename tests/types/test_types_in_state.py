@@ -23,7 +23,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint.entries import Moved, codec_of
+from forkpoint.savepoint.entries import EntryTarget, codec_of
 from forkpoint.state import Changes, kg_of
 from forkpoint.state.dict_store import DictStore
 from forkpoint.types import Row, TypeInformation, Types, type_of
@@ -145,7 +145,7 @@ class Place:
         entries = list(self.store.scan(b"", b"\xff" * 8))
         keys, values = [k for k, _ in entries], [v for _, v in entries]
         groups = np.array([0 if record.is_operator_state else kg_of(k) for k in keys], np.int64)
-        moved = Moved(record.sid, record.ttl_ms is not None, 0, 5)
+        moved = EntryTarget(record.sid, record.ttl_ms is not None, 0, 5)
         table = codec.to_table(groups, keys, values)
         got = codec.to_entries(table, moved)
         rest = codec.finish(moved)

@@ -1,4 +1,4 @@
-"""Reading the JSON files that outlive a run: format versions, one-step upgrades, checksums, and errors that say why."""
+"""JSON files that outlive a run: format versions, one-step upgrades, checksums, and precise errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 class Record(BaseModel):
     """Base of everything stored: frozen, no unknown fields, no conversions between JSON types.
 
-    Lists and dicts in a record are not to be changed either. Numbers that JSON lacks (NaN, infinities) survive.
+    Lists and dicts in a record must not be changed either. NaN and infinities, which JSON lacks, are kept.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
@@ -39,8 +39,8 @@ R = TypeVar("R", bound=Record)
 class Format(Generic[R]):
     """How one kind of file is written and read.
 
-    `model` describes version `version`, in a field `format_version` that accepts nothing else. `upgrades[v]` turns a
-    parsed file of version v into one of version v + 1; a file goes through as many as it needs.
+    `model` describes version `version`, the only value its field `format_version` accepts. `upgrades[v]` turns a parsed
+    file of version v into one of version v + 1; a file goes through as many as it needs.
     """
 
     name: str
@@ -49,8 +49,7 @@ class Format(Generic[R]):
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        oldest = min(self.upgrades, default=self.version)
-        if sorted(self.upgrades) != list(range(oldest, self.version)):
+        if sorted(self.upgrades) != list(range(self.oldest, self.version)):
             raise ValueError(f"{self.name}: upgrades {sorted(self.upgrades)} do not lead to version {self.version}")
 
     @property
@@ -62,20 +61,20 @@ class Format(Generic[R]):
         return record.model_dump_json().encode()
 
     def parse(self, data: bytes, file: str) -> R:
-        """The record in `data`. Raises SavepointCorrupt naming `file`, what is there and what was expected."""
+        """The record in `data`. Raises SavepointCorrupt naming `file`, the value found and the one expected."""
         try:
-            return self.model.model_validate_json(data)  # the usual case costs one parse in C
+            return self.model.model_validate_json(data)  # usually a single parse, in C
         except ValidationError as error:
             return self._upgrade_or_explain(data, file, error)
 
     def load_if_whole(self, storage: Storage, path: str) -> R | None:
-        """Of a record that is a convenience, which must stop nobody: None if it is missing, or damaged (which is logged)."""
+        """For records that no run depends on: None if it is missing, or damaged, which is logged."""
         try:
             return self.load(storage, path)
         except NotFound:
             return None
         except SavepointCorrupt as error:
-            log.warning("%s; it is only a record for people and tools, so the job does without it", error)
+            log.warning("%s; it is only a record for people and tools, so the job continues without it", error)
             return None
 
     def load(self, storage: Storage, path: str) -> R:
@@ -87,7 +86,7 @@ class Format(Generic[R]):
         found = content.pop("format_version", None)
         if not isinstance(found, int) or isinstance(found, bool):
             raise SavepointCorrupt(
-                f"{file}: is no {self.name}: format_version is {_shown(found)}, expected a number up to {self.version}"
+                f"{file}: is not a {self.name}: format_version is {_shown(found)}, expected a number up to {self.version}"
             )
         if found > self.version:
             raise SavepointCorrupt(
@@ -111,7 +110,7 @@ class Format(Generic[R]):
                 ) from error
         content["format_version"] = self.version
         try:
-            # Through JSON again, because strict validation takes some values (tuples, say) only from there.
+            # As JSON, because strict validation accepts some types, such as tuples, only from JSON.
             return self.model.model_validate_json(json.dumps(content))
         except ValidationError as error:
             raise self._invalid(error, file) from error
@@ -121,11 +120,11 @@ class Format(Generic[R]):
             content = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise SavepointCorrupt(
-                f"{file}: {len(data)} bytes that are not whole JSON ({error}); it is damaged or cut short: restore it "
+                f"{file}: {len(data)} bytes that are not complete JSON ({error}); it is damaged or truncated: restore it "
                 f"from a copy"
             ) from None
         if not isinstance(content, dict):
-            raise SavepointCorrupt(f"{file}: is no {self.name}: holds {_shown(content)}, expected a JSON object")
+            raise SavepointCorrupt(f"{file}: is not a {self.name}: holds {_shown(content)}, expected a JSON object")
         return content
 
     def _invalid(self, error: ValidationError, file: str) -> SavepointCorrupt:
@@ -135,7 +134,9 @@ class Format(Generic[R]):
             for problem in problems[:_SHOWN_ERRORS]
         ]
         more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
-        return SavepointCorrupt(f"{file}: is no valid {self.name} of format {self.version}: {'; '.join(lines)}{more}")
+        return SavepointCorrupt(
+            f"{file}: is not a valid {self.name} of format {self.version}: {'; '.join(lines)}{more}"
+        )
 
 
 def checksum(data: bytes) -> str:

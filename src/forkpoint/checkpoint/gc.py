@@ -1,9 +1,8 @@
-"""Which files of a job are garbage: a pure plan, complete before anything is deleted.
+"""Planning garbage collection: which files of a job can be removed. Pure; the plan is complete before any deletion.
 
-A retained manifest keeps its own file, its snapshots, and the manifests and changes of every epoch after the oldest of
-its snapshots up to its own: that is what its state is made of. Of a job without state that is its own file alone. Retained
-are the newest `num_retained` manifests and the pinned ones. Of the epochs that are committed, everything else goes; of
-later ones, nothing.
+Retained are the newest `num_retained` manifests and the pinned ones. Each keeps the files of its state: itself, its
+snapshots, and the manifests and changes of every epoch after its oldest snapshot up to its own; without state, only
+itself. All other files of committed epochs are removed; files of later epochs never are.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ DEFAULT_RETAINED = 10
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What to remove, in this order, and the epochs that stay restorable.
+    """What to remove, in this order, and the epochs that remain restorable.
 
-    Manifests go first and newest first: cut off at any point, none on the list outlives a file that it needs. The next
-    plan has what is then left over. A manifest that stays only because a retained one needs its changes can have lost
-    its own snapshots: restore from `retained`, or from what has all its `needed_files`.
+    Manifests are removed first, newest first: if interrupted, no remaining manifest on the list has lost a file that it
+    needs, and the next plan has the rest. A manifest that is kept only because a retained one needs its changes may have
+    lost its own snapshots: restore from `retained`, or from one that has all its `needed_files`.
     """
 
     manifests: tuple[str, ...]
@@ -47,12 +46,12 @@ def plan_gc(
 ) -> GcPlan:
     """Find the garbage among `files`, the paths listed below the job's directory.
 
-    `manifests` are all of the job's manifests on storage. `pinned` are epochs that someone still needs, such as a
-    savepoint in the making. `protected` are paths that others refer to, such as a run forked from a checkpoint of this
-    job. Files that are not of an epoch (job.json, runs, anything unknown) never go.
+    `manifests` are all of the job's manifests on storage. `pinned` are epochs in use, for example by a savepoint that is
+    being written. `protected` are paths in use elsewhere, for example by a run forked from a checkpoint of this job. Files
+    that are not of an epoch (job.json, runs, unknown ones) are never removed.
 
     Raises ConfigError if `num_retained` is less than 1, and StorageError if `files` has a committed manifest that
-    `manifests` lacks, since what it needs is then unknown.
+    `manifests` lacks, since its needed files are then unknown.
     """
     if num_retained < 1:
         raise ConfigError(f"retained checkpoints: {num_retained}; at least 1 must stay, or the job could not recover")
@@ -75,14 +74,13 @@ def plan_gc(
         if file is None or not _settled(file, newest):
             continue
         if file.area == "fence" or (file.area == "manifest" and file.epoch in fences):
-            continue  # what is left of them stays for good
+            continue  # a fenced name stays taken for good
         if file.area == "manifest" and file.epoch not in history:
             raise StorageError(
-                f"manifest {path} is on storage and was not read, so what it needs is unknown and nothing is deleted; "
+                f"manifest {path} is on storage and was not read, so the files it needs are unknown and nothing is deleted; "
                 f"repair it or move it away"
             )
-        # What a sink staged is named in its committables only, which are opaque, and it must be there when the epoch's
-        # commit is repeated after a restore; so it stays as long as its epoch can be restored.
+        # Only a sink's opaque committables name its staged files, which repeating the epoch's commit after a restore needs.
         if path in needed or (file.area == "staging" and file.epoch in retained):
             continue
         if file.area == "manifest":
@@ -94,7 +92,7 @@ def plan_gc(
 
 
 def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozenset[str]:
-    """Every file that the state at `manifest` is made of, its own included. `history` is the job's, by epoch."""
+    """Every file of the state at `manifest`, including the manifest. `history` is the job's, by epoch."""
     paths = JobPaths(manifest.job)
     base = _base_epoch(manifest, history)
     needed = {paths.manifest(manifest.epoch)}
@@ -107,11 +105,11 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
 
 
 def _base_epoch(manifest: Manifest, history: Mapping[int, Manifest]) -> int:
-    """The epoch after which all changes are needed: the oldest snapshot's, or, if some key group has no snapshot yet
-    (subtasks need not take their first ones together), the one before the last that had no state at all; -1 if none had."""
+    """The epoch after which all changes are needed: that of the oldest snapshot; if some key group has no snapshot yet
+    (subtasks may take their first ones at different epochs), the one before the last epoch without state, or -1."""
     if not _cover(manifest.snapshots, manifest.max_parallelism):
         before: Manifest | None = manifest
-        while before is not None and before.states:  # along its own chain: a stale run's manifest may lie between
+        while before is not None and before.states:  # a stale run's manifests may be in between
             before = None if before.epoch_before is None else history.get(before.epoch_before)
         return -1 if before is None else before.epoch - 1
     return min(snapshot.epoch for snapshot in manifest.snapshots)
@@ -127,8 +125,8 @@ def _cover(snapshots: Iterable[SnapshotRef], max_parallelism: int) -> bool:
 
 
 def _settled(file: EpochFile, newest: int) -> bool:
-    """Whether no epoch still running can come to refer to `file`. Running is `newest` + 1; a snapshot that it takes is
-    of the state it starts from, so its epoch can be `newest`."""
+    """Whether the running epoch, `newest` + 1, cannot refer to `file` any more. Its snapshots are of the state it starts
+    from, so their epoch is `newest`."""
     return file.epoch < newest if file.area == "snapshot" else file.epoch <= newest
 
 

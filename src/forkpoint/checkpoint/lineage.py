@@ -1,9 +1,8 @@
-"""The history of jobs as a tree of runs and savepoints, and its rows as a version-control graph. Pure.
+"""The history of jobs as a tree of runs and savepoints, drawn like a version-control graph. Pure.
 
-A run's parent is the savepoint or the run (through one of its checkpoints) that it went on from; a savepoint's parent
-is the run that took it, or, if it was edited, the savepoint that it was made from. For drawing, the savepoints of one run
-are put on the run's line in order of epochs, and a run that went on from a checkpoint branches off where that checkpoint
-is on the line:
+A run's parent is the savepoint, or the run of the checkpoint, that it started from; a savepoint's parent is the run that
+took it, or, if it was edited, the savepoint that it was made from. A run's savepoints are drawn on its line in order of
+epochs, and a run that started from a checkpoint branches off at that checkpoint's place on the line:
 
     ○      r3, from checkpoint 25 of r1
     │ ○    r2, from s1
@@ -18,7 +17,8 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 from forkpoint.checkpoint.manifest import Parent, Run
@@ -31,7 +31,7 @@ _SYMBOLS: dict[NodeKind, str] = {"run": "○", "savepoint": "◆"}
 _MISSING = "◌"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class NodeKey:
     """Which run (ids are unique within a job) or savepoint (ids are unique; `job` is "")."""
 
@@ -42,10 +42,10 @@ class NodeKey:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A run or savepoint. `record` is None if something refers to it and it is gone, or lives elsewhere.
+    """A run or savepoint. `record` is None if others refer to it but it is deleted or stored elsewhere.
 
-    `parent` is what it depends on; `line` is the node drawn below it. `epoch` is the savepoint's, or the one at which
-    the run branched off its parent run.
+    `parent` is the node it depends on, `line` the one drawn below it. `epoch` is the savepoint's, or the one at which the
+    run branched off its parent run.
     """
 
     key: NodeKey
@@ -55,10 +55,15 @@ class Node:
     created_ms: int | None
     record: Run | Savepoint | None
 
+    @property
+    def age(self) -> tuple[int, NodeKey]:
+        """Sorts nodes from oldest to newest."""
+        return self.created_ms or 0, self.key
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the graph: the lanes as text, and the node it shows, None for a line where lanes meet."""
+    """One line of the graph: the lanes as text, and the node it shows; None for a line where lanes meet."""
 
     graph: str
     node: Node | None
@@ -72,14 +77,14 @@ class Lineage:
 
     def roots(self) -> list[Node]:
         """Nodes without a parent, oldest first."""
-        return sorted((node for node in self.nodes.values() if node.parent is None), key=_age)
+        return sorted((node for node in self.nodes.values() if node.parent is None), key=attrgetter("age"))
 
     def children(self, key: NodeKey) -> list[Node]:
-        """What depends directly on `key`, oldest first: a savepoint with children must not be disposed of lightly."""
-        return sorted((node for node in self.nodes.values() if node.parent == key), key=_age)
+        """The nodes that depend directly on `key`, oldest first."""
+        return sorted((node for node in self.nodes.values() if node.parent == key), key=attrgetter("age"))
 
     def ancestors(self, key: NodeKey) -> list[Node]:
-        """The nodes that `key` goes back to, nearest first."""
+        """The ancestors of `key`, nearest first."""
         found = []
         node = self.nodes[key]
         while node.parent is not None:
@@ -88,9 +93,9 @@ class Lineage:
         return found
 
     def rows(self) -> Iterator[Row]:
-        """The graph from the newest node to the oldest; a node comes after everything that grew from it."""
-        lanes: list[NodeKey | None] = []  # the node that each lane leads down to; None is a free lane
-        ended: int | None = None  # the lane of the row before, if its node was a root
+        """The graph from the newest node to the oldest; a node comes after all its descendants."""
+        lanes: list[NodeKey | None] = []  # the next node down each lane; None is a free lane
+        ended: int | None = None  # the previous row's lane, if its node was a root
         for node in self._newest_first():
             mine = [lane for lane, below in enumerate(lanes) if below == node.key]
             if len(mine) > 1:
@@ -104,7 +109,7 @@ class Lineage:
             else:
                 place = len(lanes)
                 lanes.append(None)
-            if place == ended:  # without a gap it would look as if the root above had grown from this node
+            if place == ended:  # without a gap the root above would look like a descendant of this node
                 yield Row(_marks(lanes), None)
             symbol = _SYMBOLS[node.key.kind] if node.record is not None else _MISSING
             yield Row(_marks(lanes, place, symbol), node)
@@ -118,18 +123,15 @@ class Lineage:
         for node in self.nodes.values():
             if node.line is not None:
                 waiting[node.line] += 1
-        ready = [(_newness(node), node.key) for node in self.nodes.values() if not waiting[node.key]]
-        heap = [(newness, key.kind, key.job, key.id) for newness, key in ready]
+        heap = [(-(node.created_ms or 0), node.key) for node in self.nodes.values() if not waiting[node.key]]
         heapq.heapify(heap)
         while heap:
-            _, kind, job, name = heapq.heappop(heap)
-            node = self.nodes[NodeKey(kind, job, name)]
+            node = self.nodes[heapq.heappop(heap)[1]]
             yield node
             if node.line is not None:
                 waiting[node.line] -= 1
                 if not waiting[node.line]:
-                    below = self.nodes[node.line]
-                    heapq.heappush(heap, (_newness(below), below.key.kind, below.key.job, below.key.id))
+                    heapq.heappush(heap, (-(self.nodes[node.line].created_ms or 0), node.line))
 
 
 def run_key(job: str, run: str) -> NodeKey:
@@ -141,39 +143,37 @@ def savepoint_key(savepoint_id: str) -> NodeKey:
 
 
 def build_lineage(runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Lineage:
-    """Join the records into a tree. Copies of one savepoint count once. What is referred to and not given becomes a
-    node without a record. Raises SavepointCorrupt if the records refer to each other in a circle."""
+    """Join the records into a tree. Copies of one savepoint count once. A parent that is not given becomes a node without a
+    record. Raises SavepointCorrupt if the records form a cycle."""
     nodes: dict[NodeKey, Node] = {}
     disposed: dict[NodeKey, Node] = {}
     for run in runs:
-        key, grew_from = run_key(run.job, run.run), parent_key(run.parent)
-        if grew_from is not None and grew_from.kind == "savepoint" and run.parent.job and run.parent.run:
-            # The run still knows who took the savepoint, also when it has been disposed of.
+        key, parent = run_key(run.job, run.run), parent_key(run.parent)
+        if parent is not None and parent.kind == "savepoint" and run.parent.job and run.parent.run:
+            # The run still records who took the savepoint, even if that was disposed of.
             taken_by = run_key(run.parent.job, run.parent.run)
-            disposed[grew_from] = Node(grew_from, taken_by, None, run.parent.epoch, None, None)
-        nodes[key] = Node(key, parent_key(run.parent), None, run.parent.epoch, run.started_ms, run)
+            disposed[parent] = Node(parent, taken_by, None, run.parent.epoch, None, None)
+        nodes[key] = Node(key, parent, None, run.parent.epoch, run.started_ms, run)
     origins: dict[NodeKey, Parent] = {}
     for savepoint in savepoints:
         key, taken_by = savepoint_key(savepoint.id), run_key(savepoint.job, savepoint.run)
-        if savepoint.edited:
-            made_from = parent_key(savepoint.parent)
-            nodes.setdefault(key, Node(key, made_from, None, savepoint.epoch, savepoint.created_ms, savepoint))
-            continue
-        nodes.setdefault(key, Node(key, taken_by, None, savepoint.epoch, savepoint.created_ms, savepoint))
-        origins.setdefault(taken_by, savepoint.parent)
-    for key, origin in origins.items():  # the savepoint still knows where a run came from whose own record is gone
+        parent = parent_key(savepoint.parent) if savepoint.edited else taken_by
+        nodes.setdefault(key, Node(key, parent, None, savepoint.epoch, savepoint.created_ms, savepoint))
+        if not savepoint.edited:
+            origins.setdefault(taken_by, savepoint.parent)
+    for key, origin in origins.items():  # a savepoint still records the parent of a run whose own record is deleted
         nodes.setdefault(key, Node(key, parent_key(origin), None, origin.epoch, None, None))
     for key, node in disposed.items():
         nodes.setdefault(key, node)
     for node in list(nodes.values()):
         if node.parent is not None and node.parent not in nodes:
             nodes[node.parent] = Node(node.parent, None, None, None, None, None)
-    _check_no_circle(nodes)
+    _check_acyclic(nodes)
     return Lineage(_with_lines(nodes))
 
 
 def parent_key(parent: Parent) -> NodeKey | None:
-    """The node that a run with this parent grew from."""
+    """The node that a parent refers to; None for none."""
     if parent.kind == "savepoint" and parent.savepoint_id is not None:
         return savepoint_key(parent.savepoint_id)
     if parent.kind == "checkpoint" and parent.job is not None and parent.run is not None:
@@ -187,7 +187,7 @@ def _with_lines(nodes: Mapping[NodeKey, Node]) -> dict[NodeKey, Node]:
         if node.key.kind == "savepoint" and node.parent is not None:
             taken[node.parent].append(node)
     for line in taken.values():
-        line.sort(key=lambda node: (node.epoch or 0, *_age(node)))
+        line.sort(key=lambda node: (node.epoch or 0, node.age))
 
     def below(node: Node) -> NodeKey | None:
         if node.parent is None or node.parent.kind == "savepoint":
@@ -199,13 +199,10 @@ def _with_lines(nodes: Mapping[NodeKey, Node]) -> dict[NodeKey, Node]:
         earlier = [savepoint.key for savepoint in line if (savepoint.epoch or 0) <= (node.epoch or 0)]
         return earlier[-1] if earlier else node.parent
 
-    return {
-        key: Node(key, node.parent, below(node), node.epoch, node.created_ms, node.record)
-        for key, node in nodes.items()
-    }
+    return {key: replace(node, line=below(node)) for key, node in nodes.items()}
 
 
-def _check_no_circle(nodes: Mapping[NodeKey, Node]) -> None:
+def _check_acyclic(nodes: Mapping[NodeKey, Node]) -> None:
     safe: set[NodeKey] = set()
     for start in nodes:
         walked: dict[NodeKey, None] = {}
@@ -213,9 +210,7 @@ def _check_no_circle(nodes: Mapping[NodeKey, Node]) -> None:
         while key is not None and key not in safe:
             if key in walked:
                 names = " → ".join(f"{each.kind} {each.id}" for each in walked)
-                raise SavepointCorrupt(
-                    f"the history runs in a circle: {names}; correct the parent of one of these records"
-                )
+                raise SavepointCorrupt(f"the history has a cycle: {names}; correct the parent of one of these records")
             walked[key] = None
             key = nodes[key].parent
         safe.update(walked)
@@ -228,7 +223,7 @@ def _marks(lanes: list[NodeKey | None], place: int = -1, symbol: str = "") -> st
 
 
 def _joined(lanes: list[NodeKey | None], mine: list[int]) -> str:
-    """The line that brings the lanes `mine` together in the first of them, across the lanes between."""
+    """The line on which the lanes `mine` join the first of them, across the lanes between."""
     first, last = mine[0], mine[-1]
     text = ""
     for lane, below in enumerate(lanes):
@@ -243,11 +238,3 @@ def _joined(lanes: list[NodeKey | None], mine: list[int]) -> str:
             mark = "─" if inside else " "
         text += ("─" if inside else " ") + mark if lane else mark
     return text.rstrip()
-
-
-def _age(node: Node) -> tuple[int, str, str, str]:
-    return (node.created_ms or 0, node.key.kind, node.key.job, node.key.id)
-
-
-def _newness(node: Node) -> int:
-    return -(node.created_ms or 0)

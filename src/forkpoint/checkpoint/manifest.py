@@ -1,8 +1,8 @@
 """The manifest of an epoch, and the records of jobs and runs.
 
-Manifest N is the commit of epoch N: `Storage.create` under its path makes state, positions and staged output of the
-epoch visible at once. The state at epoch N is, for each key group, the newest snapshot in manifest N that covers it and
-then the changes of every epoch after that snapshot's, up to N.
+Manifest N is the commit of epoch N: `Storage.create` of its file makes the epoch's state, positions and staged output
+visible atomically. The state at epoch N is, for each key group, the newest snapshot that manifest N lists and the changes
+of every later epoch up to N.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Parallelism = Annotated[int, Field(ge=1, le=32768)]
 
 
 class SplitState(Record):
-    """How far one split of a source is in event time. Where a watermark generator tells that: whether it has marked the
-    split idle, and base64 of what it keeps, encoded as `Types.ANY()`."""
+    """The event-time progress of a source's split. With a watermark generator: whether that has marked the split idle, and
+    its state, encoded as `Types.ANY()` in base64."""
 
     watermark_ms: int
     last_active_ms: int
@@ -49,8 +49,8 @@ class SplitState(Record):
 
 
 class SourcePosition(Record):
-    """Where a source goes on reading. `position` is the source's own; `spark_*` is set for Spark's sources: the offset
-    JSON and the texts of the source's private log by file name."""
+    """Where a source resumes. `position` is in the source's own format; `spark_*` is set for Spark's sources: the offset JSON
+    and the files of the source's private log by name."""
 
     kind: Literal["native", "spark", "watermarks"]
     position: JsonValue = None
@@ -68,8 +68,7 @@ class OperatorInfo(Record):
 
 
 class KeyGroups(Record):
-    """A range of key groups, `kg_start` <= kg < `kg_stop`, that one subtask owns. A subtask that owns none, because
-    there are more subtasks than key groups, has an empty range."""
+    """A subtask's range of key groups, `kg_start` <= kg < `kg_stop`; empty if there are more subtasks than key groups."""
 
     kg_start: Count
     kg_stop: Count
@@ -84,7 +83,7 @@ class KeyGroups(Record):
 class ChangesRef(KeyGroups):
     """The changes of one subtask in one stage of this epoch: a file, or base64 inside the manifest if small.
 
-    `path` is relative to the state root. `attempt` is unique over all tries of all runs, so no two write one file.
+    `path` is relative to the state root. `attempt` is unique across all runs, so no two attempts write the same file.
     """
 
     stage: Count
@@ -103,12 +102,12 @@ class ChangesRef(KeyGroups):
         return self
 
     def inline_data(self) -> builtins.bytes | None:
-        """The content if it is in the manifest, None if it is in the file `path`."""
+        """The content if it is in the manifest, None if it is in the file at `path`."""
         return None if self.inline is None else base64.b64decode(self.inline, validate=True)
 
 
 class SnapshotRef(KeyGroups):
-    """The whole state of key groups `kg_start`..`kg_stop` as of `epoch`. One without entries counts as well."""
+    """The whole state of key groups `kg_start`..`kg_stop` as of `epoch`, even if that has no entries."""
 
     subtask: Count
     attempt: Name
@@ -120,7 +119,7 @@ class SnapshotRef(KeyGroups):
 
 
 class Parent(Record):
-    """What a run went on from: nothing, a checkpoint (job, epoch, run) or a savepoint (its id, and where it was)."""
+    """What a run started from: nothing, a checkpoint (job, epoch, run) or a savepoint (its id and path at that time)."""
 
     kind: Literal["none", "checkpoint", "savepoint"] = "none"
     job: str | None = None
@@ -139,14 +138,14 @@ class Parent(Record):
 
 
 class Manifest(Record):
-    """Everything that epoch `epoch` made durable. `changes` and `sinks` are this epoch's only; `snapshots`, positions,
-    watermarks and states are the whole as of this epoch. Times are in milliseconds since 1970 UTC.
+    """Everything that epoch `epoch` made durable. `changes` and `sinks` are of this epoch only; `snapshots`, positions,
+    watermarks and states are complete as of this epoch. Times are in milliseconds since 1970 UTC.
 
-    `watermarks` has those of operators by uid; `input_watermarks`, for each input, those of what several streams come
-    together in: a source's splits, and unions.
+    `watermarks`: of operators, by uid. `input_watermarks`: of each input, where several streams merge: a source's splits,
+    and unions.
 
-    `withheld`: the run is on trial, or stops with a drain, and its output is not to be seen yet; `sinks` then gathers, up
-    to the manifest that ends the trial or the stop, whose commit makes all of it visible."""
+    `withheld`: the run is on trial, or stopping with a drain, and its output is not visible yet; `sinks` then accumulates
+    until the manifest that ends the trial or the stop, whose commit publishes all of it."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -174,14 +173,14 @@ class Manifest(Record):
 
     @property
     def drained_early(self) -> bool:
-        """Whether all timers and windows fired although the sources have not ended: the job was stopped with a drain."""
+        """Whether the job was stopped with a drain: all timers and windows fired before the sources ended."""
         read = [p for p in self.sources.values() if p.kind != "watermarks"]
         ended = not self.withheld and bool(read) and all(p.finished for p in read)
         return self.drained and self.kind == "epoch" and not ended
 
     @property
     def epoch_before(self) -> int | None:
-        """The epoch whose state this one's goes on from; None if state began here, or was all brought in as snapshots."""
+        """The epoch that this one's state builds on; None if it starts empty, or is all in snapshots."""
         if self.kind != "start":
             return self.epoch - 1
         return self.parent.epoch if self.parent.kind == "checkpoint" and self.parent.job == self.job else None
@@ -204,7 +203,7 @@ class Manifest(Record):
 
 
 class Job(Record):
-    """job.json: the job, and the generation that may commit. Starting a run raises it; older runs are then stale."""
+    """job.json: the job, and the generation that may commit. Each run increments it, which makes older runs stale."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -214,8 +213,8 @@ class Job(Record):
 
 
 class Run(Record):
-    """run.json: one start of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
-    `machine` and `pid`: where its driver ran."""
+    """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
+    `machine` and `pid`: of its driver."""
 
     format_version: Literal[1] = 1
     job: Name

@@ -1,29 +1,29 @@
-"""The only place that formats, and takes apart, a path below the state root.
+"""All paths below the state root are formatted and parsed here.
 
     jobs/<job>/job.json
     jobs/<job>/runs/<run>/run.json
-    jobs/<job>/runs/<run>/endpoint.json               while it runs: where it can be asked
-    jobs/<job>/runs/<run>/program.json                what `forkpoint run` was given
-    jobs/<job>/runs/<run>/program.zip                 the program's own files as they were
+    jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
+    jobs/<job>/runs/<run>/program.json                the arguments of `forkpoint run`
+    jobs/<job>/runs/<run>/program.zip                 the program's own files at that time
     jobs/<job>/runs/<run>/spark/
     jobs/<job>/checkpoints/<epoch>.json
-    jobs/<job>/checkpoints/<epoch>.fence              the manifest of this name only keeps the name taken
+    jobs/<job>/checkpoints/<epoch>.fence              the manifest of this epoch only reserves its name
     jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
     jobs/<job>/staging/<epoch>/<uid>/<name>
-    sinks/<digest>.json                               which job writes to a place
+    sinks/<digest>.json                               the job that writes to a place
     logs/<name>.log                                   of detached drivers
-    savepoints/<job>/<id>/                            or any other directory, which has inside it
+    savepoints/<job>/<id>/                            or any other directory, with
         savepoint.json
         sources/<uid>/<name>
         operators/<uid>/<state>/part-<k>.parquet
         operators/<uid>/_timers/part-<k>.parquet
 
-Epochs have twelve digits, so names sort as numbers. Names that people choose (jobs, uids, states) are escaped: ASCII
-letters, digits, "-", "." and "_" stay, any other byte of the UTF-8 form becomes "!" and two hex digits, and so does a
-leading "." or "_" (readers of data directories skip those). "%" and "=" would be read as URL escapes and as partitions.
-What is too long for a file name is refused for jobs and runs, whose names are read back from paths; of uids, states and files it
-is cut, and a digest of the whole name follows behind "!~".
+Epochs have twelve digits, so names sort like numbers. User-defined names (jobs, uids, states) are escaped: ASCII letters,
+digits, "-", "." and "_" stay, any other UTF-8 byte becomes "!" and two hex digits, and so does a leading "." or "_", since
+readers of data directories skip such names. "%" and "=" would be read as URL escapes and as partitions. Names too long for
+a file are refused for jobs and runs, whose names are parsed from paths; those of uids, states and files are truncated and
+end with "!~" and a digest of the whole name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SAVEPOINTS = "savepoints"
 LOGS = "logs"
 SINKS = "sinks"
 PROGRAMS = "programs"
-AREAS = (JOBS, SAVEPOINTS, LOGS, SINKS, PROGRAMS)  # all that is forkpoint's below a state root
+AREAS = (JOBS, SAVEPOINTS, LOGS, SINKS, PROGRAMS)  # everything that forkpoint writes below a state root
 SAVEPOINT_FILE = "savepoint.json"
 MAX_EPOCH = 10**12 - 1
 _MAX_SEGMENT = 200  # file systems take 255 bytes; the rest is for suffixes
@@ -68,7 +68,7 @@ def escape(name: str) -> str:
 
 
 def short_escape(name: str) -> str:
-    """`escape` for names of any length that nobody reads back; different names give different segments."""
+    """`escape` for names of any length, not reversible; different names give different segments."""
     try:
         return escape(name)
     except ConfigError:
@@ -100,7 +100,7 @@ _DATA_AREAS: dict[str, Area] = {"changelog": "changelog", "snapshots": "snapshot
 
 @dataclass(frozen=True, slots=True)
 class EpochFile:
-    """What a path of a job says about itself: which kind of file, of which epoch."""
+    """The kind and epoch of a job's file, from its path."""
 
     area: Area
     epoch: int
@@ -108,57 +108,35 @@ class EpochFile:
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """A record of a run: of which job and run, and which."""
+    """A record of a run: its job, run and kind, from its path."""
 
     job: str
     run: str
     kind: Literal["run", "endpoint"]
 
 
-@dataclass(frozen=True, slots=True)
 class JobPaths:
-    """Paths of one job, relative to the state root."""
+    """Paths of one job, relative to the state root. ``savepoints``: the default directory of its savepoints.
 
-    job: str
+    Raises ConfigError for a name that cannot be part of a path.
+    """
 
-    @property
-    def directory(self) -> str:
-        return f"{JOBS}/{escape(self.job)}"
-
-    @property
-    def job_file(self) -> str:
-        return f"{self.directory}/job.json"
-
-    @property
-    def runs(self) -> str:
-        return f"{self.directory}/runs"
-
-    @property
-    def checkpoints(self) -> str:
-        return f"{self.directory}/checkpoints"
-
-    @property
-    def changelog_directory(self) -> str:
-        return f"{self.directory}/changelog"
-
-    @property
-    def snapshot_directory(self) -> str:
-        return f"{self.directory}/snapshots"
-
-    @property
-    def staging_directory(self) -> str:
-        return f"{self.directory}/staging"
-
-    @property
-    def savepoints(self) -> str:
-        """The default directory of this job's savepoints."""
-        return f"{SAVEPOINTS}/{escape(self.job)}"
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.directory = f"{JOBS}/{escape(job)}"
+        self.job_file = f"{self.directory}/job.json"
+        self.runs = f"{self.directory}/runs"
+        self.checkpoints = f"{self.directory}/checkpoints"
+        self.changelog_directory = f"{self.directory}/changelog"
+        self.snapshot_directory = f"{self.directory}/snapshots"
+        self.staging_directory = f"{self.directory}/staging"
+        self.savepoints = f"{SAVEPOINTS}/{escape(job)}"
 
     def run_file(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/run.json"
 
     def endpoint_file(self, run: str) -> str:
-        """Where a run can be asked; there only while its driver runs, or if that was killed."""
+        """The address of a run's driver; exists only while that runs, or if it was killed."""
         return f"{self.runs}/{escape(run)}/endpoint.json"
 
     def program_file(self, run: str) -> str:
@@ -174,7 +152,7 @@ class JobPaths:
         return f"{self.checkpoints}/{_epoch(epoch)}.json"
 
     def fence(self, epoch: int) -> str:
-        """Says in a listing that this epoch's manifest is no checkpoint any more."""
+        """Marks in a listing that this epoch's manifest is no longer a checkpoint."""
         return f"{self.checkpoints}/{_epoch(epoch)}.fence"
 
     def changelog(self, epoch: int, stage: int, subtask: int, attempt: str) -> str:
@@ -192,7 +170,7 @@ class JobPaths:
         return f"{self.savepoints}/{escape(savepoint_id)}"
 
     def parse(self, path: str) -> EpochFile | None:
-        """What `path` is, or None if it is not a file of one of this job's epochs."""
+        """Parses the path of an epoch's file; None if it is not one of this job."""
         head = f"{self.directory}/"
         if not path.startswith(head):
             return None
@@ -204,8 +182,13 @@ class JobPaths:
         return None
 
 
+def within(directory: str, path: str) -> str:
+    """A path, or part of a URL, inside a directory; both may be empty."""
+    return "/".join(part for part in (directory.rstrip("/"), path) if part)
+
+
 def recovery_hint(job: str) -> str:
-    """What to do where a job's newest checkpoint is damaged."""
+    """The remedy if a job's newest checkpoint is damaged."""
     return f"`forkpoint recover {shlex.quote(job)}` brings the job back from its newest whole checkpoint or savepoint"
 
 
@@ -216,7 +199,7 @@ def job_of(path: str) -> str | None:
 
 
 def parse_run_file(path: str) -> RunFile | None:
-    """What `path` is, or None if it is not the record of a run."""
+    """Parses the path of a run's record; None if it is not one."""
     match = _RUN_FILE.fullmatch(path)
     if match is None:
         return None
@@ -248,5 +231,5 @@ def state_part(uid: str, state: str, part: int) -> str:
 
 
 def timers_part(uid: str, part: int) -> str:
-    """A part of an operator's timers; no state can have this name, as `escape` leaves no leading underscore."""
+    """A part of an operator's timers; escaped names of states have no leading underscore."""
     return f"operators/{short_escape(uid)}/_timers/part-{part}.parquet"

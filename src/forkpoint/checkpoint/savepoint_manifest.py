@@ -1,4 +1,4 @@
-"""savepoint.json: what a savepoint holds. It is written last; a directory without it is not a savepoint."""
+"""savepoint.json: the contents of a savepoint. It is written last; a directory without it is not a savepoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from forkpoint.checkpoint.manifest import (
     Sha256,
     SourcePosition,
 )
-from forkpoint.checkpoint.paths import SAVEPOINT_FILE
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import NotFound, SavepointNotFound
 from forkpoint.storage.base import Storage
@@ -54,7 +54,7 @@ class SavepointFile(KeyGroups):
 class SavepointState(Record):
     """One state of an operator. `entries` and `bytes` are the sums over `files`.
 
-    In savepoint.json the description is flat, and without what follows from the operator: sid and uid.
+    In savepoint.json, `info` is flattened, without sid and uid, which follow from the operator.
     """
 
     info: StateInfo
@@ -104,19 +104,19 @@ class SavepointOperator(Record):
     def _with_uid(cls, states: Any, validated: ValidationInfo) -> Any:
         if not isinstance(states, list):
             return states
-        uid = validated.data.get("uid", "?")  # an error is told of one that is not valid
+        uid = validated.data.get("uid", "?")  # an invalid uid has its own error
         return [(uid, state) if isinstance(state, dict) else state for state in states]
 
 
 class UnreadableEntry(Record):
-    """An entry that could not be read: where it was in words, and why."""
+    """An entry that could not be read: a description of its key, and the reason."""
 
     key: str
     why: str
 
 
 class LeftOutState(Record):
-    """What of a state is not in the savepoint, because it could not be read: how many entries, and some of them."""
+    """The entries of a state that were left out because they could not be read: their number, and some examples."""
 
     uid: Name
     state: Name
@@ -125,9 +125,9 @@ class LeftOutState(Record):
 
 
 class Savepoint(Record):
-    """savepoint.json. `parent` is what the run that took it came from; of one that is `edited`, which no run took, it is
-    the savepoint that it was made from. `schedule_ms`: of one that a schedule made, how often that does. Times are
-    milliseconds since 1970 UTC."""
+    """savepoint.json. `parent` is the parent of the run that took it; for an `edited` one, which no run took, it is the
+    savepoint that it was made from. `schedule_ms`: the interval of the schedule that made it. Times are milliseconds since
+    1970 UTC."""
 
     format_version: Literal[1] = 1
     id: Name
@@ -151,6 +151,11 @@ class Savepoint(Record):
     operators: list[SavepointOperator] = Field(default_factory=list)
     left_out: list[LeftOutState] = Field(default_factory=list)
 
+    @property
+    def age(self) -> tuple[int, int, str]:
+        """Sorts savepoints from oldest to newest."""
+        return self.created_ms, self.epoch, self.id
+
     @model_validator(mode="after")
     def _distinct(self) -> Savepoint:
         seen: set[tuple[str, str | None]] = set()
@@ -168,24 +173,20 @@ SAVEPOINT = Format(SAVEPOINT_FILE, Savepoint, SAVEPOINT_FORMAT_VERSION)
 def load_savepoint(storage: Storage, directory: str = "") -> Savepoint:
     """Read the savepoint in `directory` of `storage`. Raises SavepointNotFound and SavepointCorrupt."""
     try:
-        return SAVEPOINT.load(storage, _within(directory, SAVEPOINT_FILE))
+        return SAVEPOINT.load(storage, within(directory, SAVEPOINT_FILE))
     except NotFound:
         raise SavepointNotFound(
-            f"{_within(storage.url, directory)} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written last; "
+            f"{within(storage.url, directory)} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written last; "
             f"name the directory of a complete savepoint"
         ) from None
 
 
 def save_savepoint(storage: Storage, savepoint: Savepoint, directory: str = "") -> None:
     """Complete the savepoint in `directory`; all its other files must be there. Raises AlreadyExists."""
-    storage.create(_within(directory, SAVEPOINT_FILE), SAVEPOINT.dump(savepoint))
+    storage.create(within(directory, SAVEPOINT_FILE), SAVEPOINT.dump(savepoint))
 
 
 def read_savepoint_file(storage: Storage, file: SavepointFile, directory: str = "") -> bytes:
     """The content of one part, verified. Raises NotFound, and SavepointCorrupt naming the file and both values."""
-    path = _within(directory, file.path)
-    return verify(storage.read(path), file.checksum, file.bytes, _within(storage.url, path))
-
-
-def _within(directory: str, path: str) -> str:
-    return "/".join(part for part in (directory.rstrip("/"), path) if part)
+    path = within(directory, file.path)
+    return verify(storage.read(path), file.checksum, file.bytes, within(storage.url, path))

@@ -1,4 +1,4 @@
-"""What a state is: whose, of which kind and types. One description, from the tasks to the manifest and the savepoint."""
+"""Descriptions of states, in tasks, manifests and savepoints: the operator, name, kind and types."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _NUMBERS = 0xFFFF_FFFE  # a store's keys have 32 bits for a sid, and room for on
 
 
 def state_id(uid: str, name: str) -> int:
-    """A state's number in store keys. The manifest records whose it is; two states with one number are refused there."""
+    """A state's number in store keys. A manifest refuses two states with the same number."""
     return zlib.crc32(f"{uid}\0{name}".encode()) % _NUMBERS
 
 
 class StateInfo(Record):
-    """One state of one operator. Types are descriptions (`TypeInformation.describe()`); None where there is no such
-    part. `fingerprint` tells whether a window or aggregate of this name still means the same. `version` and `key_version`
-    count the migrations that values and keys have behind them, from 1."""
+    """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None without such a part.
+    `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys,
+    starting at 1 and incremented by each migration."""
 
     sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
     uid: Annotated[str, Field(min_length=1)]
@@ -64,7 +64,7 @@ class StateInfo(Record):
         version: int = 1,
         key_version: int = 1,
     ) -> StateInfo:
-        """The state of this operator and name, described by its types."""
+        """The state with this operator, name and types."""
         key, value, namespace = (None if t is None else t.describe() for t in (key_type, value_type, namespace_type))
         return StateInfo(
             sid=state_id(uid, name), uid=uid, name=name, kind=kind, key_type=key, value_type=value,
@@ -72,20 +72,20 @@ class StateInfo(Record):
         )  # fmt: skip
 
     def named(self, uid: str, name: str) -> StateInfo:
-        """The same state under another name."""
+        """The same state with another name."""
         return self.replace(sid=state_id(uid, name), uid=uid, name=name)
 
     def replace(self, **fields: Any) -> StateInfo:
-        """The state with other values in these fields, which are checked."""
+        """The state with these fields replaced and validated."""
         return StateInfo.model_validate({**dict(self), **fields})
 
     def compact(self) -> dict[str, Any]:
-        """The fields that are not None. Much cheaper than ``model_dump``, since tasks send their states with each epoch."""
+        """The fields that are not None. Tasks send these with each epoch; ``model_dump`` costs much more."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
     def where(self) -> str:
-        """Which state it is, for messages."""
+        """The state's name and operator, for messages."""
         return f"state {self.name!r} of operator {self.uid!r}"
 
     @property

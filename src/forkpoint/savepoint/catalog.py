@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from forkpoint.checkpoint.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape, within
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.label import check_label, labelled
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Listed:
-    """One directory: a savepoint, or why it is none (damaged, or never finished: then ``unfinished``)."""
+    """A directory with a savepoint, or else the ``problem``: it is damaged, or ``unfinished``."""
 
     directory: str
     savepoint: Savepoint | None
@@ -29,7 +29,7 @@ class Listed:
 
 
 def list_savepoints(storage: Storage, job: str) -> list[Listed]:
-    """What is in the job's default directory, oldest first, what cannot be read at the end.
+    """The savepoints in the job's default directory, oldest first, unreadable ones last.
 
     ``directory`` is relative to the storage. Of each savepoint only savepoint.json is read.
     """
@@ -37,13 +37,13 @@ def list_savepoints(storage: Storage, job: str) -> list[Listed]:
 
 
 def savepoints_below(storage: Storage, directory: str) -> list[Listed]:
-    """What is in the directories below one ("" is the storage's root), in the same order."""
-    head = f"{directory}/" if directory else ""
+    """The savepoints in the subdirectories of a directory ("" is the storage's root), in the same order."""
     complete: dict[str, bool] = {}
     for path in storage.list(directory):
-        name, _, inside = path[len(head) :].partition("/")
+        name, _, inside = path.removeprefix(f"{directory}/").partition("/")
         if inside:
-            complete[head + name] = complete.get(head + name, False) or inside == SAVEPOINT_FILE
+            place = within(directory, name)
+            complete[place] = complete.get(place, False) or inside == SAVEPOINT_FILE
     listed = [_listed(storage, directory, finished) for directory, finished in sorted(complete.items())]
     return sorted(listed, key=lambda each: (each.savepoint is None, each.savepoint.created_ms if each.savepoint else 0))
 
@@ -57,65 +57,70 @@ def _listed(storage: Storage, directory: str, finished: bool) -> Listed:
         return Listed(directory, None, str(error))
 
 
+def readable(listed: Iterable[Listed]) -> list[tuple[Savepoint, str]]:
+    """The savepoints that can be read, with their directories."""
+    return [(each.savepoint, each.directory) for each in listed if each.savepoint is not None]
+
+
 def jobs_with_savepoints(storage: Storage) -> list[str]:
-    """The jobs that have a default directory of savepoints."""
+    """The jobs whose default directory has savepoints."""
     return sorted({unescape(path.split("/")[1]) for path in storage.list(SAVEPOINTS)})
 
 
 def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSavepoint:
-    """Open the savepoint of this id or label, or the latest one that can be read.
+    """Open the savepoint with this id or label, or the latest readable one.
 
-    Raises SavepointNotFound, which lists what there is, ConfigError for a label of several, and SavepointCorrupt.
+    Raises SavepointNotFound, which lists the savepoints, ConfigError for an ambiguous label, and SavepointCorrupt.
     """
     listed = list_savepoints(storage, job)
     found = choose(listed, name)
     if found is None:
-        there = ", ".join(each.savepoint.id for each in listed if each.savepoint is not None) or "none"
+        known = ", ".join(savepoint.id for savepoint, _ in readable(listed)) or "none"
         raise SavepointNotFound(
-            f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {there}. A savepoint that is "
-            "elsewhere is named by its directory"
+            f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {known}. To name one elsewhere, give "
+            "its directory"
         )
     return open_savepoint(storage, found)
 
 
 def choose(listed: Sequence[Listed], name: str) -> str | None:
-    """The directory of the savepoint of this id, else of the one with this label; or of the newest. Pure.
+    """The directory of the savepoint with this id, else this label; for ``latest`` of the newest. Pure.
 
-    Raises ConfigError for a label of several.
+    Raises ConfigError for an ambiguous label.
     """
-    readable = [(each.savepoint, each.directory) for each in listed if each.savepoint is not None]
+    found = matching(readable(listed), name)
+    return newest(found, name) if found else None
+
+
+def matching(savepoints: list[tuple[Savepoint, T]], name: str) -> list[tuple[Savepoint, T]]:
+    """The savepoints with this id, else with this label; for ``latest`` all."""
     if name == LATEST:
-        matching = readable
-    else:
-        matching = [each for each in readable if each[0].id == name]
-        matching = matching or the_one_with([each for each in readable if each[0].label == name], name)
-    newest = max(matching, key=lambda each: (each[0].created_ms, each[0].epoch, each[0].id), default=None)
-    return None if newest is None else newest[1]
+        return savepoints
+    return [each for each in savepoints if each[0].id == name] or [each for each in savepoints if each[0].label == name]
 
 
-def the_one_with(bearers: list[tuple[Savepoint, T]], label: str) -> list[tuple[Savepoint, T]]:
-    """What has the label, if it is no more than one. Older releases gave a label twice: nobody knows then which is meant."""
-    if len(bearers) > 1:
-        ids = ", ".join(sorted(savepoint.id for savepoint, _ in bearers))
+def newest(found: list[tuple[Savepoint, T]], name: str) -> T:
+    """The newest of the ``matching`` savepoints. Raises ConfigError if several have the label, as in older releases."""
+    if len(found) > 1 and name not in (LATEST, found[0][0].id):
+        ids = ", ".join(sorted(savepoint.id for savepoint, _ in found))
         raise ConfigError(
-            f"the label {label!r} is that of {len(bearers)} savepoints: {ids}; name the one by its id, or give the others other "
-            "labels: forkpoint label ID LABEL"
+            f"{len(found)} savepoints have the label {name!r}: {ids}; use an id, or give the others different labels: "
+            "forkpoint label ID LABEL"
         )
-    return bearers
+    return max(found, key=lambda each: each[0].age)[1]
 
 
 def free_label(storage: Storage, job: str, label: str) -> str:
-    """The label, for another of the job's savepoints. Raises ConfigError if it can't be one, or is that of one already."""
+    """The label, for a new savepoint of the job. Raises ConfigError if it is not valid, or is in use."""
     check_label(label)
     for bearer in bearers(storage, job, label):
         raise ConfigError(
-            f"savepoint {bearer.id!r} of job {job!r} has the label {label!r} already; choose another one, or move it afterwards: "
-            f"forkpoint label --force ID {label}"
+            f"savepoint {bearer.id!r} of job {job!r} has the label {label!r} already; choose another one, or move it "
+            f"afterwards: forkpoint label --force ID {label}"
         )
     return label
 
 
 def bearers(storage: Storage, job: str, label: str) -> list[Savepoint]:
     """The job's savepoints with this label."""
-    found = [each.savepoint for each in list_savepoints(storage, job)]
-    return [savepoint for savepoint in found if savepoint is not None and savepoint.label == label]
+    return [savepoint for savepoint, _ in readable(list_savepoints(storage, job)) if savepoint.label == label]

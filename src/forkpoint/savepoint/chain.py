@@ -1,5 +1,5 @@
-"""Which files the state at a manifest is made of: for each key group its snapshot and the changes after it. Pure but
-for reading manifests."""
+"""The files that hold the state at a manifest: for each key group a snapshot and the later changes. Pure, except for
+reading manifests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from itertools import chain, pairwise
 
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
 from forkpoint.errors import NotFound, StorageError
+from forkpoint.savepoint.slices import KeyGroupRange
 from forkpoint.savepoint.tasks import FileRef
 
-NOTHING = -1  # the epoch before the first: state begins empty
+EMPTY = -1  # the epoch before the first, when there is no state
 
 
 @dataclass(frozen=True)
-class Base:
-    """What key groups ``kg_start`` <= kg < ``kg_stop`` begin from: a snapshot of ``epoch``, or nothing."""
+class Base(KeyGroupRange):
+    """The snapshot of ``epoch`` that key groups ``kg_start`` <= kg < ``kg_stop`` start from, if any."""
 
     kg_start: int
     kg_stop: int
@@ -25,7 +26,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class ChangesFile:
+class ChangesFile(KeyGroupRange):
     """The changes of a subtask and stage in an epoch."""
 
     epoch: int
@@ -37,7 +38,7 @@ class ChangesFile:
 
 @dataclass(frozen=True)
 class OperatorBase:
-    """What a subtask's operator state begins from: its snapshots of ``epoch``, or nothing."""
+    """The snapshots of ``epoch`` that a subtask's operator state starts from, if any."""
 
     subtask: int
     epoch: int
@@ -46,7 +47,7 @@ class OperatorBase:
 
 @dataclass(frozen=True)
 class StateFiles:
-    """Everything that the state at one manifest is made of; changes in the order they were made."""
+    """All files of the state at one manifest; changes in the order they were made."""
 
     bases: tuple[Base, ...]
     operators: tuple[OperatorBase, ...]
@@ -54,27 +55,27 @@ class StateFiles:
     entries: int
 
     def slice(self, kg_start: int, kg_stop: int) -> StateFiles:
-        """What is needed for these key groups, operator state aside."""
+        """The files for the keyed state of these key groups."""
         bases = tuple(
             Base(max(b.kg_start, kg_start), min(b.kg_stop, kg_stop), b.epoch, b.snapshot)
             for b in self.bases
-            if b.kg_start < kg_stop and kg_start < b.kg_stop
+            if b.overlaps(kg_start, kg_stop)
         )
-        oldest = min((base.epoch for base in bases), default=NOTHING)
-        changes = tuple(c for c in self.changes if c.epoch > oldest and c.kg_start < kg_stop and kg_start < c.kg_stop)
+        oldest = min((base.epoch for base in bases), default=EMPTY)
+        changes = tuple(c for c in self.changes if c.epoch > oldest and c.overlaps(kg_start, kg_stop))
         return StateFiles(bases, (), changes, 0)
 
     def operator_state(self) -> StateFiles:
-        """What is needed for operator state."""
+        """The files for operator state."""
         epochs = {base.subtask: base.epoch for base in self.operators}
-        changes = tuple(c for c in self.changes if c.epoch > epochs.get(c.subtask, NOTHING))
+        changes = tuple(c for c in self.changes if c.epoch > epochs.get(c.subtask, EMPTY))
         return StateFiles((), self.operators, changes, 0)
 
 
 def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFiles:
     """The files of the state at a committed manifest. ``load`` reads the manifest of an earlier epoch of the job.
 
-    Raises StorageError if one that is needed is gone.
+    Raises StorageError if one that is needed is missing.
     """
     bases = _bases(manifest)
     operators = _operator_bases(manifest.snapshots)
@@ -82,7 +83,7 @@ def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFil
     steps = _steps(manifest, oldest, load)
     known = {base.subtask for base in operators}
     changed = {ref.subtask for step in steps for ref in step.changes} - known
-    operators += tuple(OperatorBase(subtask, NOTHING, ()) for subtask in sorted(changed))
+    operators += tuple(OperatorBase(subtask, EMPTY, ()) for subtask in sorted(changed))
     changes = tuple(
         ChangesFile(step.epoch, ref.subtask, ref.kg_start, ref.kg_stop, _changes_file(step, ref))
         for step in steps
@@ -94,26 +95,26 @@ def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFil
 
 
 def _steps(manifest: Manifest, oldest: int, load: Callable[[int], Manifest]) -> list[Manifest]:
-    """The manifests after epoch ``oldest``, oldest first; back to where state began if ``oldest`` is NOTHING."""
+    """The manifests after epoch ``oldest``, oldest first; all that have state if ``oldest`` is EMPTY."""
     found: list[Manifest] = []
     step = manifest
     while step.epoch > oldest:
         found.append(step)
         before = step.epoch_before
         if before is None or before <= oldest or not step.states:
-            break  # what a job brings in from elsewhere is all in its first snapshots; before there was state is nothing
+            break  # restored state is all in snapshots; a job without states has no earlier changes
         try:
             step = load(before)
         except NotFound as error:
             raise StorageError(
                 f"job {manifest.job!r}: the state of epoch {manifest.epoch} needs the changes of epoch "
-                f"{before}, whose manifest is gone ({error}); take a savepoint of a newer epoch"
+                f"{before}, whose manifest is missing ({error}); take a savepoint of a newer epoch"
             ) from error
     return found[::-1]
 
 
 def _bases(manifest: Manifest) -> tuple[Base, ...]:
-    """For each key group the newest snapshot that covers it, in ranges."""
+    """The newest snapshot of each key group, in ranges."""
     refs = manifest.snapshots
     borders = {0, manifest.max_parallelism}
     borders |= {border for ref in refs for border in (ref.kg_start, ref.kg_stop) if border <= manifest.max_parallelism}
@@ -122,7 +123,7 @@ def _bases(manifest: Manifest) -> tuple[Base, ...]:
     for start, stop in pairwise(cuts):
         covering = [ref for ref in refs if ref.kg_start <= start and stop <= ref.kg_stop]
         newest = max(covering, key=lambda ref: ref.epoch, default=None)
-        base = Base(start, stop, NOTHING if newest is None else newest.epoch, None if newest is None else _file(newest))
+        base = Base(start, stop, EMPTY if newest is None else newest.epoch, None if newest is None else _file(newest))
         last = bases[-1] if bases else None
         if last is not None and (last.epoch, last.snapshot) == (base.epoch, base.snapshot):
             bases[-1] = Base(last.kg_start, stop, base.epoch, base.snapshot)
@@ -132,10 +133,10 @@ def _bases(manifest: Manifest) -> tuple[Base, ...]:
 
 
 def _operator_bases(refs: Sequence[SnapshotRef]) -> tuple[OperatorBase, ...]:
-    """A subtask's operator state is in its newest snapshot; after a restore in one of several of the same epoch."""
+    """A subtask's operator state is in its newest snapshot; after a restore, in one of several of the same epoch."""
     newest: dict[int, int] = {}
     for ref in refs:
-        newest[ref.subtask] = max(ref.epoch, newest.get(ref.subtask, NOTHING))
+        newest[ref.subtask] = max(ref.epoch, newest.get(ref.subtask, EMPTY))
     return tuple(
         OperatorBase(subtask, epoch, tuple(_file(ref) for ref in refs if ref.subtask == subtask and ref.epoch == epoch))
         for subtask, epoch in sorted(newest.items())

@@ -1,6 +1,4 @@
-"""Whether a saved state fits a declared one: as it is, converted because its value type evolved, or through registered
-migrations. Pure.
-"""
+"""Whether a saved state fits a declared one: unchanged, with its value type evolved, or through migrations. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +9,9 @@ from typing import Any
 from forkpoint.checkpoint.states import OPERATOR_KINDS, TIMER_KINDS, StateInfo
 from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import Migrations
-from forkpoint.savepoint.evolution import Migration
+from forkpoint.savepoint.evolution import Conversion, Migration
 from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
-from forkpoint.types.evolution import SAME, Same
+from forkpoint.types.evolution import SAME
 
 
 @dataclass(frozen=True)
@@ -21,9 +19,9 @@ class ProgramOperator:
     """An operator of the new program.
 
     ``source``: the kind of its position ("native", "spark", …) if it has one. ``complete``: whether the declared states
-    are all that it can have; False for a function that may ask for more once it runs, as in ``open()``. What such an
-    operator had and does not declare is kept. ``value_types``: of the declared states, with their classes, which know
-    more than descriptions do. ``key_type``: the description of its keys.
+    are all it can have; False for a function that may request more at runtime, as in ``open()``: its undeclared saved
+    states are kept. ``value_types``: of the declared states by name, with their classes, which carry more than
+    descriptions. ``key_type``: the description of its keys.
     """
 
     uid: str
@@ -37,25 +35,17 @@ class ProgramOperator:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether a saved state fits; ``why`` says what does not, or what changes on the way. The
-    rest as in ``StateMapping``."""
+class Verdict(Conversion):
+    """Whether a saved state fits; ``why`` says why not, or what changes."""
 
     fits: bool
     why: str = ""
-    step: Step = SAME
-    values: tuple[Migration, ...] = ()
-    keys: tuple[Migration, ...] = ()
-
-    @property
-    def migrates(self) -> bool:
-        return bool(self.values or self.keys) or not isinstance(self.step, Same)
 
 
 def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
-    """Whether a saved state can become the declared one: as it is, converted, or migrated. ``program``: whose it is."""
+    """Whether a saved state can become the declared one. ``program``: the operator that has it."""
     migrations = Migrations() if program is None else program.migrations
-    # What does not belong to keys has nothing to migrate with them.
+    # Only keyed state takes part in migrations of keys.
     keys = () if wanted.key_type is None else chain(migrations.keys, saved.key_version, "keys")
     if isinstance(keys, str):
         return Verdict(False, keys)
@@ -81,16 +71,16 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
         notes.append("has a time to live now: entries begin to age with this run")
     elif saved.ttl_ms is not None and wanted.ttl_ms is None:
         notes.append("has no time to live any more")
-    return Verdict(True, "; ".join(notes), step, values, keys)
+    return Verdict(True, "; ".join(notes), step=step, values=values, keys=keys)
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
-    """The migrations from a version to the program's; text if they don't lead there."""
+    """The migrations from a version to the program's; if some are missing, a text that says so."""
     newest = max(functions, default=0) + 1
     if version > newest:
         return (
-            f"its {what} are of version {version}, the program's of version {newest}; register the migrations again that were "
-            f"taken out (the one from version {version - 1} is enough), or restore with a newer program"
+            f"its {what} are of version {version}, the program's of version {newest}; register the removed migrations again "
+            f"(the one from version {version - 1} is enough), or restore with a newer program"
         )
     if missing := [v for v in range(version, newest) if v not in functions]:
         return f"its {what} are of version {version}, and there is no migration from version {missing[0]}; register one"
@@ -104,7 +94,7 @@ def _counted(values: Sequence[Migration], keys: Sequence[Migration]) -> list[tup
 def _evolution(
     saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None
 ) -> tuple[Step, tuple[str, ...]] | Verdict:
-    """How values of a state without migrations are converted."""
+    """How the values of a state without migrations are converted."""
     remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
     if saved.kind != wanted.kind:
         return Verdict(
@@ -115,7 +105,7 @@ def _evolution(
         what = "map key" if saved.kind in ("map", "broadcast") else "namespace"
         return _type_changed(what, saved.namespace_type, wanted.namespace_type, remedy if saved.kind == "map" else "")
     if saved.fingerprint != wanted.fingerprint:
-        return Verdict(False, f"it means something else now: was {saved.fingerprint}, is {wanted.fingerprint}")
+        return Verdict(False, f"its meaning has changed: was {saved.fingerprint}, is {wanted.fingerprint}")
     if saved.value_type == wanted.value_type:
         return SAME, ()
     if saved.value_type is None or wanted.value_type is None:
@@ -135,7 +125,7 @@ def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = ""
 
 
 def type_text(description: Any) -> str:
-    """A type's description as people write it."""
+    """A type's description in readable form."""
     if description is None:
         return "none"
     try:

@@ -1,4 +1,4 @@
-"""Deleting a savepoint: who still depends on it, and in which order its files go."""
+"""Disposing of a savepoint: what still depends on it, and the order of deletion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forkpoint.savepoint.reading import OpenedSavepoint
 
 @dataclass(frozen=True)
 class Dependents:
-    """What stands on a savepoint: runs that started from it and have not ended, savepoints that grew from it."""
+    """What depends on a savepoint: runs that started from it and have not ended, and savepoints that descend from it."""
 
     runs: tuple[Run, ...]
     savepoints: tuple[Savepoint, ...]
@@ -33,7 +33,7 @@ class Dependents:
 
 
 def dependents(savepoint_id: str, runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Dependents:
-    """Who depends on a savepoint, of the given records. Pure."""
+    """Which of the given records depend on a savepoint. Pure."""
     return Dependents(
         tuple(run for run in runs if run.parent.savepoint_id == savepoint_id and run.ended_ms is None),
         tuple(each for each in savepoints if each.parent.savepoint_id == savepoint_id and each.id != savepoint_id),
@@ -45,19 +45,18 @@ def dispose_savepoint(
 ) -> list[str]:
     """Delete a savepoint's files and return their paths, relative to its directory; other files there stay.
 
-    ``savepoint.json`` goes first: cut short at any point, what is left is no savepoint, and ``remove_partial`` or
-    another export into the directory clears it away. Raises StorageError naming who depends on it, unless ``force``.
+    ``savepoint.json`` is deleted first: if interrupted, the rest is an unfinished savepoint, which ``remove_partial`` or
+    another export into the directory removes. Raises StorageError naming its dependents, unless ``force``.
     """
     found = dependents(opened.savepoint.id, runs, savepoints)
     if found and not force:
         raise StorageError(
-            f"savepoint {opened.savepoint.id!r} at {opened.url} is not disposed of, because of {found}; use --force to "
-            "delete it nonetheless"
+            f"savepoint {opened.savepoint.id!r} at {opened.url} was not disposed of, because of {found}; use --force to "
+            "delete it anyway"
         )
     opened.storage.delete(opened.path(SAVEPOINT_FILE))
     listed = [file.path for state in opened.states() for file in state.files]
     for path in listed:
         opened.storage.delete(opened.path(path))
     left = remove_partial(opened.storage, opened.directory)
-    head = f"{opened.directory}/" if opened.directory else ""
-    return [SAVEPOINT_FILE, *listed, *(path.removeprefix(head) for path in left)]
+    return [SAVEPOINT_FILE, *listed, *(path.removeprefix(f"{opened.directory}/") for path in left)]

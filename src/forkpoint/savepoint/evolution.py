@@ -1,7 +1,7 @@
-"""Carrying out what changed about a state between two versions of a program: saved rows to rows as they would be saved now.
+"""State evolution: saved rows become rows of the state as the program declares it now.
 
-Changed types are converted column by column. Registered migrations are functions of Python objects: of a key, or of all
-that one key has in the state, which is a value, a list, or a dict, by the state's kind.
+Changed types are converted column by column. Migrations are functions of Python objects: of a key, or of everything
+that a key has in the state, which is a value, a list, or a dict, depending on the state's kind.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, RestoreRefused, TypeNotSupported
-from forkpoint.savepoint.layout import Layout, layout_of
+from forkpoint.savepoint.layout import Layout, Role, layout_of
+from forkpoint.savepoint.rows import Columns, Rows
 from forkpoint.types import Step, TypeInformation
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
 from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Number, Same
@@ -26,14 +27,27 @@ from forkpoint.types.records import RecordType
 from forkpoint.types.scalars import ScalarType
 
 Migration = Callable[[Any], Any]
-Columns = Sequence[pa.Array | pa.ChunkedArray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """How a saved state becomes a declared one: ``step`` converts its values; ``values`` and ``keys`` are its migrations."""
+
+    step: Step = SAME
+    values: tuple[Migration, ...] = ()
+    keys: tuple[Migration, ...] = ()
+
+    @property
+    def migrates(self) -> bool:
+        """Whether rows change."""
+        return bool(self.values or self.keys) or not isinstance(self.step, Same)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of a state's rows. ``target``: the state as it is declared, but for its time to live, which is as saved.
+    """How a state's rows change. ``target``: the state as declared now, but with the saved time to live.
 
-    ``values`` and ``keys`` are migrations, one after the other, as ``dumps`` sends them to the tasks of this restore.
+    ``step`` converts the values; ``values`` and ``keys`` are pickled migrations, to be applied in order.
     """
 
     target: StateInfo
@@ -46,9 +60,9 @@ class Change:
 
 
 def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: Step) -> pa.Array:
-    """An array of ``old.arrow_type`` as one of ``new.arrow_type``; ``step`` comes from ``evolve``.
+    """Converts an array of ``old.arrow_type`` to ``new.arrow_type``; ``step`` comes from ``evolve``.
 
-    Raises ArrowInvalid for a number that the new type would not hold exactly.
+    Raises ArrowInvalid for a number that the new type cannot hold exactly.
     """
     if isinstance(step, Same) and old.arrow_type == new.arrow_type:
         return array
@@ -77,12 +91,12 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
             return _dicts(array, old, new, inner)
     if isinstance(old, ScalarType) and isinstance(new, ScalarType):
         return array.cast(new.arrow_type)
-    # The bytes are the same though the columns differ, somewhere inside.
+    # The encoding is the same, but some column inside differs.
     return new.to_arrow([new.decode(old.encode(value)) for value in old.from_arrow(array)])
 
 
 def _scattered(present: pa.Array, like: pa.Array) -> pa.Array:
-    """The values in the places where ``like`` has some."""
+    """The values at the places where ``like`` is not null."""
     mask = like.is_null().to_numpy(zero_copy_only=False)
     return present.take(pa.array(np.cumsum(~mask) - 1, mask=mask))
 
@@ -113,7 +127,7 @@ def _dicts(array: pa.Array, old: MapType, new: MapType, step: Step) -> pa.Array:
 
 
 def convert_columns(columns: Columns, old: TypeInformation, new: TypeInformation, step: Step) -> list[pa.Array]:
-    """The columns of one part of a row, from ``old.to_columns`` to ``new.to_columns``."""
+    """Converts the columns of one part, from those of ``old`` to those of ``new``."""
     arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
     if old.fields:
         inner = [pa.field(f.name, f.type.arrow_type) for f in old.fields]
@@ -127,33 +141,14 @@ def convert_columns(columns: Columns, old: TypeInformation, new: TypeInformation
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-class Rows:
-    """The parts of a table by their roles."""
-
-    def __init__(self, layout: Layout, table: pa.Table) -> None:
-        self.layout = layout
-        self.count = table.num_rows
-        self.parts: dict[str, Columns] = {}
-        at = 0
-        for part in layout.parts:
-            self.parts[part.role] = table.columns[at : at + len(part.names)]
-            at += len(part.names)
-
-    def objects(self, role: Any) -> list[Any]:
-        return self.layout.part(role).type.from_columns(self.parts[role])
-
-    def encoded(self, role: Any) -> list[bytes]:
-        return list(map(self.layout.part(role).type.encode, self.objects(role)))
-
-
 def changed(tables: Iterable[pa.Table], saved: Layout, change: Change) -> Iterator[pa.Table]:
-    """A file's rows as rows of ``layout_of(change.target)``; the key groups are still those of the saved keys.
+    """A file's rows as rows of ``layout_of(change.target)``, still with the key groups of the saved keys.
 
     Raises RestoreRefused if a migration fails, or a value does not fit the new type.
     """
     target = layout_of(change.target)
     keys, values = _functions(change.keys), _functions(change.values)
-    if values:  # what one key has may be spread over blocks
+    if values:  # a key may have rows in several blocks
         blocks = list(tables)
         tables = [pa.concat_tables(blocks)] if blocks else []
     for table in tables:
@@ -176,31 +171,32 @@ def _explained(info: StateInfo) -> Iterator[None]:
         yield
     except (TypeNotSupported, pa.ArrowException, _Failed) as error:
         raise RestoreRefused(
-            f"{info.where}: what was saved does not become what the program declares: {error}"
+            f"{info.where}: the saved state cannot be converted to the declared one: {error}"
         ) from error
 
 
 def _functions(data: bytes) -> tuple[Migration, ...]:
-    return pickle.loads(data) if data else ()  # written by this restore, for its own tasks
+    return pickle.loads(data) if data else ()  # written by this restore
 
 
 def _apply(functions: Sequence[Migration], value: Any, what: str) -> Any:
-    found = value
+    result = value
     for function in functions:
         try:
-            found = function(found)
+            result = function(result)
         except ForkpointError:
             raise
         except Exception as error:
             name = getattr(function, "__qualname__", repr(function))
             raise _Failed(f"the migration {name} of {what} {value!r} failed with {error!r}") from error
-    return found
+    return result
 
 
 def _converted(rows: Rows, target: Layout, step: Step) -> dict[str, Columns]:
-    """Everything but the keys in its new type."""
+    """All parts but the keys, in their new types."""
     parts = dict(rows.parts)
-    for role in ("value", "map_key", "namespace"):
+    roles: tuple[Role, ...] = ("value", "map_key", "namespace")
+    for role in roles:
         if target.has(role):
             old, new = rows.layout.part(role).type, target.part(role).type
             if old != new:
@@ -222,25 +218,17 @@ def _keys(columns: Columns, saved: Layout, target: Layout, functions: Sequence[M
     return new.to_columns(keys)
 
 
-# -- migrations of all that a key has ----------------------------------------------------------------------------------
+# -- migrations of values ----------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Written:
-    """Rows of the new state: for each, the saved row whose key and namespace it has, and what it holds."""
+class _Row(NamedTuple):
+    """A row of the new state, ``number`` in its list. ``place``: the saved row that its key and namespace are from."""
 
-    places: list[int] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
-    stamps: list[int] = field(default_factory=list)
-    indexes: list[int] = field(default_factory=list)
-    map_keys: list[Any] = field(default_factory=list)
-
-    def add(self, place: int, value: Any, stamp: int, index: int = 0, map_key: Any = None) -> None:
-        self.places.append(place)
-        self.values.append(value)
-        self.stamps.append(stamp)
-        self.indexes.append(index)
-        self.map_keys.append(map_key)
+    place: int
+    value: Any
+    stamp: int
+    number: int = 0
+    map_key: Any = None
 
 
 def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dict[str, Columns]:
@@ -250,15 +238,17 @@ def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dic
     if rows.layout.has("ttl_stamp"):
         stamps = rows.parts["ttl_stamp"][0].to_pylist()
     map_keys = rows.objects("map_key") if kind == "map" else []
-    written = _Written()
+    written: list[_Row] = []
     for start, stop in _spans(rows, kind):
         content: Any = values[start]
         if kind == "list":
             content = values[start:stop]
         elif kind == "map":
             content = dict(zip(map_keys[start:stop], values[start:stop], strict=True))
-        _write(written, target.info.kind, start, _apply(functions, content, kind), stamps[start:stop], kind, content)
-    places = pa.array(written.places, pa.int64())
+        after = _apply(functions, content, kind)
+        if after is not None:
+            written += _rows(target.info.kind, start, after, stamps[start:stop], kind, content)
+    places = pa.array([row.place for row in written], pa.int64())
     parts: dict[str, Columns] = {
         role: [column.take(places) for column in rows.parts[role]]
         for role in ("key_group", "key", "namespace")
@@ -268,15 +258,15 @@ def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dic
         old, new = rows.layout.part("namespace").type, target.part("namespace").type
         parts["namespace"] = convert_columns(parts["namespace"], old, new, SAME)
     if target.has("map_key"):
-        parts["map_key"] = target.part("map_key").type.to_columns(written.map_keys)
-    parts["value"] = target.part("value").type.to_columns(written.values)
-    parts["index"] = [pa.array(written.indexes, pa.int64())]
-    parts["ttl_stamp"] = [pa.array(written.stamps, pa.int64())]
+        parts["map_key"] = target.part("map_key").type.to_columns([row.map_key for row in written])
+    parts["value"] = target.part("value").type.to_columns([row.value for row in written])
+    parts["index"] = [pa.array([row.number for row in written], pa.int64())]
+    parts["ttl_stamp"] = [pa.array([row.stamp for row in written], pa.int64())]
     return parts
 
 
 def _spans(rows: Rows, kind: str) -> Iterator[tuple[int, int]]:
-    """The rows of each key (and namespace), which follow one another."""
+    """The range of rows of each key and namespace."""
     if kind not in ("list", "map"):
         return pairwise(range(rows.count + 1))
     names = rows.encoded("key")
@@ -286,22 +276,20 @@ def _spans(rows: Rows, kind: str) -> Iterator[tuple[int, int]]:
     return pairwise([*starts, rows.count])
 
 
-def _write(written: _Written, kind: str, place: int, content: Any, stamps: list[int], old_kind: str, old: Any) -> None:
-    """One key's new content as rows. An entry that was there keeps the time at which it began to age."""
-    if content is None:
-        return
+def _rows(kind: str, place: int, content: Any, stamps: list[int], old_kind: str, old: Any) -> Iterator[_Row]:
+    """One key's new content as rows. Entries that existed keep the time at which they began to age."""
     latest = max(stamps)
     if kind == "list":
         if not isinstance(content, list | tuple) or hasattr(content, "_fields"):
-            raise _Failed(f"a migration to list state has to return a list or None, not {content!r}")
+            raise _Failed(f"a migration to list state must return a list or None, not {content!r}")
         kept = stamps if old_kind == "list" and len(content) == len(stamps) else [latest] * len(content)
-        for index, (value, stamp) in enumerate(zip(content, kept, strict=True)):
-            written.add(place, value, stamp, index)
+        for number, (value, stamp) in enumerate(zip(content, kept, strict=True)):
+            yield _Row(place, value, stamp, number)
     elif kind == "map":
         if not isinstance(content, dict):
-            raise _Failed(f"a migration to map state has to return a dict or None, not {content!r}")
+            raise _Failed(f"a migration to map state must return a dict or None, not {content!r}")
         ages = dict(zip(old, stamps, strict=True)) if old_kind == "map" else {}
         for map_key, value in content.items():
-            written.add(place, value, ages.get(map_key, latest), 0, map_key)
+            yield _Row(place, value, ages.get(map_key, latest), 0, map_key)
     else:
-        written.add(place, content, latest)
+        yield _Row(place, content, latest)

@@ -1,4 +1,4 @@
-"""From a committed manifest to a savepoint: typed Parquet files that anything can read, then savepoint.json."""
+"""Exporting a committed manifest as a savepoint: Parquet files with typed columns, then savepoint.json."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from forkpoint.checkpoint.manifest import MANIFEST, Manifest, Parent
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.checkpoint.savepoint_manifest import LeftOutState, Savepoint, UnreadableEntry
+from forkpoint.checkpoint.savepoint_manifest import LeftOutState, Savepoint
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.chain import StateFiles, state_files
 from forkpoint.savepoint.directory import remove_partial
 from forkpoint.savepoint.export_task import ExportSlice, StateFile, export_slice
 from forkpoint.savepoint.slices import cut_groups
-from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress
-from forkpoint.savepoint.unreadable import SHOWN, LeftOut
+from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner, no_progress
+from forkpoint.savepoint.unreadable import SHOWN
 from forkpoint.savepoint.writing import NewSavepoint, OperatorStates, written_by
 from forkpoint.storage.base import Storage
 
@@ -36,18 +36,16 @@ def export_savepoint(
     schedule_ms: int | None = None,
     skip_unreadable: bool = False,
 ) -> Savepoint:
-    """Write the state at a committed manifest into the directory ``target`` and return what it holds.
+    """Write the state at a committed manifest into the directory ``target``, and return its ``savepoint.json``.
 
-    ``storage`` is the checkpoint storage; the files of the manifest's epoch must stay while this runs. ``run_tasks``
-    runs a function of bytes on each argument, anywhere that both storages' URLs can be opened. ``parent`` is what the
-    run came from (the manifest's, if None). ``progress`` is told tasks done and tasks in all; if it raises, the export
-    ends. Files that an earlier, unfinished export left in ``target`` are removed first.
+    ``storage`` is the checkpoint storage; the files of the manifest's epoch must not be removed meanwhile. ``run_tasks``
+    may run tasks anywhere that both storages' URLs can be opened. ``parent``: of the run; by default the manifest's.
+    ``schedule_ms``: the interval of the schedule that requests the savepoint. ``skip_unreadable``: leave out entries that
+    do not fit their types (earlier versions committed such values), and list them in ``savepoint.json``.
 
-    ``schedule_ms``: how often the schedule that asks for it does. ``skip_unreadable``: leave out what does not fit its type
-    (earlier versions committed such values), and list it in ``savepoint.json``.
-
-    The directory is a savepoint only once ``savepoint.json`` is there, which is written last. Raises AlreadyExists if
-    there is one already, StorageError, and SavepointCorrupt if a file of the checkpoint is damaged or an entry unreadable.
+    Files of an earlier, unfinished export in ``target`` are removed first. ``savepoint.json`` is written last; without it
+    the directory is not a savepoint. Raises AlreadyExists if there is one, StorageError, and SavepointCorrupt if a file of
+    the checkpoint is damaged or an entry unreadable.
     """
     new = NewSavepoint(target)
     left_out = _export_states(storage, manifest, new, run_tasks, progress)
@@ -70,31 +68,29 @@ def export_savepoint(
 def _export_states(
     storage: Storage, manifest: Manifest, new: NewSavepoint, run_tasks: RunTasks, progress: Progress
 ) -> list[LeftOutState]:
-    """Write the files of all states; what could not be read."""
+    """Write the files of all states; returns the entries that could not be read."""
     paths = JobPaths(manifest.job)
     files = state_files(manifest, lambda epoch: MANIFEST.load(storage, paths.manifest(epoch)))
     tasks = _plan(storage, new, manifest, files)
-    results = export_slice(run_tasks, tasks, progress, parallelism=manifest.parallelism)
+    results = TaskRunner(run_tasks, progress, len(tasks), manifest.parallelism)(export_slice, tasks)
     for task, result in zip(tasks, results, strict=True):
         for file, part in zip(task.states, result.parts, strict=True):
             new.add(file.info, part, task.kg_start, task.kg_stop)
-    return _left_out([found for result in results for found in result.left_out])
+    return _by_state([found for result in results for found in result.left_out])
 
 
-def _left_out(found: Sequence[LeftOut]) -> list[LeftOutState]:
-    """What all slices left out, by state."""
-    by_state: dict[tuple[str, str], list[LeftOut]] = {}
-    for one in found:
+def _by_state(left_out: Sequence[LeftOutState]) -> list[LeftOutState]:
+    """The entries that all slices left out, by state."""
+    by_state: dict[tuple[str, str], list[LeftOutState]] = {}
+    for one in left_out:
         by_state.setdefault((one.uid, one.state), []).append(one)
     return [
         LeftOutState(
-            uid=uid,
-            state=state,
-            entries=sum(one.entries for one in some),
-            examples=[UnreadableEntry(key=e.key, why=e.why) for one in some for e in one.examples][:SHOWN],
+            uid=uid, state=state, entries=sum(one.entries for one in some),
+            examples=[example for one in some for example in one.examples][:SHOWN],
         )
         for (uid, state), some in by_state.items()
-    ]
+    ]  # fmt: skip
 
 
 def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:
@@ -107,19 +103,19 @@ def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:
     more = [f"  and {count - SHOWN} more"] if count > SHOWN else []
     return "\n".join(
         [
-            f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, as {count} entries do not fit the types of "
-            "their states (earlier versions of forkpoint did not refuse them):",
+            f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, because {count} entries do not fit the "
+            "types of their states (earlier versions of forkpoint did not refuse them):",
             *lines[:SHOWN],
             *more,
-            "Make the savepoint with --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`): it leaves these out and "
-            "lists them in savepoint.json. Or have the job overwrite or clear them first",
+            "Use --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`), which leaves them out and lists them in "
+            "savepoint.json; or have the job overwrite or clear them first",
         ]
     )
 
 
 def _plan(storage: Storage, new: NewSavepoint, manifest: Manifest, files: StateFiles) -> list[ExportSlice]:
     ranges = cut_groups(manifest.max_parallelism, manifest.parallelism, files.entries)
-    # Processing time's timers are numbered behind those of event time.
+    # Part numbers of processing-time timers follow those of event-time timers.
     states = sorted(manifest.states, key=lambda state: state.kind == "timers-processing")
     keyed = [(state, [new.path(state) for _ in ranges]) for state in states if not state.is_operator_state]
     tasks = []
@@ -134,7 +130,7 @@ def _plan(storage: Storage, new: NewSavepoint, manifest: Manifest, files: StateF
 
 
 def _operators(manifest: Manifest) -> list[OperatorStates]:
-    """Every operator of the graph, and those that are gone from it and whose state is kept."""
+    """Every operator of the graph, and those no longer in it whose state is kept."""
     names = {operator.uid: (operator.name, operator.kind) for operator in manifest.operators}
     for state in manifest.states:
         names.setdefault(state.uid, (state.uid, ""))

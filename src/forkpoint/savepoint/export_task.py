@@ -1,4 +1,4 @@
-"""The tasks of an export: from snapshots and changes to Parquet files."""
+"""The tasks of an export: snapshots and changes become Parquet files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from forkpoint.checkpoint.savepoint_manifest import LeftOutState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.chain import Base, StateFiles
@@ -30,12 +31,12 @@ BLOCK_ENTRIES = 65_536
 BLOCK_BYTES = 64 << 20
 
 Columns = tuple[pa.Array, pa.Array]
-"""Keys and values of entries; a value that is null is a delete."""
+"""Keys and values of entries; a null value is a delete."""
 
 
 @dataclass(frozen=True)
 class StateFile:
-    """A state, and where this slice's part of it goes."""
+    """A state, and the path of this slice's part of it."""
 
     info: StateInfo
     path: str
@@ -43,7 +44,7 @@ class StateFile:
 
 @dataclass(frozen=True)
 class ExportSlice:
-    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; or all operator state, where they are equal."""
+    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; if they are equal, all operator state."""
 
     storage_url: str
     target_url: str
@@ -56,10 +57,10 @@ class ExportSlice:
 
 @dataclass(frozen=True)
 class ExportedSlice:
-    """For each of the slice's states its file, None where it has no rows; and what could not be read."""
+    """For each of the slice's states its file, None without rows; and the entries that could not be read."""
 
     parts: list[WrittenPart | None]
-    left_out: list[LeftOut]
+    left_out: list[LeftOutState]
 
 
 @task(ExportSlice)
@@ -73,23 +74,23 @@ def _export_slice(plan: ExportSlice) -> ExportedSlice:
         for start, stop in steps(plan.kg_start, plan.kg_stop, plan.entries):
             reader.keyed(start, stop).share(writers, start, stop)
     parts = [put_part(target, w.state.path, w.part) if w.part.rows else None for w in writers]
-    return ExportedSlice(parts, [w.left_out for w in writers if w.left_out.entries])
+    return ExportedSlice(parts, [w.left_out.record(w.state.info) for w in writers if w.left_out.entries])
 
 
 export_slice = TaskOf[ExportSlice, ExportedSlice](_export_slice, ExportedSlice)
 
 
 class _StateWriter:
-    """Takes a state's entries and writes them as blocks of rows."""
+    """Writes a state's entries as blocks of rows."""
 
     def __init__(self, state: StateFile) -> None:
         self.state = state
         self._codec: Codec = codec_of(state.info)
         self.part = PartWriter(self._codec.layout)
-        self.left_out = LeftOut(state.info.uid, state.info.name)
+        self.left_out = LeftOut()
 
     def write(self, groups: np.ndarray[Any, Any], keys: list[bytes], values: list[bytes]) -> None:
-        if self.state.info.kind == "broadcast":  # every subtask's copy is the same: the first one does
+        if self.state.info.kind == "broadcast":  # all subtasks have the same copy: use the first one
             one = operator_range(self.state.info.sid, decode_operator_key(keys[0]).subtask)[1]
             keys = keys[: bisect_left(keys, one)]
             groups, values = groups[: len(keys)], values[: len(keys)]
@@ -97,7 +98,7 @@ class _StateWriter:
             self._write((groups[low:high], keys[low:high], values[low:high]))
 
     def _write(self, block: Block) -> None:
-        before = copy(self._codec)  # a codec of lists counts on from block to block
+        before = copy(self._codec)  # a list codec carries indexes over from block to block
         try:
             table = self._codec.to_table(*block)
         except SavepointCorrupt:
@@ -107,7 +108,7 @@ class _StateWriter:
 
 
 def _blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Ranges of so many entries and, unless a single one is larger, so many bytes."""
+    """Ranges of at most BLOCK_ENTRIES entries and, unless a single one is larger, BLOCK_BYTES bytes."""
     sizes = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
     low = 0
     while low < len(values):
@@ -126,7 +127,7 @@ class _Entries:
     values: list[bytes]
 
     def share(self, writers: list[_StateWriter], kg_start: int, kg_stop: int) -> None:
-        """Give every state its own. Raises SavepointCorrupt if entries are left that belong to none."""
+        """Pass the entries of each state to its writer. Raises SavepointCorrupt if some belong to no state."""
         shared = 0
         for writer in writers:
             ranges: list[tuple[int, int]] = []
@@ -142,10 +143,10 @@ class _Entries:
                 writer.write(groups, _joined(self.keys, ranges), _joined(self.values, ranges))
         if shared != len(self.keys):
             known = {writer.state.info.sid for writer in writers}
-            strange = next(key for key in self.keys if sid_of(key) not in known)
+            unknown = next(sid_of(key) for key in self.keys if sid_of(key) not in known)
             raise SavepointCorrupt(
-                f"{len(self.keys) - shared} stored entries belong to no state of the manifest, the first one to number "
-                f"{sid_of(strange)}; nothing was exported"
+                f"{len(self.keys) - shared} stored entries belong to no state of the manifest, the first one to state number "
+                f"{unknown}; nothing was exported"
             )
 
 
@@ -156,7 +157,7 @@ def _joined(items: list[bytes], ranges: list[tuple[int, int]]) -> list[bytes]:
 
 
 class _Reader:
-    """Reads each file once, and of each only the batches that are needed at a time."""
+    """Reads each file once, decoding only the batches that are needed."""
 
     def __init__(self, storage: Storage, files: StateFiles) -> None:
         self._storage = storage
@@ -180,7 +181,7 @@ class _Reader:
         changes = [
             piece
             for change in self._files.changes
-            if change.epoch > base.epoch and change.kg_start < stop and start < change.kg_stop
+            if change.epoch > base.epoch and change.overlaps(start, stop)
             for piece in self._read(change.file, CHANGES, start, stop)
         ]
         return _merge([*pieces, *changes])
@@ -221,7 +222,7 @@ class _Reader:
 
 
 def _merge(pieces: list[Columns]) -> _Entries:
-    """A snapshot's pieces and then later changes: of one key the last counts, deletes drop out."""
+    """Merges a snapshot's pieces with later changes: the last value of each key wins, deleted keys are dropped."""
     if not pieces:
         return _Entries([], [])
     keys, values = in_key_order(*(pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True)))

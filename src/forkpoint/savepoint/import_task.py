@@ -1,7 +1,7 @@
-"""The tasks of a restore: from Parquet files to native snapshot files.
+"""The tasks of a restore: from Parquet files to snapshot files of the store.
 
-Where the max parallelism stays, each task makes one slice. Where it changes, or keys do, every file has keys for every
-slice: then one round of tasks cuts files into runs, and another makes slices of runs (see ``runs``).
+If the key groups stay the same, each task makes one slice. If the max parallelism or the keys change, every file may have
+keys for every slice: one round of tasks cuts files into runs, and another makes slices of runs (see ``runs``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pyarrow as pa
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
-from forkpoint.savepoint.entries import Moved, codec_of, redistribute
+from forkpoint.savepoint.entries import EntryTarget, codec_of, redistribute
 from forkpoint.savepoint.evolution import Change, changed
 from forkpoint.savepoint.layout import layout_of
-from forkpoint.savepoint.parquet import read_part
-from forkpoint.savepoint.rows import RowCheck, of_file
+from forkpoint.savepoint.parquet import SavedFile, errors_naming
+from forkpoint.savepoint.rows import checked_tables
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.state import decode_state_key, kg_of, write_snapshot
@@ -30,25 +30,14 @@ Entry = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
-class SavedFile:
-    """A file of a state, its rows, and the key groups that it is of."""
+class StateImport:
+    """A saved state, how its entries are written, and the files that a task reads.
 
-    file: FileRef
-    entries: int
-    kg_start: int
-    kg_stop: int
-
-
-@dataclass(frozen=True)
-class MovedState:
-    """A state as saved, how it is to be written, and its files (those that matter to the task).
-
-    ``max_parallelism`` and ``parallelism`` are the savepoint's. ``change``: what becomes of its rows before they are
-    written; None if nothing.
+    ``max_parallelism`` and ``parallelism`` are the savepoint's. ``change``: how its rows change first, if they do.
     """
 
     info: StateInfo
-    moved: Moved
+    target: EntryTarget
     files: tuple[SavedFile, ...]
     max_parallelism: int
     parallelism: int
@@ -56,10 +45,10 @@ class MovedState:
 
 
 @dataclass(frozen=True)
-class Deal:
-    """Operator state for one subtask: of how many subtasks the savepoint is, and how many there are now."""
+class Redistribution:
+    """The operator state for one subtask, and the parallelism before and after."""
 
-    states: tuple[MovedState, ...]
+    states: tuple[StateImport, ...]
     subtask: int
     saved_parallelism: int
     parallelism: int
@@ -67,22 +56,22 @@ class Deal:
 
 @dataclass(frozen=True)
 class ImportSlice:
-    """What makes one snapshot file: keyed state by key group, or runs that were sorted out before; operator state."""
+    """The input of one snapshot file: keyed state by key group, or sorted into runs before; operator state."""
 
     source_url: str
     target_url: str
     path: str
     kg_start: int
     kg_stop: int
-    states: tuple[MovedState, ...]
+    states: tuple[StateImport, ...]
     runs: tuple[FileRef, ...]
-    deal: Deal | None
+    operator_state: Redistribution | None
     rekeyed: bool = False  # some keys were migrated
 
 
 @dataclass(frozen=True)
 class WrittenSnapshot:
-    """``rows``: how many were read of each file of which only some key groups were wanted."""
+    """``rows``: the number of rows read from each file that was read by key groups, by name."""
 
     path: str
     entries: int
@@ -93,13 +82,13 @@ class WrittenSnapshot:
 
 @dataclass(frozen=True)
 class CutFiles:
-    """Some files whose keys get new key groups; slice i begins at key group ``cuts[i]``."""
+    """Files whose keys get new key groups; slice i begins at key group ``cuts[i]``, and its run goes to ``paths[i]``."""
 
     source_url: str
     target_url: str
-    states: tuple[MovedState, ...]
+    states: tuple[StateImport, ...]
     cuts: tuple[int, ...]
-    paths: tuple[str, ...]  # for each slice
+    paths: tuple[str, ...]
 
 
 @task(ImportSlice)
@@ -109,77 +98,73 @@ def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
     rows: dict[str, int] = {}
     for state in plan.states:
         for file in state.files:
-            found, rows[file.file.name] = _converted(source, state, file, (plan.kg_start, plan.kg_stop))
+            found, rows[file.name] = _entries(source, state, file, (plan.kg_start, plan.kg_stop))
             entries += found
     if plan.runs:
         table, keys = read_runs(target, plan.runs)
         entries += zip(as_list(keys), as_list(table.column(0)), strict=True)
-    if plan.deal is not None:
-        entries += _dealt(source, plan.deal)
-    entries.sort()  # cheap: they come in a few runs that are in order
+    if plan.operator_state is not None:
+        entries += _redistributed(source, plan.operator_state)
+    entries.sort()  # cheap: they consist of a few sorted runs
     data = _snapshot(entries, plan.source_url, rekeyed=plan.rekeyed)
     target.put(plan.path, data)
     return WrittenSnapshot(plan.path, len(entries), len(data), checksum(data), rows)
 
 
 @task(CutFiles)
-def _cut_files(files: CutFiles) -> list[Run]:
-    source, target = open_storage(files.source_url), open_storage(files.target_url)
-    entries = [
-        entry for state in files.states for file in state.files for entry in _converted(source, state, file, None)[0]
-    ]
+def _cut_files(plan: CutFiles) -> list[Run]:
+    source, target = open_storage(plan.source_url), open_storage(plan.target_url)
+    entries = [entry for state in plan.states for entry in _all_entries(source, state)]
     values = pa.array([value for _, value in entries], pa.large_binary())
     keys = [key for key, _ in entries]
-    return write_runs(target, pa.table({"value": values}), keys, files.cuts, files.paths.__getitem__)
+    return write_runs(target, pa.table({"value": values}), keys, plan.cuts, plan.paths.__getitem__)
 
 
 import_slice = TaskOf[ImportSlice, WrittenSnapshot](_import_slice, WrittenSnapshot)
 cut_files = TaskOf[CutFiles, list[Run]](_cut_files, list[Run])
 
 
-def _converted(
-    source: Storage, state: MovedState, file: SavedFile, groups: tuple[int, int] | None
+def _all_entries(source: Storage, state: StateImport) -> Iterator[Entry]:
+    for file in state.files:
+        yield from _entries(source, state, file, None)[0]
+
+
+def _entries(
+    source: Storage, state: StateImport, file: SavedFile, groups: tuple[int, int] | None
 ) -> tuple[list[Entry], int]:
-    """A file's rows as store entries, and how many rows; of these key groups (as they were saved) only, if they are given."""
+    """A file's rows as store entries, and their number; with ``groups`` only those with these saved key groups."""
     saved = layout_of(state.info)
     codec = codec_of(state.info if state.change is None else state.change.target)
-    data = file.file.read(source)
     rows = 0
 
-    def checked() -> Iterator[pa.Table]:
+    def counted() -> Iterator[pa.Table]:
         nonlocal rows
-        check = RowCheck(saved, state.max_parallelism, state.parallelism)
-        for table in read_part(data, file.file.name, saved, file.entries, groups):
-            check.check(table)
+        for table in checked_tables(source, file, saved, state.max_parallelism, state.parallelism, groups=groups):
             rows += table.num_rows
             yield table
 
     entries: list[Entry] = []
-    with of_file(file.file.name):
-        for table in checked() if state.change is None else changed(checked(), saved, state.change):
-            entries.extend(zip(*codec.to_entries(table, state.moved), strict=True))
-        entries.extend(zip(*codec.finish(state.moved), strict=True))
-    if groups is None and rows != file.entries:
-        raise SavepointCorrupt(
-            f"{file.file.name}: has {rows} rows, {file.entries} were recorded; restore it from a copy"
-        )
+    with errors_naming(file.name):
+        for table in counted() if state.change is None else changed(counted(), saved, state.change):
+            entries.extend(zip(*codec.to_entries(table, state.target), strict=True))
+        entries.extend(zip(*codec.finish(state.target), strict=True))
     return entries, rows
 
 
-def _dealt(source: Storage, deal: Deal) -> Iterator[Entry]:
-    for state in deal.states:
-        entries = [entry for file in state.files for entry in _converted(source, state, file, None)[0]]
+def _redistributed(source: Storage, plan: Redistribution) -> Iterator[Entry]:
+    for state in plan.states:
+        entries = list(_all_entries(source, state))
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         if len(set(keys)) != len(keys):
-            files = ", ".join(file.file.name for file in state.files)
+            files = ", ".join(file.name for file in state.files)
             raise SavepointCorrupt(f"{files}: two elements of {state.info.where} have the same place; restore a copy")
-        shares = redistribute(state.info.kind, keys, values, deal.subtask, deal.saved_parallelism, deal.parallelism)
-        yield from zip(*shares, strict=True)
+        mine = redistribute(state.info.kind, keys, values, plan.subtask, plan.saved_parallelism, plan.parallelism)
+        yield from zip(*mine, strict=True)
 
 
 def _snapshot(entries: list[Entry], savepoint: str, *, rekeyed: bool) -> bytes:
-    """Entries, in order, as a snapshot file. Two with the same key: SavepointCorrupt, or RestoreRefused if a migration of
-    keys made them one; timers of one time are one timer."""
+    """Sorted entries as a snapshot file. Duplicate keys raise SavepointCorrupt, or RestoreRefused if a migration of keys
+    merged them; duplicate timers that it merged become one."""
     if rekeyed:
         entries = [
             entry for entry, before in zip(entries, [None, *entries], strict=False) if entry != before or entry[1]
@@ -193,8 +178,8 @@ def _snapshot(entries: list[Entry], savepoint: str, *, rekeyed: bool) -> bytes:
         if rekeyed:
             key = decode_state_key(double)
             raise RestoreRefused(
-                "migrate_key makes one key of two that have state both, so one of the states would be lost "
-                f"(state number {key.sid}, key stored as {key.key.hex()}); let it keep them apart, or drop the state first"
+                "migrate_key makes one key of two that both have state, so one of the states would be lost "
+                f"(state number {key.sid}, key stored as {key.key.hex()}); keep the keys apart, or drop the state first"
             ) from None
         raise SavepointCorrupt(
             f"{savepoint}: has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it "

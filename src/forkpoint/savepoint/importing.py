@@ -1,4 +1,4 @@
-"""Bringing a savepoint's state into a job's own storage, for any parallelism and any max parallelism."""
+"""Importing a savepoint's state into a job's storage, for any parallelism and max parallelism."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from forkpoint.checkpoint.manifest import SnapshotRef
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import SavepointState
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.errors import RestoreRefused, SavepointCorrupt
-from forkpoint.savepoint.entries import Moved
+from forkpoint.errors import RestoreRefused
+from forkpoint.savepoint.entries import EntryTarget
 from forkpoint.savepoint.evolution import Change
 from forkpoint.savepoint.import_task import (
     CutFiles,
-    Deal,
     ImportSlice,
-    MovedState,
-    SavedFile,
+    Redistribution,
+    StateImport,
     WrittenSnapshot,
     cut_files,
     import_slice,
 )
+from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.savepoint.restore_plan import StateMapping
 from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import Slice, cut_subtasks, wanted_slices
-from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, no_progress
+from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
-from forkpoint.types.evolution import Same
 
 _STAGING = "restore"
 
@@ -50,13 +49,13 @@ def import_savepoint(
     progress: Progress = no_progress,
     now_ms: int = 0,
 ) -> list[SnapshotRef]:
-    """Write the mapped states as snapshots of ``epoch`` and return what the start manifest lists of them.
+    """Write the mapped states as snapshots of ``epoch``, and return their references for the start manifest.
 
     The snapshots cover all key groups; each is of one subtask, and every subtask has at least one. ``states`` comes from
-    ``plan_restore``. ``now_ms``: entries of a state that has a time to live now and had none begin to age then.
+    ``plan_restore``. ``now_ms``: when entries of states that newly have a time to live begin to age.
 
-    Every file is verified as it is read. If anything fails (SavepointCorrupt, NotFound, StorageError, or what
-    ``progress`` raises), the files written so far are removed, and nothing has changed.
+    Every file is verified as it is read. On any error (SavepointCorrupt, NotFound, StorageError, or one raised by
+    ``progress``) the files written so far are removed.
     """
     plan = _Plan(
         opened, storage, paths, epoch, parallelism, max_parallelism, tuple(states), now_ms, uuid.uuid4().hex[:12]
@@ -82,8 +81,6 @@ class _Plan:
     now_ms: int
     attempt: str
 
-    # -- what there is to do
-
     @property
     def regrouped(self) -> bool:
         """Whether keys get new key groups."""
@@ -95,12 +92,26 @@ class _Plan:
         return any(mapping.keys for mapping in self.states)
 
     @cached_property
-    def keyed(self) -> list[MovedState]:
-        return self._all_moved(operator_state=False)
+    def imports(self) -> list[StateImport]:
+        """The mapped states with their files."""
+        saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
+        found: list[StateImport] = []
+        for mapping in self.states:
+            state = saved.get((mapping.saved_uid, mapping.saved_name))
+            if state is None:
+                raise RestoreRefused(
+                    f"{self.opened.url} has no state {mapping.saved_name!r} of operator {mapping.saved_uid!r} to restore"
+                )
+            found.append(self._import(mapping, state))
+        return found
 
     @cached_property
-    def operator_state(self) -> list[MovedState]:
-        return self._all_moved(operator_state=True)
+    def keyed(self) -> list[StateImport]:
+        return [state for state in self.imports if not state.info.is_operator_state]
+
+    @cached_property
+    def operator_state(self) -> tuple[StateImport, ...]:
+        return tuple(state for state in self.imports if state.info.is_operator_state)
 
     @cached_property
     def entries(self) -> int:
@@ -110,37 +121,19 @@ class _Plan:
     def slices(self) -> list[Slice]:
         return cut_subtasks(self.max_parallelism, self.parallelism, self.entries)
 
-    def _all_moved(self, *, operator_state: bool) -> list[MovedState]:
-        """The mapped states of this sort with their files."""
-        saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
-        found: list[MovedState] = []
-        for mapping in self.states:
-            if (mapping.saved_uid, mapping.saved_name) not in saved:
-                raise RestoreRefused(
-                    f"{self.opened.url} has no state {mapping.saved_name!r} of operator {mapping.saved_uid!r} to restore"
-                )
-            state = saved[mapping.saved_uid, mapping.saved_name]
-            if state.info.is_operator_state == operator_state:
-                found.append(self._moved(mapping, state))
-        return found
+    def _import(self, mapping: StateMapping, state: SavepointState) -> StateImport:
+        info, declared, saved = state.info, mapping.target, self.opened.savepoint
+        ttl = declared.ttl_ms is not None and not info.is_operator_state
+        regrouped = self.max_parallelism if self.regrouped else None
+        target = EntryTarget(declared.sid, ttl, self.now_ms, self.epoch, regrouped)
+        files = tuple(self.opened.file(file) for file in state.files if file.entries)
+        return StateImport(info, target, files, saved.max_parallelism, saved.parallelism, _change(mapping, info))
 
-    def _moved(self, mapping: StateMapping, state: SavepointState) -> MovedState:
-        info, target = state.info, mapping.target
-        ttl = target.ttl_ms is not None and not info.is_operator_state
-        moved = Moved(target.sid, ttl, self.now_ms, self.epoch, self.max_parallelism if self.regrouped else None)
-        files = tuple(
-            SavedFile(self.opened.file(file), file.entries, file.kg_start, file.kg_stop)
-            for file in state.files
-            if file.entries
-        )
-        saved = self.opened.savepoint
-        return MovedState(info, moved, files, saved.max_parallelism, saved.parallelism, _change(mapping, info))
-
-    def deal(self, piece: Slice) -> Deal | None:
-        states = tuple(self.operator_state) if piece.first else ()
-        return Deal(states, piece.subtask, self.opened.savepoint.parallelism, self.parallelism) if states else None
-
-    # -- paths
+    def redistribution(self, piece: Slice) -> Redistribution | None:
+        if not piece.first or not self.operator_state:
+            return None
+        saved = self.opened.savepoint.parallelism
+        return Redistribution(self.operator_state, piece.subtask, saved, self.parallelism)
 
     def snapshot_path(self, piece: Slice) -> str:
         return self.paths.snapshot(self.epoch, piece.subtask, self.slice_attempt(piece))
@@ -163,14 +156,12 @@ class _Plan:
         for path in paths:
             self.storage.delete(path)
 
-    # -- doing it
-
     @cached_property
-    def groups(self) -> list[tuple[MovedState, ...]]:
-        """The files in groups of about as many entries; each state with those of its files that are in it."""
+    def groups(self) -> list[tuple[StateImport, ...]]:
+        """The files in groups of about as many entries each, by state."""
         states = self.keyed
         pieces = [(file.entries, number, file) for number, state in enumerate(states) for file in state.files]
-        pieces.sort(key=lambda piece: (-piece[0], piece[1], piece[2].file.name))
+        pieces.sort(key=lambda piece: (-piece[0], piece[1], piece[2].name))
         groups: list[dict[int, list[SavedFile]]] = [{} for _ in range(min(wanted_slices(self.entries), len(pieces)))]
         sizes = [0] * len(groups)
         for entries, number, file in pieces:
@@ -186,12 +177,13 @@ class _Plan:
         slices = self.slices
         runs: list[Run] = []
         cutting = self.cut_tasks(slices) if self.regrouped else []
-        total = len(cutting) + len(slices)
-        waves = {"parallelism": self.parallelism, "total": total}
+        run = TaskRunner(run_tasks, progress, len(cutting) + len(slices), self.parallelism)
         if cutting:
-            runs = [run for found in cut_files(run_tasks, cutting, progress, **waves) for run in found]
-        tasks = [self.import_task(piece, [run.file for run in runs if run.slice == piece.number]) for piece in slices]
-        written = import_slice(run_tasks, tasks, progress, done=len(cutting), **waves)
+            runs = [each for found in run(cut_files, cutting) for each in found]
+        tasks = [
+            self.import_task(piece, [each.file for each in runs if each.slice == piece.number]) for piece in slices
+        ]
+        written = run(import_slice, tasks)
         if not self.regrouped:
             self.check_all_read(written)
         return [
@@ -203,17 +195,13 @@ class _Plan:
         ]  # fmt: skip
 
     def check_all_read(self, written: Sequence[WrittenSnapshot]) -> None:
-        """Each row is in the key groups of one slice, if savepoint.json says the truth about the files' key groups."""
+        """Raises SavepointCorrupt if rows are outside of the key groups that savepoint.json lists for their file."""
         read: Counter[str] = Counter()
         for each in written:
             read.update(each.rows)
         for state in self.keyed:
             for file in state.files:
-                if (found := read[file.file.name]) != file.entries:
-                    raise SavepointCorrupt(
-                        f"{file.file.name}: {found} of its {file.entries} rows are in the key groups {file.kg_start} to "
-                        f"{file.kg_stop} that were recorded; restore it from a copy"
-                    )
+                file.check_found(read[file.name])
 
     def cut_tasks(self, slices: Sequence[Slice]) -> list[CutFiles]:
         source, target = self.opened.storage.url, self.storage.url
@@ -227,13 +215,13 @@ class _Plan:
         states = [] if self.regrouped else [_overlapping(s, piece) for s in self.keyed]
         return ImportSlice(
             self.opened.storage.url, self.storage.url, self.snapshot_path(piece), piece.kg_start, piece.kg_stop,
-            tuple(state for state in states if state.files), tuple(runs), self.deal(piece), self.rekeyed,
+            tuple(state for state in states if state.files), tuple(runs), self.redistribution(piece), self.rekeyed,
         )  # fmt: skip
 
 
 def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
-    """What becomes of the rows of a saved state; None if its entries stay as they are, but for their stamps."""
-    if not (mapping.values or mapping.keys) and isinstance(mapping.step, Same):
+    """How the rows of a saved state change; None if at most their stamps do."""
+    if not mapping.migrates:
         return None
     target = mapping.target
     declared = info.replace(
@@ -243,6 +231,6 @@ def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
     return Change(declared, mapping.step, values, keys)
 
 
-def _overlapping(state: MovedState, piece: Slice) -> MovedState:
-    files = tuple(f for f in state.files if f.kg_start < piece.kg_stop and piece.kg_start < f.kg_stop)
+def _overlapping(state: StateImport, piece: Slice) -> StateImport:
+    files = tuple(file for file in state.files if file.overlaps(piece.kg_start, piece.kg_stop))
     return replace(state, files=files)

@@ -1,8 +1,7 @@
-"""Labels and notes of savepoints as people change them afterwards.
+"""Labels and notes of savepoints.
 
-What a savepoint got when it was made is in savepoint.json, which is sealed and never written again. ``label.json`` beside
-it, replaced as a whole, takes its place; it moves with the directory. It is words only: one that is damaged hinders no
-restore.
+Those given when a savepoint is made are in savepoint.json, which is sealed and never rewritten. Later changes go to
+``label.json`` beside it, which overrides them and moves with the directory. A damaged one does not prevent a restore.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Literal
 
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.manifest import Name
-from forkpoint.checkpoint.paths import SAVEPOINT_FILE
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ConfigError, NotFound, SavepointCorrupt, SavepointNotFound
 from forkpoint.storage.base import Storage
@@ -23,7 +22,7 @@ log = logging.getLogger("forkpoint")
 
 
 class Label(Record):
-    """label.json: of which savepoint, and what it is called now."""
+    """label.json: a savepoint's id, and its current label and note."""
 
     format_version: Literal[1] = 1
     savepoint: Name
@@ -35,34 +34,41 @@ LABEL = Format(LABEL_FILE, Label, 1)
 
 
 def labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> Savepoint:
-    """The savepoint in a directory with the label and note that it has now."""
+    """The savepoint in a directory, with its current label and note."""
     try:
-        given = LABEL.load(storage, _path(directory))
-    except NotFound:
-        return savepoint
+        given = _given(savepoint, storage, directory)
     except SavepointCorrupt as error:
-        log.warning("%s; the label that the savepoint was made with counts", error)
+        log.warning("%s; using the label that the savepoint was made with", error)
         return savepoint
-    if given.savepoint != savepoint.id:  # left behind by one that was in this directory before
-        return savepoint
-    return savepoint.model_copy(update={"label": given.label, "note": given.note})
+    return savepoint if given is None else _with_label(savepoint, given)
 
 
 def is_labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> bool:
-    """Whether people have, or may have, a use for it: it has a label or note, or one that cannot be read."""
+    """Whether it has a label or note, or a label.json that cannot be read."""
     if savepoint.label is not None or savepoint.note is not None:
         return True
     try:
-        given = LABEL.load(storage, _path(directory))
-    except NotFound:
-        return False
+        given = _given(savepoint, storage, directory)
     except SavepointCorrupt:
         return True
-    return given.savepoint == savepoint.id and (given.label is not None or given.note is not None)
+    return given is not None and (given.label is not None or given.note is not None)
+
+
+def _given(savepoint: Savepoint, storage: Storage, directory: str) -> Label | None:
+    """The label.json in a directory, unless an earlier savepoint there has left it. Raises SavepointCorrupt."""
+    try:
+        given = LABEL.load(storage, within(directory, LABEL_FILE))
+    except NotFound:
+        return None
+    return given if given.savepoint == savepoint.id else None
+
+
+def _with_label(savepoint: Savepoint, given: Label) -> Savepoint:
+    return savepoint.model_copy(update={"label": given.label, "note": given.note})
 
 
 def check_label(label: str) -> str:
-    """The label, or ConfigError if a savepoint could not be named by it."""
+    """The label. Raises ConfigError if it could not name a savepoint."""
     if not label or label in _RESERVED or "/" in label or "\\" in label or not label.isprintable():
         raise ConfigError(
             f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}"
@@ -71,15 +77,11 @@ def check_label(label: str) -> str:
 
 
 def set_label(savepoint: Savepoint, storage: Storage, directory: str, label: str | None, note: str | None) -> Savepoint:
-    """Give a savepoint this label and note, or take them away (None). Raises SavepointNotFound if it has been disposed of."""
-    changed = Label(savepoint=savepoint.id, label=None if label is None else check_label(label), note=note)
-    storage.put(_path(directory), LABEL.dump(changed))
-    head = f"{directory}/" if directory else ""
-    if not storage.exists(f"{head}{SAVEPOINT_FILE}"):
-        storage.delete(_path(directory))
+    """Set a savepoint's label and note; None removes them. Raises SavepointNotFound if it was disposed of meanwhile."""
+    given = Label(savepoint=savepoint.id, label=None if label is None else check_label(label), note=note)
+    path = within(directory, LABEL_FILE)
+    storage.put(path, LABEL.dump(given))
+    if not storage.exists(within(directory, SAVEPOINT_FILE)):
+        storage.delete(path)
         raise SavepointNotFound(f"savepoint {savepoint.id!r} was disposed of meanwhile")
-    return savepoint.model_copy(update={"label": label, "note": note})
-
-
-def _path(directory: str) -> str:
-    return f"{directory}/{LABEL_FILE}" if directory else LABEL_FILE
+    return _with_label(savepoint, given)

@@ -1,22 +1,22 @@
-"""The columns of a state's Parquet files: what ``pd.read_parquet`` shows of it. Pure.
+"""The columns of a state's Parquet files, as ``pd.read_parquet`` shows them. Pure.
 
     value, reducing, aggregating   key_group | key | [namespace] | value | [ttl_stamp]
     map                            key_group | key | map_key | value | [ttl_stamp]
-    list                           key_group | key | [namespace] | index | value | [ttl_stamp]      a row an element
+    list                           key_group | key | [namespace] | index | value | [ttl_stamp]      a row per element
     timers                         key_group | key | domain | namespace | timestamp
-    operator-list, -union          subtask | index | value                                          a row an element
-    broadcast                      index | map_key | value                                            a row an entry, one copy
+    operator-list, -union          subtask | index | value                                          a row per element
+    broadcast                      index | map_key | value                                            a row per entry, one copy
 
-Rows are in the order of key group and key, a list's elements in the list's order. ``ttl_stamp`` (when the entry's time
-to live began) and ``timestamp`` are int64 milliseconds since 1970 UTC; ``domain`` is "event" or "processing".
+Rows are sorted by key group and key, a list's elements in the list's order. ``ttl_stamp`` (when the entry's time to
+live began) and ``timestamp`` are int64 milliseconds since 1970 UTC; ``domain`` is "event" or "processing".
 
-A part that is a record is flat, a column for each field: a key of fields user and item is ``key_user`` and
-``key_item``, a map key's and a namespace's are ``map_key_…`` and ``namespace_…``, and a value's have their own names,
-``count`` and ``total``. A name that is taken (columns are told apart without regard to case, as SQL does) gets the
-prefix ``value_``. Names follow from the types alone, so all files of a state have the same columns.
+A part that is a record has a column for each field: a key with the fields user and item has ``key_user`` and
+``key_item``, map keys and namespaces have ``map_key_…`` and ``namespace_…``, and values use the bare field names. A name
+that is taken (ignoring case, as SQL does) gets the prefix ``value_``. Names depend on the types alone, so all files of a
+state have the same columns.
 
-Types without an Arrow form of their own (ANY, unions, maps with null keys) are binary: msgpack, as in the description
-of the type in the file's metadata, under "forkpoint".
+Types that Arrow lacks (ANY, unions, maps with null keys) are binary msgpack, described in the file's metadata under
+"forkpoint".
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ Role = Literal[
 ]  # fmt: skip
 
 METADATA_KEY = b"forkpoint"
-_SAID_OF_STATE = {"uid", "name", "kind", "key_type", "value_type", "namespace_type", "ttl_ms"}
-_BROKEN_TYPE = "the file is damaged or of a newer forkpoint"
+_DESCRIBED = {"uid", "name", "kind", "key_type", "value_type", "namespace_type", "ttl_ms"}
+_REMEDY = "the file is damaged or was written by a newer forkpoint"
 
 
 def typed(description: Any, info: StateInfo, what: str) -> TypeInformation:
-    """The type of a part of a state. Raises SavepointCorrupt if the description is none."""
+    """The type of a part of a state. Raises SavepointCorrupt if the description is not valid."""
     try:
         return from_description(description)
     except TypeNotSupported as error:
-        raise SavepointCorrupt(f"{info.where}: its {what} type cannot be used: {error}; {_BROKEN_TYPE}") from error
+        raise SavepointCorrupt(f"{info.where}: its {what} type cannot be used: {error}; {_REMEDY}") from error
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a row: a type, and the names of its columns. ``raw``: the column holds bytes as they are stored."""
+    """One part of a row: its type and column names. ``raw``: the column holds stored bytes."""
 
     role: Role
     type: TypeInformation
@@ -85,20 +85,20 @@ class Layout:
         return {part.role: slice(end - len(part.names), end) for part, end in zip(self.parts, ends, strict=True)}
 
     def columns(self, table: pa.Table, role: Role) -> list[pa.ChunkedArray]:
-        """The columns of one part, of a table with these columns."""
+        """The columns of one part in a table of this layout."""
         found: list[pa.ChunkedArray] = table.columns[self._places[role]]
         return found
 
     @cached_property
     def schema(self) -> pa.Schema:
-        said = self.info.model_dump(include=_SAID_OF_STATE)
-        described = {"format": 1, **said, "columns": {part.role: part.names for part in self.parts}}
+        state = self.info.model_dump(include=_DESCRIBED)
+        described = {"format": 1, **state, "columns": {part.role: part.names for part in self.parts}}
         fields = [field for part in self.parts for field in part.fields]
         return pa.schema(fields, {METADATA_KEY: json.dumps(described, sort_keys=True)})
 
 
 def layout_of(info: StateInfo) -> Layout:
-    """The columns of a state's files. Raises SavepointCorrupt for types or kinds that are unknown."""
+    """The columns of a state's files. Raises SavepointCorrupt for unknown types or kinds."""
     names = _Names()
     parts: list[Part] = []
 
@@ -128,7 +128,7 @@ def layout_of(info: StateInfo) -> Layout:
             _add_namespace(info, add, raw=False)
             add("index", Types.LONG())
         case _ if not info.is_operator_state:
-            raise SavepointCorrupt(f"{info.where} is of the unknown kind {info.kind!r}; {_BROKEN_TYPE}")
+            raise SavepointCorrupt(f"{info.where} has the unknown kind {info.kind!r}; {_REMEDY}")
     add("value", typed(info.value_type, info, "value"))
     if info.ttl_ms is not None and not info.is_operator_state:
         add("ttl_stamp", Types.LONG())
@@ -143,7 +143,7 @@ def _add_namespace(info: StateInfo, add: Any, *, raw: bool) -> None:
 
 
 class _Names:
-    """Gives out column names, each once, without regard to case."""
+    """Assigns column names that are unique ignoring case."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

@@ -1,30 +1,38 @@
-"""A part of a state as a Parquet file: written block by block, read row group by row group."""
+"""Parquet files of a state: written block by block, read row group by row group."""
 
 from __future__ import annotations
 
 import io
 import json
+import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.savepoint_manifest import SavepointFile
-from forkpoint.errors import SavepointCorrupt
+from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.savepoint.layout import METADATA_KEY, Layout
-from forkpoint.savepoint.rows import of_file
+from forkpoint.savepoint.slices import KeyGroupRange
+from forkpoint.savepoint.tasks import FileRef
 from forkpoint.storage.base import Storage
 
 _IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
 _LEVEL = 1  # zstd: near the size of the higher levels at several times their speed
+_UNREADABLE = (
+    pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, RecursionError,
+    struct.error,
+)  # fmt: skip
 
 
 class PartWriter:
-    """Collects the blocks of one part; there is no file before the first row."""
+    """Writes the blocks of one file; there is no file before the first row."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -33,7 +41,7 @@ class PartWriter:
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Add a block, as a row group of its own."""
+        """Add a block, as one row group."""
         if table.num_rows:
             self._open().write_table(table, row_group_size=table.num_rows)
             self.rows += table.num_rows
@@ -52,9 +60,15 @@ class PartWriter:
         return self._writer
 
 
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Columns worth dictionary encoding: text, which repeats, and those with long runs of one value."""
+    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_boolean(f.type)]
+    return [*texts, *(name for name in ("key_group", "subtask") if name in schema.names)]
+
+
 @dataclass(frozen=True)
 class WrittenPart:
-    """A file that a task has put into a savepoint: rows, bytes, SHA-256."""
+    """A file that a task has written into a savepoint: rows, bytes, SHA-256."""
 
     path: str
     entries: int
@@ -62,7 +76,7 @@ class WrittenPart:
     checksum: str
 
     def file(self, kg_start: int, kg_stop: int) -> SavepointFile:
-        """As ``savepoint.json`` lists it, with the key groups that it is of."""
+        """Its entry in ``savepoint.json``, with its range of key groups."""
         return SavepointFile(
             path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum, kg_start=kg_start,
             kg_stop=kg_stop,
@@ -76,28 +90,67 @@ def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
     return WrittenPart(path, part.rows, len(data), checksum(data))
 
 
-def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Where a dictionary is worth its time: for text, which repeats, and for the columns that are constant for long."""
-    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_boolean(f.type)]
-    return [*texts, *(name for name in ("key_group", "subtask") if name in schema.names)]
+@dataclass(frozen=True)
+class SavedFile(KeyGroupRange):
+    """A state's file in a savepoint: ``entries`` rows with key groups ``kg_start`` <= kg < ``kg_stop``."""
+
+    ref: FileRef
+    entries: int
+    kg_start: int
+    kg_stop: int
+
+    @property
+    def name(self) -> str:
+        return self.ref.name
+
+    def tables(self, storage: Storage, layout: Layout, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
+        """The rows, a row group at a time; with ``groups`` only those of these key groups.
+
+        Raises NotFound, and SavepointCorrupt if the file is damaged, of another state, or has another number of rows.
+        """
+        data = self.ref.read(storage)
+        with errors_naming(self.name):
+            try:
+                parquet = pq.ParquetFile(pa.BufferReader(data))
+            except (pa.ArrowException, OSError) as error:
+                raise SavepointCorrupt(
+                    f"{self.name}: is not a Parquet file: {error}; restore it from a copy"
+                ) from error
+            _check_schema(parquet.schema_arrow, layout.schema, self.name)
+        self._check_count(parquet.metadata.num_rows)
+        rows = 0
+        for table in _row_groups(parquet, self.name, groups):
+            rows += table.num_rows
+            yield table
+        if groups is None:
+            self._check_count(rows)
+
+    def _check_count(self, rows: int) -> None:
+        if rows != self.entries:
+            raise SavepointCorrupt(
+                f"{self.name}: has {rows} rows, {self.entries} were recorded; restore it from a copy"
+            )
+
+    def check_found(self, rows: int) -> None:
+        """Raises SavepointCorrupt unless this number of rows, read by key groups, is all of them."""
+        if rows != self.entries:
+            raise SavepointCorrupt(
+                f"{self.name}: {rows} of its {self.entries} rows are in the key groups {self.kg_start} to {self.kg_stop} "
+                "that were recorded; restore it from a copy"
+            )
 
 
-def read_part(data: bytes, file: str, layout: Layout, rows: int, groups: tuple[int, int] | None) -> Iterator[pa.Table]:
-    """The rows of a file, a row group at a time; of these key groups only, if they are given.
-
-    Raises SavepointCorrupt if it is not the file of this state, or not of as many rows.
-    """
-    with of_file(file):
-        try:
-            parquet = pq.ParquetFile(pa.BufferReader(data))
-        except (pa.ArrowException, OSError) as error:
-            raise SavepointCorrupt(f"{file}: is no Parquet file: {error}; restore it from a copy") from error
-        _check_schema(parquet.schema_arrow, layout.schema, file)
-    if parquet.metadata.num_rows != rows:
-        raise SavepointCorrupt(
-            f"{file}: has {parquet.metadata.num_rows} rows, {rows} were recorded; restore it from a copy"
-        )
-    return _row_groups(parquet, file, groups)
+@contextmanager
+def errors_naming(file: str) -> Iterator[None]:
+    """Turns errors about a file's rows into SavepointCorrupt that names the file."""
+    try:
+        yield
+    except SavepointCorrupt as error:
+        if file in str(error):
+            raise
+        raise SavepointCorrupt(f"{file}: {error}; restore it from a copy") from error
+    except _UNREADABLE as error:
+        raise SavepointCorrupt(f"{file}: its rows cannot be used: {error}; restore it from a copy") from error
 
 
 def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iterator[pa.Table]:
@@ -112,7 +165,7 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
                 f"{file}: row group {number} cannot be read: {error}; restore it from a copy"
             ) from error
         if groups is not None:
-            column = table.column(0).fill_null(groups[0]).to_numpy()  # who looks at the rows finds the null
+            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which RowCheck refuses
             wanted = (column >= groups[0]) & (column < groups[1])
             if not wanted.all():
                 table = table.take(pa.array(np.flatnonzero(wanted)))
@@ -132,7 +185,7 @@ def _check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
         columns, wanted = _shown(found), _shown(expected)
         raise SavepointCorrupt(f"{file}: has the columns {columns}, expected {wanted}; it is not of this state")
     mine, theirs = (_state(schema, file) for schema in (expected, found))
-    if theirs is not None and mine is not None and mine != theirs:  # other tools need not say whose their files are
+    if theirs is not None and mine is not None and mine != theirs:  # files of other tools need not name their state
         differs = [key for key in _IDENTITY if mine[key] != theirs[key]]
         raise SavepointCorrupt(
             f"{file}: is of a state with {', '.join(f'{key} {theirs[key]!r}' for key in differs)}, expected "
@@ -141,13 +194,15 @@ def _check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
 
 
 def _state(schema: pa.Schema, file: str) -> dict[str, Any] | None:
-    """Which state a file says it is of."""
+    """The state that a file's metadata names."""
     described = (schema.metadata or {}).get(METADATA_KEY)
     if described is None:
         return None
     content = json.loads(described)
     if not isinstance(content, dict):
-        raise SavepointCorrupt(f"{file}: says of its state {content!r}, expected a JSON object; restore it from a copy")
+        raise SavepointCorrupt(
+            f"{file}: describes its state as {content!r}, expected a JSON object; restore it from a copy"
+        )
     return {key: content.get(key) for key in _IDENTITY}
 
 

@@ -1,4 +1,4 @@
-"""Opening a savepoint: parsed, and of the right structure; and checking every byte of it."""
+"""Opening a savepoint, which checks its structure, and verifying every byte of it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ from dataclasses import dataclass
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import Parent
-from forkpoint.checkpoint.paths import SAVEPOINT_FILE
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.directory import check_links, is_own_file, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
 from forkpoint.savepoint.layout import layout_of, typed
-from forkpoint.savepoint.parquet import read_part
-from forkpoint.savepoint.rows import RowCheck, of_file
+from forkpoint.savepoint.parquet import SavedFile, errors_naming
+from forkpoint.savepoint.rows import checked_tables
 from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
-from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskOf, encode, no_progress, run_here, task
+from forkpoint.savepoint.tasks import (
+    FileRef,
+    Progress,
+    RunTasks,
+    TaskOf,
+    TaskRunner,
+    encode,
+    no_progress,
+    run_here,
+    task,
+)
 from forkpoint.storage.base import Storage, open_storage
 
 
 @dataclass(frozen=True)
 class OpenedSavepoint:
-    """A savepoint and where it is: ``directory`` of ``storage``, "" for its root."""
+    """A savepoint and its place: ``directory`` of ``storage``, "" for its root."""
 
     savepoint: Savepoint
     storage: Storage
@@ -31,11 +41,11 @@ class OpenedSavepoint:
 
     @property
     def url(self) -> str:
-        """What ``open_savepoint`` takes."""
-        return f"{self.storage.url.rstrip('/')}/{self.directory}" if self.directory else self.storage.url
+        """Its URL, for ``open_savepoint``."""
+        return within(self.storage.url, self.directory) if self.directory else self.storage.url
 
     def as_parent(self) -> Parent:
-        """What a run, or another savepoint, that comes from it has as its parent."""
+        """The parent of a run, or of another savepoint, that starts from it."""
         saved = self.savepoint
         return Parent(
             kind="savepoint", job=saved.job, epoch=saved.epoch, run=saved.run, savepoint_id=saved.id,
@@ -44,21 +54,23 @@ class OpenedSavepoint:
 
     def path(self, inside: str) -> str:
         """A path inside the savepoint, relative to the storage."""
-        return f"{self.directory}/{inside}" if self.directory else inside
+        return within(self.directory, inside)
 
     def states(self) -> Iterator[SavepointState]:
         """All states of all operators."""
         for operator in self.savepoint.operators:
             yield from operator.states
 
-    def file(self, file: SavepointFile) -> FileRef:
+    def file(self, file: SavepointFile) -> SavedFile:
+        """One of its files, for tasks to read."""
         path = self.path(file.path)
-        return FileRef(f"{self.storage.url.rstrip('/')}/{path}", path, None, file.bytes, file.checksum)
+        ref = FileRef(within(self.storage.url, path), path, None, file.bytes, file.checksum)
+        return SavedFile(ref, file.entries, file.kg_start, file.kg_stop)
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What ``verify_files`` has read: files, rows and bytes of all states."""
+    """The files, rows and bytes that ``verify_files`` has read."""
 
     files: int
     entries: int
@@ -68,24 +80,24 @@ class Verified:
 def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint:
     """Read ``savepoint.json`` at a URL or path (of the directory or of the file itself), or in a storage.
 
-    Raises SavepointNotFound; SavepointCorrupt if it is damaged, of a newer format, describes what this forkpoint cannot
-    read, or names files that are not there. Files themselves are checked when they are read, and by ``verify_files``.
+    Raises SavepointNotFound; SavepointCorrupt if it is damaged, of a newer format, describes types that this forkpoint
+    cannot read, or lists missing files. Contents of files are checked when they are read, and by ``verify_files``.
     """
     storage = open_storage(place.removesuffix(f"/{SAVEPOINT_FILE}")) if isinstance(place, str) else place
     directory = directory.rstrip("/")
-    head = f"{directory}/" if directory else ""
-    file = f"{storage.url.rstrip('/')}/{head}{SAVEPOINT_FILE}"
-    if not storage.exists(f"{head}{SAVEPOINT_FILE}"):  # asked first: any directory may be named by mistake
+    path = within(directory, SAVEPOINT_FILE)
+    file = within(storage.url, path)
+    if not storage.exists(path):  # checked first: any directory may be named by mistake
         raise SavepointNotFound(
             f"{file.removesuffix(f'/{SAVEPOINT_FILE}')} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written "
             "last; name the directory of a complete savepoint"
         )
     check_links(storage, directory)
-    content = storage.read(f"{head}{SAVEPOINT_FILE}")
-    sealed = read_seal(storage, f"{head}{SEAL_FILE}")
+    content = storage.read(path)
+    sealed = read_seal(storage, within(directory, SEAL_FILE))
     if sealed is not None:
         check_seal(checksum(content), sealed, file)
-    savepoint = SAVEPOINT.parse(content, file)  # a newer format is told as such, with or without a seal
+    savepoint = SAVEPOINT.parse(content, file)  # a newer format is reported as such, with or without a seal
     check_seal(checksum(content), sealed, file)
     opened = OpenedSavepoint(labelled(savepoint, storage, directory), storage, directory)
     _check_structure(opened, file)
@@ -93,25 +105,15 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
 
 
 def _check_structure(opened: OpenedSavepoint, file: str) -> None:
-    there = set(opened.storage.list(opened.directory))
+    present = set(opened.storage.list(opened.directory))
     seen: dict[str, str] = {}
     for state in opened.states():
         info = state.info
-        layout_of(info)
-        parts = (("key", info.key_type), ("value", info.value_type), ("namespace", info.namespace_type))
-        for what, description in parts:
-            if description is not None:  # also where the kind of state has no use for it
-                typed(description, info, what)
-        try:
-            encode(info)
-        except OverflowError as error:
-            raise SavepointCorrupt(
-                f"{file}: {info.where} is described with a number beyond all bounds: {error}"
-            ) from None
+        _check_types(info, file)
         for part in state.files:
             if (other := seen.setdefault(part.path, info.where)) != info.where:
                 raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {info.where}")
-            if opened.path(part.path) not in there:
+            if opened.path(part.path) not in present:
                 raise SavepointCorrupt(
                     f"{opened.url}: the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded; "
                     "restore it from a copy"
@@ -123,37 +125,39 @@ def _check_structure(opened: OpenedSavepoint, file: str) -> None:
                 )
 
 
+def _check_types(info: StateInfo, file: str) -> None:
+    layout_of(info)
+    parts = (("key", info.key_type), ("value", info.value_type), ("namespace", info.namespace_type))
+    for what, description in parts:
+        if description is not None:  # also where this kind of state has no such part
+            typed(description, info, what)
+    try:
+        encode(info)
+    except OverflowError as error:
+        raise SavepointCorrupt(f"{file}: {info.where} is described with a number out of range: {error}") from None
+
+
 @dataclass(frozen=True)
 class _VerifyFile:
     storage_url: str
     info: StateInfo
-    file: FileRef
-    entries: int
-    kg_start: int
-    kg_stop: int
+    file: SavedFile
     max_parallelism: int
     parallelism: int
 
 
 @task(_VerifyFile)
-def _verify_file(argument: _VerifyFile) -> str | None:
+def _verify_file(plan: _VerifyFile) -> str | None:
+    file, groups = plan.file, None if plan.info.is_operator_state else (plan.file.kg_start, plan.file.kg_stop)
     try:
-        data = argument.file.read(open_storage(argument.storage_url))
-        layout = layout_of(argument.info)
-        groups = (argument.kg_start, argument.kg_stop)
-        keyed = not argument.info.is_operator_state
-        check, rows = RowCheck(layout, argument.max_parallelism, argument.parallelism), 0
-        with of_file(argument.file.name):
-            for table in read_part(data, argument.file.name, layout, argument.entries, groups if keyed else None):
-                check.check(table)
-                rows += table.num_rows
+        with errors_naming(file.name):
+            tables = checked_tables(
+                open_storage(plan.storage_url), file, layout_of(plan.info), plan.max_parallelism, plan.parallelism,
+                groups=groups,
+            )  # fmt: skip
+            file.check_found(sum(table.num_rows for table in tables))
     except (SavepointCorrupt, NotFound) as error:
         return str(error)
-    if rows != argument.entries:
-        return (
-            f"{argument.file.name}: has {rows} rows in the key groups {groups[0]} to {groups[1]}, {argument.entries} were "
-            "recorded"
-        )
     return None
 
 
@@ -163,32 +167,29 @@ _verify_files = TaskOf[_VerifyFile, str | None](_verify_file, str | None)  # typ
 def verify_files(
     opened: OpenedSavepoint, *, run_tasks: RunTasks = run_here, progress: Progress = no_progress
 ) -> Verified:
-    """Read every file and compare it with what was recorded.
+    """Read every file and compare it with its record.
 
-    Raises SavepointCorrupt that names every file that is damaged, missing, or not the savepoint's although it lies
-    among its parts, where it would be read by tools that read whole directories.
+    Raises SavepointCorrupt that names every file that is damaged or missing, and every unlisted one in the savepoint's
+    directories, which tools that read whole directories would include.
     """
+    saved = opened.savepoint
     arguments = [
-        _VerifyFile(
-            opened.storage.url, state.info, opened.file(part), part.entries, part.kg_start, part.kg_stop,
-            opened.savepoint.max_parallelism, opened.savepoint.parallelism,
-        )
+        _VerifyFile(opened.storage.url, state.info, opened.file(part), saved.max_parallelism, saved.parallelism)
         for state in opened.states()
         for part in state.files
-    ]  # fmt: skip
-    found = _verify_files(run_tasks, arguments, progress)
+    ]
+    found = TaskRunner(run_tasks, progress, len(arguments))(_verify_files, arguments)
     problems = [problem for problem in found if problem is not None]
     problems += _check_sources(opened)
     problems += _unlisted_files(opened)
     if problems:
-        raise SavepointCorrupt(
-            f"{opened.url}: {len(problems)} of its files are not as they should be:\n" + "\n".join(problems)
-        )
-    return Verified(len(arguments), sum(a.entries for a in arguments), sum(a.file.size for a in arguments))
+        raise SavepointCorrupt(f"{opened.url}: {len(problems)} of its files are not valid:\n" + "\n".join(problems))
+    files = [argument.file for argument in arguments]
+    return Verified(len(files), sum(file.entries for file in files), sum(file.ref.size for file in files))
 
 
 def _check_sources(opened: OpenedSavepoint) -> Iterator[str]:
-    """The files of sources say again what savepoint.json says."""
+    """Files of sources that differ from savepoint.json."""
     for uid, position in opened.savepoint.sources.items():
         for path, expected in source_files(uid, position).items():
             try:
@@ -198,15 +199,15 @@ def _check_sources(opened: OpenedSavepoint) -> Iterator[str]:
                 continue
             if data != expected:
                 yield (
-                    f"{opened.url}/{path}: has SHA-256 {checksum(data)}, expected {checksum(expected)} from what "
-                    f"{SAVEPOINT_FILE} says of source {uid!r}"
+                    f"{opened.url}/{path}: has SHA-256 {checksum(data)}, expected {checksum(expected)} from the position of "
+                    f"source {uid!r} in {SAVEPOINT_FILE}"
                 )
 
 
 def _unlisted_files(opened: OpenedSavepoint) -> Iterator[str]:
-    known = {part.path for state in opened.states() for part in state.files}
+    known = {part.path for state in opened.states() for part in state.files} | {SEAL_FILE, LABEL_FILE}
     known |= {path for uid, position in opened.savepoint.sources.items() for path in source_files(uid, position)}
     for path in opened.storage.list(opened.directory):
-        inside = path.removeprefix(f"{opened.directory}/") if opened.directory else path
-        if is_own_file(inside) and inside not in (SEAL_FILE, LABEL_FILE) and inside not in known:
+        inside = path.removeprefix(f"{opened.directory}/")
+        if is_own_file(inside) and inside not in known:
             yield f"{opened.url}/{inside}: is not a file of this savepoint, but would be read as one; remove it"

@@ -1,6 +1,6 @@
-"""What a restore would do to each operator, state and source: decided before anything is touched. Pure.
+"""What a restore does to each operator, state and source, decided before anything is changed. Pure.
 
-States are matched by operator uid and state name; whether one fits is decided in ``compatibility``.
+States are matched by operator uid and state name; ``compatibility`` decides whether they fit.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.compatibility import ProgramOperator, Verdict, compare_state
-from forkpoint.savepoint.evolution import Migration
-from forkpoint.types import Step
-from forkpoint.types.evolution import SAME
+from forkpoint.savepoint.evolution import Conversion
 
 Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
 Subject = Literal["operator", "state", "source", "rename"]
@@ -24,9 +22,9 @@ Subject = Literal["operator", "state", "source", "rename"]
 
 @dataclass(frozen=True)
 class Saved:
-    """All that a restore can bring: states, operators by uid with their names, sources by uid with their kinds.
+    """Everything a restore can bring: states, names of operators by uid, kinds of sources by uid.
 
-    ``empty``: the states, by uid and name, that are known to have no entries; of a checkpoint nobody counted them.
+    ``empty``: uid and name of the states known to have no entries, which checkpoints do not count.
     """
 
     states: tuple[StateInfo, ...]
@@ -51,7 +49,7 @@ def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the comparison. ``uid`` is the program's where it has the operator; ``why`` is for people."""
+    """One line of the comparison. ``uid`` is the program's if it has the operator; ``why`` is for people."""
 
     subject: Subject
     uid: str
@@ -61,27 +59,20 @@ class Row:
 
 
 @dataclass(frozen=True)
-class StateMapping:
-    """A saved state, and the state of the program that it becomes.
-
-    ``step`` converts its values, ``values`` and ``keys`` are the migrations it goes through. ``rewritten``: whether its
-    entries are stored otherwise than they were.
-    """
+class StateMapping(Conversion):
+    """A saved state, and the state of the program that it becomes. ``rewritten``: whether stored entries change."""
 
     saved_uid: str
     saved_name: str
     target: StateInfo
-    step: Step = SAME
-    values: tuple[Migration, ...] = ()
-    keys: tuple[Migration, ...] = ()
     rewritten: bool = False
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What will be restored. ``uids``: saved uid → uid in the program, for watermarks and positions of operators that
-    are there. ``sources``: saved uid → uid in the new manifest, those included that the program no longer has: their
-    positions are kept, in case they come back."""
+    """What will be restored. ``uids``: saved uid → uid in the program, for operators that the program has.
+    ``sources``: saved uid → uid in the new manifest, also for sources that the program no longer has: their positions are
+    kept in case they return."""
 
     rows: tuple[Row, ...]
     states: tuple[StateMapping, ...]
@@ -106,9 +97,9 @@ def plan_restore(
     renames: Mapping[str, str] | None = None,
     check_only: bool = False,
 ) -> RestorePlan:
-    """Compare what was saved with a program, by uid and state name. ``renames``: saved uid → uid in the program.
+    """Compare saved state with a program, by uid and state name. ``renames``: saved uid → uid in the program.
 
-    Raises RestoreRefused with a table of every problem, unless ``check_only``: then the plan has the refused rows.
+    Raises RestoreRefused with a table of all problems, unless ``check_only``: then the plan has the refused rows.
     """
     planner = _Planner(saved, {(s.uid, s.name): s for s in wanted}, {o.uid: o for o in operators}, allow_non_restored)
     plan = planner.plan(dict(renames or {}))
@@ -122,7 +113,7 @@ def plan_restore(
 
 
 def render(rows: Iterable[Row]) -> str:
-    """Rows as aligned text, one a line."""
+    """Rows as aligned text, one per line."""
     cells = [(row.outcome, row.subject, f"{row.uid}/{row.name}" if row.name else row.uid, row.why) for row in rows]
     widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(3)]
     lines = ("  ".join([*(text.ljust(w) for text, w in zip(cell, widths, strict=False)), cell[3]]) for cell in cells)
@@ -145,11 +136,11 @@ class _Planner:
         uids = {old: new for old, new in targets.items() if new in self.program}
         self._operators(set(uids.values()))
         for state in self.saved.states:
-            self._state(state, targets[state.uid])
-        there = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
-        seen = there | {(row.uid, row.name) for row in self.rows}
+            self._row("state", targets[state.uid], state.name, *self._state(state, targets[state.uid]))
+        present = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
+        present |= {(row.uid, row.name) for row in self.rows}
         for (uid, name), wanted in self.wanted.items():
-            if (uid, name) not in seen and not wanted.is_timers:
+            if (uid, name) not in present and not wanted.is_timers:
                 self._row("state", uid, name, "new", "starts empty")
         sources = self._sources(targets)
         self._check_numbers()
@@ -162,7 +153,6 @@ class _Planner:
         known = {*self.saved.operators, *self.saved.sources}
         taken: dict[str, str] = {}
         for old, new in renames.items():
-            what = f"{old} → {new}"
             problems = []
             if old not in known:
                 problems.append(f"there is no saved operator {old!r}; saved are {_list(known)}")
@@ -171,9 +161,9 @@ class _Planner:
             if new in known and new not in renames and new != old:
                 problems.append(f"there is a saved operator {new!r} already; rename that one too")
             if (other := taken.setdefault(new, old)) != old:
-                problems.append(f"{other!r} is to become {new!r} too")
+                problems.append(f"{other!r} is also renamed to {new!r}")
             for problem in problems:
-                self._row("rename", what, "", "refused", problem)
+                self._row("rename", f"{old} → {new}", "", "refused", problem)
 
     def _operators(self, matched: set[str]) -> None:
         for operator in self.program.values():
@@ -182,66 +172,55 @@ class _Planner:
             elif operator.stateful or operator.source is not None:
                 self._row("operator", operator.uid, "", "new", "starts empty")
 
-    def _state(self, state: StateInfo, uid: str) -> None:
+    def _state(self, state: StateInfo, uid: str) -> tuple[Outcome, str]:
         operator = self.program.get(uid)
         wanted = self.wanted.get((uid, state.name))
         if wanted is not None:
-            verdict = compare_state(state, wanted, operator)
-            if verdict.fits:
-                self._map(state, wanted, verdict)
-                self._row("state", uid, state.name, "migrated" if verdict.migrates else "restored", verdict.why)
-            else:
-                self._row("state", uid, state.name, "refused", verdict.why)
-        elif operator is not None and operator.stateful and not operator.complete:
-            self._keep(state, operator)
-        else:
-            missing = f"the program has no operator {uid!r}"
-            self._gone(state, uid, missing if operator is None else "the operator has no such state any more")
+            verdict = self._mapped(state, wanted, operator)
+            outcome: Outcome = "refused" if not verdict.fits else "migrated" if verdict.migrates else "restored"
+            return outcome, verdict.why
+        if operator is None:
+            return self._dropped(state, uid, f"the program has no operator {uid!r}")
+        if operator.stateful and not operator.complete:
+            return self._kept(state, operator)
+        return self._dropped(state, uid, "the operator no longer has this state")
 
-    def _gone(self, state: StateInfo, uid: str, why: str) -> None:
+    def _dropped(self, state: StateInfo, uid: str, why: str) -> tuple[Outcome, str]:
         if (state.uid, state.name) in self.saved.empty:
-            self._row("state", uid, state.name, "dropped", f"{why}; it was empty")
-        elif self.allow_non_restored:
-            self._row("state", uid, state.name, "dropped", f"{why}; it stays in the savepoint")
-        else:
-            self._row(
-                "state", uid, state.name, "refused",
-                f"{why}; restore it under its new uid with --map {uid}=NEW, or leave it behind with "
-                "--allow-non-restored-state",
-            )  # fmt: skip
+            return "dropped", f"{why}; it was empty"
+        if self.allow_non_restored:
+            return "dropped", f"{why}; it stays in the savepoint"
+        remedy = f"restore it under its new uid with --map {uid}=NEW, or drop it with --allow-non-restored-state"
+        return "refused", f"{why}; {remedy}"
 
-    def _keep(self, state: StateInfo, operator: ProgramOperator) -> None:
-        """A state that the function may ask for once it runs: its keys may have changed, its type is not known."""
+    def _kept(self, state: StateInfo, operator: ProgramOperator) -> tuple[Outcome, str]:
+        """A state that the function may request at runtime: its keys may have changed, its type is not known."""
         if operator.migrations.version(state.name) > state.version:
-            self._row(
-                "state", operator.uid, state.name, "refused",
+            return "refused", (
                 "has migrations, but is not declared on the function's class, so its type is not known before it runs; "
-                "make its descriptor a class attribute",
-            )  # fmt: skip
-            return
+                "make its descriptor a class attribute"
+            )
         as_saved = state.named(operator.uid, state.name)
         if state.key_type is not None:
             key_type = state.key_type if operator.key_type is None else operator.key_type
             as_saved = as_saved.replace(key_type=key_type, key_version=operator.migrations.key_version)
-        verdict = compare_state(state, as_saved, replace(operator, value_types={}))
+        verdict = self._mapped(state, as_saved, replace(operator, value_types={}))
         if not verdict.fits:
-            self._row("state", operator.uid, state.name, "refused", verdict.why)
-            return
-        self._map(state, as_saved, verdict)
+            return "refused", verdict.why
         why = f"{verdict.why}; " if verdict.why else ""
-        self._row(
-            "state",
-            operator.uid,
-            state.name,
-            "kept",
-            f"{why}not declared up front; there when the function asks for it",
-        )
+        return "kept", f"{why}not declared up front; available when the function requests it"
 
-    def _map(self, state: StateInfo, wanted: StateInfo, verdict: Verdict) -> None:
-        rewritten = verdict.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
-        self.states.append(
-            StateMapping(state.uid, state.name, wanted, verdict.step, verdict.values, verdict.keys, rewritten)
-        )
+    def _mapped(self, state: StateInfo, wanted: StateInfo, operator: ProgramOperator | None) -> Verdict:
+        """Compares two states, and maps one to the other if they fit."""
+        found = compare_state(state, wanted, operator)
+        if found.fits:
+            rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
+            self.states.append(
+                StateMapping(
+                    state.uid, state.name, wanted, rewritten, step=found.step, values=found.values, keys=found.keys
+                )
+            )
+        return found
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -250,7 +229,7 @@ class _Planner:
             operator = self.program.get(new)
             if operator is None or operator.source is None:
                 found[old] = new
-                self._row("source", new, "", "kept", "not in the program; its position stays, should it come back")
+                self._row("source", new, "", "kept", "not in the program; its position is kept in case it returns")
             elif operator.source != kind:
                 self._row(
                     "source", new, "", "refused",
@@ -259,14 +238,14 @@ class _Planner:
             else:
                 found[old] = new
                 self._row("source", new, "", "restored")
-        told = {row.uid for row in self.rows if row.subject == "source"}
+        listed = {row.uid for row in self.rows if row.subject == "source"}
         for operator in self.program.values():
-            if operator.source is not None and operator.uid not in told:
+            if operator.source is not None and operator.uid not in listed:
                 self._row("source", operator.uid, "", "new", "reads from its own start")
         return found
 
     def _check_numbers(self) -> None:
-        """Two states with one number would be one state."""
+        """States with the same number would share their entries."""
         taken: dict[int, StateMapping] = {}
         for mapping in self.states:
             target = mapping.target

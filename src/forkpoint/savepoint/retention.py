@@ -1,4 +1,4 @@
-"""Which of the savepoints that a schedule made are no longer wanted, and removing them."""
+"""Which scheduled savepoints have expired, and removing them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forkpoint.checkpoint.manifest import RUN, Run
 from forkpoint.checkpoint.paths import JOBS, parse_run_file
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ForkpointError
-from forkpoint.savepoint.catalog import jobs_with_savepoints, list_savepoints, savepoints_below
+from forkpoint.savepoint.catalog import jobs_with_savepoints, list_savepoints, readable, savepoints_below
 from forkpoint.savepoint.dispose import dependents, dispose_savepoint
 from forkpoint.savepoint.label import is_labelled
 from forkpoint.savepoint.reading import open_savepoint
@@ -21,8 +21,7 @@ log = logging.getLogger("forkpoint")
 
 @dataclass(frozen=True)
 class Retention:
-    """Kept are the newest ``keep_last``, and those younger than ``keep_for_ms``: who fulfils either rule stays. Without a
-    rule all stay."""
+    """Keeps the newest ``keep_last`` and those younger than ``keep_for_ms``; without either rule, all."""
 
     keep_last: int | None = None
     keep_for_ms: int | None = None
@@ -31,13 +30,13 @@ class Retention:
 def expired(
     savepoints: Iterable[Savepoint], retention: Retention, now_ms: int, held: Collection[str] = ()
 ) -> list[Savepoint]:
-    """Those of one job's savepoints that may go, oldest first. Pure.
+    """Those of one job's savepoints that may be removed, oldest first. Pure.
 
-    Never one that was asked for, that people have given a label or a note, that is ``held`` (by id), or the newest.
+    Never one made on request, with a label or a note, among the ids ``held``, or the newest.
     """
     if retention.keep_last is None and retention.keep_for_ms is None:
         return []
-    ordered = sorted(savepoints, key=lambda each: (each.created_ms, each.epoch, each.id))
+    ordered = sorted(savepoints, key=lambda each: each.age)
     scheduled = [each for each in ordered if each.schedule_ms is not None and not each.edited]
     ours = [each for each in scheduled if each.label is None and each.note is None]
     kept = {each.id for each in ours[-retention.keep_last :]} if retention.keep_last else set()
@@ -50,35 +49,35 @@ def expired(
 def remove_expired(
     state_root: Storage, target: Storage, directory: str, job: str, retention: Retention, now_ms: int
 ) -> list[str]:
-    """Remove the job's scheduled savepoints that are no longer wanted from a directory; the ids of those that are gone.
+    """Remove the job's expired savepoints from a directory, and return their ids.
 
-    What cannot be read, or looked at, stays. ``savepoint.json`` goes first, so nobody takes for whole what was cut short;
-    `forkpoint gc` removes such rests. Two processes that do the same don't hinder each other.
+    Unreadable ones stay. ``savepoint.json`` is deleted first, so an interrupted removal leaves no savepoint but files that
+    `forkpoint gc` removes. Two processes may do this at the same time.
     """
-    listed = [each for each in savepoints_below(target, directory) if each.savepoint is not None]
-    found = {each.savepoint.id: each for each in listed if each.savepoint is not None and each.savepoint.job == job}
-    mine = [each.savepoint for each in found.values() if each.savepoint is not None]
+    listed = readable(savepoints_below(target, directory))
+    found = {savepoint.id: (savepoint, place) for savepoint, place in listed if savepoint.job == job}
+    mine = [savepoint for savepoint, _ in found.values()]
     candidates = expired(mine, retention, now_ms)
     if not candidates:
         return []
     runs, known = last_runs(state_root), _known(state_root)
-    gone = []
+    removed = []
     for savepoint in candidates:
         if dependents(savepoint.id, runs, [*known, *mine]):
             continue
-        place = found[savepoint.id].directory
+        _, place = found[savepoint.id]
         try:
-            opened = open_savepoint(target, place)  # again: someone may have labelled it, or removed it
+            opened = open_savepoint(target, place)  # again: it may have been labelled or removed since
             if opened.savepoint.id == savepoint.id and not is_labelled(opened.savepoint, target, place):
                 dispose_savepoint(opened, runs=runs, savepoints=known)
-                gone.append(savepoint.id)
+                removed.append(savepoint.id)
         except ForkpointError as error:
             log.warning("job %r: scheduled savepoint %s was not removed: %s", job, savepoint.id, error)
-    return gone
+    return removed
 
 
 def last_runs(storage: Storage) -> list[Run]:
-    """Each job's last run. Earlier ones are over, also where they were killed and have no end on record."""
+    """Each job's last run. Earlier runs have ended, even those that were killed and have no end on record."""
     newest: dict[str, Run] = {}
     for path in storage.list(JOBS):
         file = parse_run_file(path)
@@ -92,4 +91,4 @@ def last_runs(storage: Storage) -> list[Run]:
 def _known(storage: Storage) -> Sequence[Savepoint]:
     """All savepoints in default directories."""
     listed = (each for job in jobs_with_savepoints(storage) for each in list_savepoints(storage, job))
-    return [each.savepoint for each in listed if each.savepoint is not None]
+    return [savepoint for savepoint, _ in readable(listed)]

@@ -1,46 +1,91 @@
-"""What the rows of a savepoint's file must be like, beyond their columns, to mean what was saved.
+"""Rows of a savepoint's files: their parts by role, and whether their contents are valid.
 
-A checksum tells that a file is the one that savepoint.json lists. Who writes both anew, by hand or with another tool, can
-still list rows that no restore would put where they belong; they are found here, before anything is made of them.
+Checksums cannot detect a file that was rewritten together with savepoint.json. ``RowCheck`` finds rows in it that no
+restore could place, before any of them is used.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.errors import SavepointCorrupt, TypeNotSupported
+from forkpoint.errors import SavepointCorrupt
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.savepoint.layout import Layout, Role
+from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.state import hash_column, hash_encoded, key_group
-from forkpoint.types import Types
+from forkpoint.storage.base import Storage
+from forkpoint.types import TypeInformation
+
+Ints = npt.NDArray[np.int64]
+Columns = Sequence[pa.Array | pa.ChunkedArray]
 
 _COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
-_UNREADABLE = (
-    pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, RecursionError,
-    struct.error,
-)  # fmt: skip
 
 
-@contextmanager
-def of_file(file: str) -> Iterator[None]:
-    """Names the file in what is found wrong with its rows."""
-    try:
-        yield
-    except SavepointCorrupt as error:
-        if file in str(error):
-            raise
-        raise SavepointCorrupt(f"{file}: {error}; restore it from a copy") from error
-    except _UNREADABLE as error:
-        raise SavepointCorrupt(f"{file}: its rows cannot be used: {error}; restore it from a copy") from error
+@lru_cache(maxsize=256)
+def bulk_codec(type: TypeInformation) -> Codec:
+    """Encodes and decodes whole columns of a type."""
+    return Codec(type)
+
+
+class Rows:
+    """The columns of a table by the roles of their parts."""
+
+    def __init__(self, layout: Layout, table: pa.Table) -> None:
+        self.layout = layout
+        self.count = table.num_rows
+        self.parts: dict[str, Columns] = {part.role: layout.columns(table, part.role) for part in layout.parts}
+        self._encoded: dict[Role, list[bytes]] = {}
+
+    def objects(self, role: Role) -> list[Any]:
+        """A part of each row as a Python object."""
+        return self.layout.part(role).type.from_columns(self.parts[role])
+
+    def encoded(self, role: Role) -> list[bytes]:
+        """A part of each row in its stored form."""
+        if role not in self._encoded:
+            part, columns = self.layout.part(role), self.parts[role]
+            self._encoded[role] = (
+                columns[0].to_pylist()
+                if part.raw
+                else bulk_codec(part.type).encode_columns([column.combine_chunks() for column in columns])
+            )
+        return self._encoded[role]
+
+    def numbers(self, role: Role) -> Ints:
+        """A column of integers. Raises SavepointCorrupt for nulls."""
+        (column,) = self.parts[role]
+        if column.null_count:
+            raise SavepointCorrupt(f"{self.layout.info.where}: column {role} holds {column.null_count} nulls")
+        return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
+
+    def key_groups(self, max_parallelism: int) -> Any:
+        """The key groups of the keys."""
+        of = self.layout.part("key").type
+        if pa.types.is_integer(of.arrow_type):
+            hashes = hash_column(self.parts["key"][0], of)
+        else:
+            hashes = hash_encoded(self.encoded("key"))
+        return key_group(hashes, max_parallelism)
+
+
+def checked_tables(
+    storage: Storage, file: SavedFile, layout: Layout, max_parallelism: int, parallelism: int, *,
+    groups: tuple[int, int] | None,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """``SavedFile.tables``, with each table checked. The parallelisms are the savepoint's."""
+    check = RowCheck(layout, max_parallelism, parallelism)
+    for table in file.tables(storage, layout, groups):
+        check.check(table)
+        yield table
 
 
 class RowCheck:
@@ -51,39 +96,21 @@ class RowCheck:
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._last: pa.Table | None = None
-        self._keys = Codec(layout.part("key").type if layout.has("key") else Types.BYTES())
 
     def check(self, table: pa.Table) -> None:
-        """Raises SavepointCorrupt, which names the state, what was found and what was expected."""
-        for role in _COUNTING:
-            if self._layout.has(role) and (nulls := self._column(table, role).null_count):
-                raise self._wrong(f"column {role} holds {nulls} nulls")
-        if self._layout.has("key_group"):
-            self._check_groups(table)
-        if self._layout.has("subtask"):
-            self._check_range(table, "subtask", self._parallelism)
+        """Raises SavepointCorrupt, which names the state, the value found and the one expected."""
+        rows = Rows(self._layout, table)
+        numbers = {role: rows.numbers(role) for role in _COUNTING if self._layout.has(role)}
+        if "key_group" in numbers:
+            self._check_groups(numbers["key_group"], rows.key_groups(self._max_parallelism))
+        if "subtask" in numbers:
+            self._check_subtasks(numbers["subtask"])
         if self._layout.info.is_timers:
-            self._check_domain(table)
+            self._check_domain(rows)
         if self._layout.info.kind == "list":
             self._check_lists(table)
 
-    def _column(self, table: pa.Table, role: Role) -> pa.ChunkedArray:
-        return self._layout.columns(table, role)[0]
-
-    def _check_range(self, table: pa.Table, role: Role, stop: int) -> None:
-        found = self._column(table, role).to_numpy()
-        wrong = np.flatnonzero((found < 0) | (found >= stop))
-        if len(wrong):
-            raise self._wrong(f"column {role} holds {found[wrong[0]]}, expected 0 to {stop - 1}")
-
-    def _check_groups(self, table: pa.Table) -> None:
-        of, columns = self._layout.part("key").type, self._layout.columns(table, "key")
-        if pa.types.is_integer(of.arrow_type):
-            hashes = hash_column(columns[0], of)
-        else:
-            hashes = hash_encoded(self._keys.encode_columns([column.combine_chunks() for column in columns]))
-        expected = key_group(hashes, self._max_parallelism)
-        found = self._column(table, "key_group").to_numpy()
+    def _check_groups(self, found: Ints, expected: Any) -> None:
         wrong = np.flatnonzero(found != expected)
         if len(wrong):
             at = int(wrong[0])
@@ -91,33 +118,38 @@ class RowCheck:
                 f"a key has the key group {found[at]}, expected {expected[at]} of {self._max_parallelism}"
             )
 
-    def _check_domain(self, table: pa.Table) -> None:
+    def _check_subtasks(self, found: Ints) -> None:
+        wrong = np.flatnonzero((found < 0) | (found >= self._parallelism))
+        if len(wrong):
+            raise self._wrong(f"column subtask holds {found[wrong[0]]}, expected 0 to {self._parallelism - 1}")
+
+    def _check_domain(self, rows: Rows) -> None:
         domain = self._layout.info.kind.removeprefix("timers-")
-        found = pc.unique(self._column(table, "domain")).to_pylist()
+        found = pc.unique(rows.parts["domain"][0]).to_pylist()
         if found not in ([], [domain]):
             raise self._wrong(f"column domain holds {', '.join(map(repr, found))}, expected {domain!r}")
 
     def _check_lists(self, table: pa.Table) -> None:
-        """All elements of a list have its key. What has index 0 begins one."""
-        rows = table if self._last is None else pa.concat_tables([self._last, table])
+        """All elements of a list have its key; index 0 begins a list."""
+        rows = Rows(self._layout, table if self._last is None else pa.concat_tables([self._last, table]))
         self._last = table.slice(table.num_rows - 1)
-        goes_on = self._column(rows, "index").to_numpy()[1:] != 0
+        continues = rows.numbers("index")[1:] != 0
         for role in ("key", "namespace"):
             if not self._layout.has(role):
                 continue
             of = self._layout.part(role).type
-            columns = [column.combine_chunks() for column in self._layout.columns(rows, role)]
-            for at in np.flatnonzero(goes_on & ~_like_before(columns)).tolist():
+            columns = [column.combine_chunks() for column in rows.parts[role]]
+            for at in np.flatnonzero(continues & ~_equals_previous(columns)).tolist():
                 before, after = of.from_columns([column.slice(at, 2) for column in columns])
-                if of.encode(before) != of.encode(after):  # not only NaN, say, which is unlike itself
+                if of.encode(before) != of.encode(after):  # NaN, for one, does not equal itself
                     raise self._wrong(f"the {role} changes within a list, from {before!r} to {after!r}")
 
     def _wrong(self, what: str) -> SavepointCorrupt:
         return SavepointCorrupt(f"{self._layout.info.where}: {what}")
 
 
-def _like_before(columns: list[Any]) -> Any:
-    """For each row but the first, whether it has what the row before it has."""
+def _equals_previous(columns: list[Any]) -> Any:
+    """For each row but the first, whether it equals the row before it."""
     same = np.ones(max(0, len(columns[0]) - 1), bool)
     for column in columns:
         if pa.types.is_nested(column.type):

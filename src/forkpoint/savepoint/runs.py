@@ -1,8 +1,8 @@
-"""Sorting what doesn't fit in memory: rows get new places, from slices of key groups to other slices.
+"""External sorting: rows move to other slices of key groups.
 
-Each task writes what it has as runs, one for each slice of key groups that some of its rows go to. Then all runs of a
-slice, which fit in memory, are read and sorted by other tasks. The order is that of the store: a row's place is its store
-key, or bytes like it, which begin with the key group.
+Each task writes its rows as runs, one for each slice that some of them belong to. Other tasks then read and sort all runs
+of a slice, which fit in memory. Rows are sorted by their places: store keys, or similar bytes that begin with the key
+group.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_runs(target: Storage, runs: Iterable[FileRef]) -> tuple[pa.Table, pa.Ar
 
 
 def in_place_order(table: pa.Table, places: pa.Array) -> tuple[pa.Table, pa.Array]:
-    """Rows sorted by their places; those of one place stay as they were to one another."""
+    """Rows sorted by their places; the sort is stable."""
     order = pc.array_sort_indices(places)
     return table.take(order), places.take(order)
 

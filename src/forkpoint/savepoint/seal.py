@@ -1,7 +1,7 @@
-"""The seal of a savepoint: the checksum of savepoint.json, in a file beside it that ``sha256sum -c`` takes.
+"""The seal of a savepoint: the checksum of savepoint.json, in a file beside it that ``sha256sum -c`` can check.
 
-All other files have their checksums in savepoint.json. The seal is written just before it, so that a savepoint without
-one is damaged.
+Savepoint.json has the checksums of all other files. The seal is written just before it, so a savepoint without a seal is
+damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def write_seal(target: Storage, content: bytes) -> None:
 
 
 def read_seal(storage: Storage, path: str) -> str | None:
-    """The checksum in a seal, None if there is no seal. Raises SavepointCorrupt if it is damaged."""
+    """The checksum in a seal; None without a seal. Raises SavepointCorrupt if it is damaged."""
     try:
         data = storage.read(path)
     except NotFound:

@@ -1,4 +1,4 @@
-"""How state is cut into slices of key groups, so that each task's share fits in memory. Pure."""
+"""Slices of key groups, small enough that each fits into the memory of a task. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from itertools import pairwise
 
 from forkpoint.state import key_group_range
 
-ENTRIES_PER_PART = 500_000  # of an export, which goes through them in steps; each part reads all files that it overlaps
+ENTRIES_PER_PART = 500_000  # of an export, which reads them in steps; each part reads all files that it overlaps
 ENTRIES_PER_SLICE = 100_000  # of a restore, which sorts them in memory
 ENTRIES_PER_STEP = 250_000
 MAX_SLICES = 64
 
 
+class KeyGroupRange:
+    """Base of dataclasses about key groups ``kg_start`` <= kg < ``kg_stop``."""
+
+    kg_start: int
+    kg_stop: int
+
+    def overlaps(self, kg_start: int, kg_stop: int) -> bool:
+        return self.kg_start < kg_stop and kg_start < self.kg_stop
+
+
 @dataclass(frozen=True)
-class Slice:
+class Slice(KeyGroupRange):
     """Key groups ``kg_start`` <= kg < ``kg_stop``, all of one subtask. ``first``: the subtask's first slice."""
 
     number: int
@@ -25,17 +35,17 @@ class Slice:
 
 
 def wanted_slices(entries: int) -> int:
-    """How many slices of a restore this many entries are worth."""
-    return _worth(entries, ENTRIES_PER_SLICE)
+    """The number of slices for a restore of this many entries."""
+    return _slices(entries, ENTRIES_PER_SLICE)
 
 
-def _worth(entries: int, each: int) -> int:
+def _slices(entries: int, each: int) -> int:
     return max(1, min(MAX_SLICES, -(-entries // each)))
 
 
 def cut_groups(max_parallelism: int, parallelism: int, entries: int) -> list[tuple[int, int]]:
-    """Ranges of key groups for an export; along the subtasks' borders where there are as many slices as subtasks."""
-    wanted = _worth(entries, ENTRIES_PER_PART)
+    """Ranges of key groups for an export; none across two subtasks if there are at least as many slices as subtasks."""
+    wanted = _slices(entries, ENTRIES_PER_PART)
     if wanted >= parallelism:
         wanted = -(-wanted // parallelism) * parallelism
     ranges = (key_group_range(i, wanted, max_parallelism) for i in range(wanted))
@@ -56,7 +66,7 @@ def cut_subtasks(max_parallelism: int, parallelism: int, entries: int) -> list[S
 
 
 def steps(kg_start: int, kg_stop: int, entries: int) -> list[tuple[int, int]]:
-    """A slice in ranges that hold some hundred thousand entries each, as far as key groups allow."""
+    """A slice in ranges of about ENTRIES_PER_STEP entries each, as far as key groups allow."""
     groups = kg_stop - kg_start
     count = max(1, min(groups, -(-entries // ENTRIES_PER_STEP)))
     bounds = [kg_start + i * groups // count for i in range(count + 1)]

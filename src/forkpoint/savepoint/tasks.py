@@ -1,10 +1,10 @@
-"""What the tasks of exports and imports share: payloads, results that may be failures, and running in waves."""
+"""Tasks of exports, imports and edits: their encoded arguments and results, errors as results, and running in waves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -17,19 +17,19 @@ from forkpoint.storage.base import Storage
 
 Task = Callable[[bytes], bytes]
 RunTasks = Callable[[Task, Sequence[bytes]], Sequence[bytes]]
-"""Runs a function on each argument, in parallel where it can, and returns the results in the same order."""
+"""Runs a function on each argument, in parallel where possible, and returns the results in the same order."""
 Progress = Callable[[int, int], None]
-"""Told how many of how many tasks are done. What it raises ends the whole."""
+"""Called with the numbers of completed tasks and of all tasks. An exception from it aborts the operation."""
 
 A = TypeVar("A")
 R = TypeVar("R")
 
-_WAVE = 16  # tasks handed over at once, at least
+_WAVE = 16  # fewest tasks submitted at once
 
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file, or bytes that stand for one. ``path`` is relative to the storage; ``name`` is for messages."""
+    """A file, or its content inline. ``path`` is relative to the storage; ``name`` is for messages."""
 
     name: str
     path: str | None
@@ -51,58 +51,67 @@ class _Result(msgspec.Struct):
 
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder(enc_hook=BaseModel.model_dump).encode
-"""Makes bytes of plain data with records in it, such as descriptions of states."""
+"""Encodes dataclasses, which may contain records such as ``StateInfo``."""
 _decode_result = msgspec.msgpack.Decoder(_Result).decode
 
 
 def decoder_of(kind: type[A]) -> Callable[[bytes], A]:
-    """The counterpart of ``encode``."""
+    """The inverse of ``encode`` for a type."""
     return msgspec.msgpack.Decoder(kind, dec_hook=lambda record, content: record.model_validate(content)).decode
 
 
 @dataclass(frozen=True)
 class TaskOf(Generic[A, R]):
-    """A task by its function and the types of its argument and result.
-
-    An error raised on purpose travels as a result, so that it arrives as it was whatever the engine does to exceptions.
-    """
+    """A task whose arguments and results are typed."""
 
     run: Task
     result: type[R]
 
-    def __call__(
-        self,
-        run_tasks: RunTasks,
-        arguments: Sequence[A],
-        progress: Progress,
-        *,
-        parallelism: int = 1,
-        done: int = 0,
-        total: int | None = None,
-    ) -> list[R]:
-        """Run all, in waves that keep ``parallelism`` cores busy and between which progress is told.
-
-        ``done`` and ``total`` place these tasks among others.
-        """
-        total = len(arguments) if total is None else total
-        wave = max(_WAVE, 2 * parallelism)
-        results: list[R] = []
-        progress(done, total)
-        for start in range(0, len(arguments), wave):
-            blobs = [encode(argument) for argument in arguments[start : start + wave]]
-            results += [self._open(blob) for blob in run_tasks(self.run, blobs)]
-            progress(done + len(results), total)
-        return results
-
-    def _open(self, blob: bytes) -> R:
+    def open(self, blob: bytes) -> R:
+        """The result of a run. Raises the ForkpointError that the task raised."""
         result = _decode_result(blob)
         if result.error is not None:
             raise error_of(*result.error)
-        return msgspec.msgpack.decode(result.value, type=self.result)
+        return self._decode(result.value)
+
+    @cached_property
+    def _decode(self) -> Callable[[bytes], R]:
+        return decoder_of(self.result)
+
+
+@dataclass
+class TaskRunner:
+    """Runs the tasks of an operation, in waves that keep ``parallelism`` cores busy, and reports progress after each.
+
+    ``total``: all tasks of the operation.
+    """
+
+    run_tasks: RunTasks
+    progress: Progress
+    total: int
+    parallelism: int = 1
+    done: int = 0
+
+    def __call__(self, task: TaskOf[A, R], arguments: Sequence[A]) -> list[R]:
+        """The results, in the order of the arguments."""
+        wave = max(_WAVE, 2 * self.parallelism)
+        results: list[R] = []
+        self.advance(0)
+        for start in range(0, len(arguments), wave):
+            blobs = self.run_tasks(task.run, [encode(argument) for argument in arguments[start : start + wave]])
+            results += map(task.open, blobs)
+            self.advance(len(blobs))
+        return results
+
+    def advance(self, completed: int) -> None:
+        """Count tasks as completed."""
+        self.done += completed
+        self.progress(self.done, self.total)
 
 
 def task(argument: type[A]) -> Callable[[Callable[[A], Any]], Task]:
-    """Make a function of bytes out of one that takes and returns plain data."""
+    """Decorates a function of one dataclass to take and return bytes. A ForkpointError becomes a result, so that it
+    reaches the caller unchanged whatever the engine does with exceptions."""
 
     def wrap(function: Callable[[A], Any]) -> Task:
         decode = decoder_of(argument)
@@ -121,7 +130,7 @@ def task(argument: type[A]) -> Callable[[Callable[[A], Any]], Task]:
 
 
 def run_here(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
-    """Run tasks one after the other in this process: for what needs no engine."""
+    """Run tasks one after the other in this process."""
     return [function(argument) for argument in arguments]
 
 

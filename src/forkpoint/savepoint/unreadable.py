@@ -1,6 +1,6 @@
 """Entries that cannot be read: earlier versions committed values that do not fit their type.
 
-Which ones they are is found by halving a block that cannot be converted, so the readable ones cost next to nothing.
+They are found by bisecting blocks that cannot be converted, so readable entries cost almost nothing.
 """
 
 from __future__ import annotations
@@ -11,49 +11,45 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import MsgspecError, Raw, msgpack
 
+from forkpoint.checkpoint.savepoint_manifest import LeftOutState, UnreadableEntry
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
-from forkpoint.savepoint.entries import Codec, Ints, codec_of
+from forkpoint.savepoint.entries import Codec, codec_of
+from forkpoint.savepoint.layout import Role
+from forkpoint.savepoint.rows import Ints
 from forkpoint.state import decode_operator_key, decode_state_key, decode_timer_key
 from forkpoint.types import Types
 from forkpoint.types.wire import pack, shown
 
-SHOWN = 20  # entries named for each state
+SHOWN = 20  # entries listed for each state
 
 _split = msgpack.Decoder(list[Raw]).decode
 _STAMPS = Types.LIST(Types.LONG())
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """An entry of a state: where it is in words, and why it cannot be read."""
-
-    key: str
-    why: str
-
-
 @dataclass
 class LeftOut:
-    """What of a state could not be read: how much, and some of it by name."""
+    """Counts the unreadable entries of a state, and keeps some as examples."""
 
-    uid: str
-    state: str
     entries: int = 0
-    examples: list[Unreadable] = field(default_factory=list)
+    examples: list[UnreadableEntry] = field(default_factory=list)
 
-    def add(self, found: Unreadable) -> None:
+    def add(self, key: str, why: str) -> None:
         self.entries += 1
         if len(self.examples) < SHOWN:
-            self.examples.append(found)
+            self.examples.append(UnreadableEntry(key=key, why=why))
+
+    def record(self, info: StateInfo) -> LeftOutState:
+        return LeftOutState(uid=info.uid, state=info.name, entries=self.entries, examples=self.examples)
 
 
 Block = tuple[Ints, list[bytes], list[bytes]]
-"""Key groups, store keys and values of entries, one for one."""
+"""Key groups, store keys and values of entries, in the same order."""
 
 
 def readable(info: StateInfo, block: Block, left_out: LeftOut) -> Block:
-    """The entries of a block that can be read, of lists the elements; the others are noted."""
+    """The readable entries of a block, and of lists the readable elements; the others are added to ``left_out``."""
     kept: list[tuple[int, bytes, bytes]] = []
 
     def sift(some: Block) -> None:
@@ -81,7 +77,7 @@ def _failure(info: StateInfo, block: Block) -> str | None:
 
 
 def _readable_part(info: StateInfo, entry: Block, left_out: LeftOut) -> bytes | None:
-    """What can be read of an entry that as a whole cannot: of a list's chunk the other elements."""
+    """The readable elements of a list's chunk that cannot be read as a whole; None if there are none."""
     groups, keys, values = entry
     place = _place(info, codec_of(info), keys[0])
     try:
@@ -89,7 +85,7 @@ def _readable_part(info: StateInfo, entry: Block, left_out: LeftOut) -> bytes | 
     except (MsgspecError, ValueError):
         elements = []  # not even a list
     if not elements:
-        left_out.add(Unreadable(place, _failure(info, entry) or ""))
+        left_out.add(place, _failure(info, entry) or "")
         return None
     good: list[tuple[bytes, int]] = []
     for number, element in enumerate(elements):
@@ -97,7 +93,7 @@ def _readable_part(info: StateInfo, entry: Block, left_out: LeftOut) -> bytes | 
         if why is None:
             good.append(element)
         else:
-            left_out.add(Unreadable(f"{place}, element {number} of those added together", why))
+            left_out.add(f"{place}, element {number} of those added together", why)
     return _chunk(info, good) if good else None
 
 
@@ -119,15 +115,15 @@ def _chunk(info: StateInfo, elements: Sequence[tuple[bytes, int]]) -> bytes:
     return pack_stamp(len(stamps)) + stamps + raw
 
 
-def _place(info: StateInfo, codec: Codec, name: bytes) -> str:
-    """Which entry it is, in words."""
+def _place(info: StateInfo, codec: Codec, store_key: bytes) -> str:
+    """Describes which entry it is."""
     if info.is_operator_state:
-        found = decode_operator_key(name)
+        found = decode_operator_key(store_key)
         return f"subtask {found.subtask}, element {found.element}"
     if info.is_timers:
-        timer = decode_timer_key(name)
+        timer = decode_timer_key(store_key)
         return f"key {_shown(codec, timer.key)}, timer at {timer.ts_ms} ms"
-    entry = decode_state_key(name)
+    entry = decode_state_key(store_key)
     text = f"key {_shown(codec, entry.key)}"
     if codec.layout.has("map_key"):
         text += f", map key {_shown(codec, entry.namespace, 'map_key')}"
@@ -137,8 +133,8 @@ def _place(info: StateInfo, codec: Codec, name: bytes) -> str:
     return text
 
 
-def _shown(codec: Codec, data: bytes, role: str = "key") -> str:
-    decode: Callable[[bytes], object] = codec.layout.part(role).type.decode  # type: ignore[arg-type]
+def _shown(codec: Codec, data: bytes, role: Role = "key") -> str:
+    decode: Callable[[bytes], object] = codec.layout.part(role).type.decode
     try:
         return shown(decode(data))
     except (MsgspecError, ForkpointError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Where a savepoint is written: the files of its states and sources, then the seal, and last savepoint.json."""
+"""Writing a savepoint: the files of its states and sources, then the seal, and last savepoint.json."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from forkpoint.storage.base import Storage
 
 @dataclass(frozen=True)
 class OperatorStates:
-    """An operator, and the states that a savepoint is to have of it."""
+    """An operator, and its states in the new savepoint."""
 
     uid: str
     name: str
@@ -37,10 +37,10 @@ class OperatorStates:
 
 
 class NewSavepoint:
-    """A savepoint in the making; its directory is one only once it is complete.
+    """A savepoint that is being written; its directory is not a savepoint until it is complete.
 
-    Files of states may be written by tasks elsewhere: each goes to a ``path`` given out here, and is then ``add``-ed.
-    Raises AlreadyExists if the directory holds a savepoint. What an earlier attempt left there is removed.
+    Tasks elsewhere may write files of states: each to a ``path`` assigned here, after which ``add`` records it. Raises
+    AlreadyExists if the directory holds a savepoint. Files of an earlier attempt are removed.
     """
 
     def __init__(self, target: Storage) -> None:
@@ -60,19 +60,19 @@ class NewSavepoint:
         return path
 
     def add(self, state: StateInfo, part: WrittenPart | None, kg_start: int, kg_stop: int) -> None:
-        """A file has been written, with rows of these key groups; None: there were no rows."""
+        """Record a written file and its range of key groups; None if there were no rows."""
         if part is not None:
             self._files[state.uid, state.name].append(part.file(kg_start, kg_stop))
 
     def operators(self, operators: Iterable[OperatorStates]) -> list[SavepointOperator]:
-        """What ``savepoint.json`` says of operators and of the files that have been added.
+        """The operators for ``savepoint.json``, with the files added so far.
 
-        A state without rows gets a file without rows, so that its columns can be read.
+        A state without rows gets a file without rows, which has its columns.
         """
         return [self._operator(operator) for operator in operators]
 
     def complete(self, savepoint: Savepoint) -> None:
-        """Write what else belongs to it, and ``savepoint.json``. Raises AlreadyExists."""
+        """Write all other files, and then ``savepoint.json``. Raises AlreadyExists."""
         for uid, position in savepoint.sources.items():
             for path, data in source_files(uid, position).items():
                 self.target.put(path, data)
@@ -97,7 +97,7 @@ class NewSavepoint:
 
 
 def written_by(spark: str | None) -> Versions:
-    """The software that writes; ``spark``: Spark's version, None if it has no part in it."""
+    """The software that writes; ``spark``: Spark's version, None if Spark is not involved."""
     try:
         forkpoint = version("forkpoint")
     except PackageNotFoundError:  # run from a source tree that is not installed

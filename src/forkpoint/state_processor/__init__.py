@@ -1,12 +1,12 @@
-"""The state processor: look into savepoints, change them, make them out of data, compare them.
+"""The state processor: read, edit, bootstrap and compare savepoints.
 
     SavepointReader     a savepoint's states, timers and positions as tables, DataFrames, objects; SQL over them
-    SavepointWriter     a new savepoint from an old one with changes, or from nothing
-    diff                what two savepoints differ in
+    SavepointWriter     a new savepoint from an existing one with changes, or from nothing
+    diff                the differences between two savepoints
     import_spark_checkpoint, inspect_spark_checkpoint
-                        a savepoint out of a Structured Streaming query's checkpoint
+                        a savepoint from a Structured Streaming query's checkpoint
 
-After Flink's State Processor API. Nothing of it runs a job; Spark, DuckDB and pandas are loaded where they are used.
+After Flink's State Processor API. It runs no jobs; Spark, DuckDB and pandas are loaded only when they are used.
 """
 
 from forkpoint.state_processor.diffing import Sample, SavepointDiff, StateDiff, diff

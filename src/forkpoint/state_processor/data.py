@@ -1,4 +1,4 @@
-"""Data from elsewhere as rows of a state: Arrow, pandas, Spark and whatever else speaks Arrow's C stream."""
+"""External data as rows of a state: from Arrow, pandas, Spark and anything that supports Arrow's C stream interface."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.errors import EditRefused, ForkpointError
-from forkpoint.savepoint.evolution import Rows
-from forkpoint.savepoint.layout import Layout, Part
+from forkpoint.savepoint.layout import Layout, Part, Role
+from forkpoint.savepoint.rows import Rows
 from forkpoint.types import TypeInformation
 
 RUN_ROWS = 250_000
-_OWN = ("key_group",)  # columns that may be there, and are computed anew
+_IGNORED = ("key_group",)  # columns that the data may have, but that are recomputed
 
 
 def is_spark(data: Any) -> bool:
@@ -24,7 +24,7 @@ def is_spark(data: Any) -> bool:
 
 
 def tables_of(data: Any) -> Iterator[pa.Table]:
-    """The data as tables of moderate size, one after the other. Raises EditRefused for what is no table."""
+    """The data as tables of moderate size. Raises EditRefused if it is not tabular."""
     match data:
         case pa.Table():
             yield from _sized([data])
@@ -47,7 +47,7 @@ def _tables_of_items(items: Iterable[Any]) -> Iterator[pa.Table]:
     rows: list[Any] = []
     for item in items:
         if isinstance(item, pa.Table | pa.RecordBatch):
-            if rows:  # lists take their elements in the order in which they come
+            if rows:  # keeps the order of the items, which list state depends on
                 yield pa.Table.from_pylist(rows)
                 rows = []
             yield item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
@@ -64,7 +64,7 @@ def _tables_of_items(items: Iterable[Any]) -> Iterator[pa.Table]:
 
 def _no_table(data: Any) -> EditRefused:
     return EditRefused(
-        f"{type(data).__name__} is no table; give a pyarrow Table, batches or reader, a pandas or Spark DataFrame, a dict of "
+        f"{type(data).__name__} is not a table; give a pyarrow Table, batches or reader, a pandas or Spark DataFrame, a dict of "
         "columns, or dicts for rows"
     )
 
@@ -92,9 +92,8 @@ def _sized(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 class Fitter:
     """Makes rows of a state from tables, by the names of columns.
 
-    ``columns``: names of the state's columns and of those of the data that stand for them, where they differ.
-    ``now_ms``: the age of entries that the data gives none. ``first``: the index of the first row, for lists whose data
-    has no index: they take their elements in the order in which these come.
+    ``columns``: the state's column names → the data's, where they differ. ``now_ms``: the ``ttl_stamp`` of entries without
+    one. ``first``: the index of the first row, for lists whose data has no index: they keep the order of the rows.
     """
 
     layout: Layout
@@ -103,11 +102,11 @@ class Fitter:
     first: int = 0
 
     def check_names(self) -> None:
-        """Raises EditRefused if ``columns`` names something that the state does not have."""
+        """Raises EditRefused if ``columns`` names a column that the state does not have."""
         known = {name for part in self.layout.parts for name in (part.role, *part.names)}
-        if strange := sorted(set(self.columns) - known):
+        if unknown := sorted(set(self.columns) - known):
             raise EditRefused(
-                f"{self._where}: it has no column {strange[0]!r}; it has {', '.join(self.layout.schema.names)}"
+                f"{self._where}: it has no column {unknown[0]!r}; it has {', '.join(self.layout.schema.names)}"
             )
 
     @property
@@ -115,20 +114,20 @@ class Fitter:
         return self.layout.info.where
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The rows, with key groups of 0. Raises EditRefused naming the column that is missing or does not fit."""
+        """The rows, with key groups of 0. Raises EditRefused naming a column that is missing or does not fit."""
         used: set[str] = set()
         arrays = [array for part in self.layout.parts for array in self._part(part, table, used)]
-        if left := [name for name in table.column_names if name not in used and name not in _OWN]:
+        if left := [name for name in table.column_names if name not in used and name not in _IGNORED]:
             raise EditRefused(
-                f"{self._where}: the data has the column {left[0]!r}, for which the state has no place (it has "
-                f"{', '.join(self._asked())}); leave it out, or say in columns= which one it stands for"
+                f"{self._where}: the data has the column {left[0]!r}, which the state does not have (it has "
+                f"{', '.join(self._expected())}); leave it out, or map it with columns="
             )
         self.first += table.num_rows
         made = pa.Table.from_arrays(arrays, schema=self.layout.schema)
         self._check_values(made)
         return made
 
-    def _asked(self) -> list[str]:
+    def _expected(self) -> list[str]:
         own = ("key_group", "domain")
         return [name for part in self.layout.parts if part.role not in own for name in part.names]
 
@@ -156,7 +155,7 @@ class Fitter:
         ]
 
     def _named(self, part: Part, name: str) -> str:
-        """The data's name of a column; of a part with one column, the part's name in ``columns`` will do."""
+        """The data's name of a column; for a part of one column, ``columns`` may name the part."""
         if name in self.columns:
             return self.columns[name]
         return self.columns.get(part.role, name) if len(part.names) == 1 else name
@@ -169,7 +168,7 @@ class Fitter:
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
     def _struct(self, part: Part, table: pa.Table) -> Any:
-        """A record may come as one struct column of the part's name instead of a column for each field."""
+        """The struct column with the part's name that a record may have in place of a column for each field."""
         name = self.columns.get(part.role, part.role)
         flat = {self._named(part, each) for each in part.names}
         if not part.type.fields or flat <= set(table.column_names) or name not in table.column_names:
@@ -183,7 +182,7 @@ class Fitter:
         return column
 
     def _default(self, part: Part, name: str, of: TypeInformation, table: pa.Table) -> pa.Array:
-        """What a column holds that the data need not have."""
+        """The values of a column that the data may omit. Raises EditRefused for any other."""
         count = table.num_rows
         if part.role == "index":
             return pa.array(np.arange(self.first, self.first + count, dtype=np.int64))
@@ -195,7 +194,7 @@ class Fitter:
             return pa.repeat(pa.scalar(b"", pa.binary()), count)
         raise EditRefused(
             f"{self._where}: the data has no column {self._named(part, name)!r} of type {of!r}; it has "
-            f"{', '.join(table.column_names) or 'none'}. Rename it there, or say in columns={{{name!r}: …}} which one it is"
+            f"{', '.join(table.column_names) or 'none'}. Rename one there, or map it with columns={{{name!r}: …}}"
         )
 
     def _fitted(self, part: Part, name: str, field: pa.Field, of: TypeInformation, column: Any) -> pa.Array:
@@ -222,10 +221,11 @@ class Fitter:
             )
 
     def _check_values(self, table: pa.Table) -> None:
-        """What is written can be read."""
+        """Raises EditRefused for values that could not be read back."""
         rows = Rows(self.layout, table)
+        typed: tuple[Role, ...] = ("key", "map_key", "namespace", "value")
         for part in self.layout.parts:
-            if part.role in ("key", "map_key", "namespace", "value") and not part.raw:
+            if part.role in typed and not part.raw:
                 try:
                     rows.encoded(part.role)
                 except (ForkpointError, ValueError, TypeError, OverflowError) as error:
@@ -237,11 +237,11 @@ class Fitter:
 def _cast(column: Any, wanted: pa.DataType, of: TypeInformation) -> Any:
     if _family(column.type) == _family(wanted) or pa.types.is_null(column.type):
         return column.cast(wanted)
-    return of.to_arrow(column.to_pylist())  # as for types without an Arrow form of their own; it takes no other values
+    return of.to_arrow(column.to_pylist())  # refuses values of other types
 
 
 def _family(of: pa.DataType) -> str:
-    """Within a family values may be cast, and the cast fails for those that do not fit exactly."""
+    """Types of one family can be cast to each other; the cast fails for values that do not fit exactly."""
     types = pa.types
     if types.is_integer(of) or types.is_floating(of) or types.is_decimal(of):
         return "number"

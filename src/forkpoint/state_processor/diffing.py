@@ -1,4 +1,4 @@
-"""What two savepoints differ in, by operator and state, from a range of key groups at a time."""
+"""Differences between two savepoints by operator and state, computed for a range of key groups at a time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.runtime.tasks.gc_pause import collector_paused
-from forkpoint.savepoint.evolution import Rows
-from forkpoint.savepoint.layout import Layout
+from forkpoint.savepoint.layout import Layout, Role
+from forkpoint.savepoint.rows import Rows
 from forkpoint.savepoint.tasks import Progress, no_progress
 from forkpoint.state_processor.reader import SavepointReader, StateReader
 from forkpoint.state_processor.rows import is_listed, list_name, objects_of, store_order
@@ -24,9 +23,9 @@ Outcome = Literal["same", "changed", "added", "removed", "other"]
 
 @dataclass(frozen=True)
 class Sample:
-    """An entry that is not the same in both. ``place``: its key, and namespace, map key, time or subtask where it has one.
+    """An entry that differs. ``place``: its key, and its namespace, map key, time or subtask if it has one.
 
-    ``before`` and ``after`` are its values as Python objects, a whole list of list state; None where it is not there.
+    ``before`` and ``after`` are its values as Python objects, for list state whole lists; None where it is missing.
     """
 
     change: Literal["added", "removed", "changed"]
@@ -39,8 +38,8 @@ class Sample:
 class StateDiff:
     """A state, or the timers of an operator, in both savepoints. A list counts as one entry.
 
-    ``outcome``: "added" and "removed" for a state that one of them does not have, "other" if its kind or keys are of
-    another type, so that entries cannot be compared; ``why`` says more.
+    ``outcome``: "added" and "removed" for a state that only one of them has, "other" if its kind or its type of keys
+    differs, so that entries cannot be compared; ``why`` says more.
     """
 
     uid: str
@@ -57,7 +56,7 @@ class StateDiff:
 
 @dataclass(frozen=True)
 class ValueDiff:
-    """Something there is one of for each uid: a source's position, an operator's watermark. None: not there."""
+    """A source's position or an operator's watermark in both savepoints; None where it is missing."""
 
     uid: str
     before: Any
@@ -66,7 +65,7 @@ class ValueDiff:
 
 @dataclass(frozen=True)
 class SavepointDiff:
-    """What differs from ``before`` to ``after`` (their places). ``states`` has all states, the others what differs."""
+    """The differences between the savepoints at ``before`` and ``after``. ``states`` has all states, also equal ones."""
 
     before: str
     after: str
@@ -77,7 +76,7 @@ class SavepointDiff:
 
     @property
     def same(self) -> bool:
-        """Whether a job that is restored from either goes on alike."""
+        """Whether a job restored from either continues in the same way."""
         return not (self.positions or self.watermarks) and all(state.outcome == "same" for state in self.states)
 
     def to_arrow(self) -> pa.Table:
@@ -90,12 +89,11 @@ def diff(
     before: SavepointReader | str, after: SavepointReader | str, *, samples: int = 5, stamps: bool = True,
     progress: Progress = no_progress,
 ) -> SavepointDiff:  # fmt: skip
-    """Compare two savepoints by uid and state name; ``samples``: how many differing entries of each state are kept.
-    ``stamps``: whether entries differ that differ in nothing but the time from which their time to live counts.
+    """Compare two savepoints by uid and state name. ``samples``: the most differing entries to keep of each state.
+    ``stamps``: whether to compare the times from which entries' time to live counts.
 
-    States stay on storage: of each savepoint one file at a time is in memory. If the max parallelisms differ, the second
-    one's keys are first grouped as the first one's, in a temporary directory. Raises SavepointNotFound and
-    SavepointCorrupt.
+    Holds one file of each savepoint in memory at a time. If the max parallelisms differ, the second savepoint is first
+    rewritten with the first one's, in a temporary directory. Raises SavepointNotFound and SavepointCorrupt.
     """
     a = before if isinstance(before, SavepointReader) else SavepointReader.read(before)
     b = after if isinstance(after, SavepointReader) else SavepointReader.read(after)
@@ -105,17 +103,12 @@ def diff(
         if groups[0] != groups[1]:
             other = SavepointWriter.from_existing_savepoint(b).with_max_parallelism(groups[0]).write(scratch)
         states = tuple(_states(a, other, samples, stamps, progress))
-    return SavepointDiff(
-        a.path, b.path, states, _differing(_positions(a), _positions(b)), _differing(a.watermarks, b.watermarks), groups
-    )
+    positions, watermarks = _differing(_positions(a), _positions(b)), _differing(a.watermarks, b.watermarks)
+    return SavepointDiff(a.path, b.path, states, positions, watermarks, groups)
 
 
 def _positions(savepoint: SavepointReader) -> dict[str, Any]:
-    return {uid: _shown_position(position) for uid, position in savepoint.positions.items()}
-
-
-def _shown_position(position: SourcePosition) -> dict[str, Any]:
-    return position.model_dump(mode="json", exclude_defaults=True)
+    return {uid: each.model_dump(mode="json", exclude_defaults=True) for uid, each in savepoint.positions.items()}
 
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[ValueDiff, ...]:
@@ -154,14 +147,14 @@ def _compare(a: StateReader, b: StateReader, samples: int, stamps: bool) -> Stat
                 _Entries(side.layout, table, raw=not why, stamps=stamps) for side, table in ((a, one), (b, other))
             )
             before, after = ours.content, theirs.content
-            gone = [name for name in before if name not in after]
-            new = [name for name in after if name not in before]
+            fewer = [name for name in before if name not in after]
+            more = [name for name in after if name not in before]
             both = [name for name, content in before.items() if name in after and after[name] != content]
-        added, removed, changed = added + len(new), removed + len(gone), changed + len(both)
+        added, removed, changed = added + len(more), removed + len(fewer), changed + len(both)
         left = max(0, samples - len(found))
         made = [
-            *(Sample("removed", ours.place(name), ours.value(name), None) for name in gone[:left]),
-            *(Sample("added", theirs.place(name), None, theirs.value(name)) for name in new[:left]),
+            *(Sample("removed", ours.place(name), ours.value(name), None) for name in fewer[:left]),
+            *(Sample("added", theirs.place(name), None, theirs.value(name)) for name in more[:left]),
             *(Sample("changed", ours.place(n), ours.value(n), theirs.value(n)) for n in both[:left]),
         ]
         found += made[:left]
@@ -172,7 +165,8 @@ def _compare(a: StateReader, b: StateReader, samples: int, stamps: bool) -> Stat
 def _incomparable(a: StateReader, b: StateReader) -> str:
     if a.kind != b.kind:
         return f"was {a.kind} state and is {b.kind} state"
-    for role in ("key", "namespace", "map_key"):
+    roles: tuple[Role, ...] = ("key", "namespace", "map_key")
+    for role in roles:
         ours, theirs = (each.part(role).type if each.has(role) else None for each in (a.layout, b.layout))
         if ours != theirs:
             return f"its {role.replace('_', ' ')} type was {ours!r} and is {theirs!r}"
@@ -180,7 +174,7 @@ def _incomparable(a: StateReader, b: StateReader) -> str:
 
 
 def _pieces(a: StateReader, b: StateReader) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """All rows of both, by ranges of key groups for each of which one file of a side is enough."""
+    """All rows of both, by ranges of key groups within which each side has at most one file."""
     if not a.layout.has("key_group"):
         yield a.to_arrow(), b.to_arrow()
         return
@@ -191,14 +185,14 @@ def _pieces(a: StateReader, b: StateReader) -> Iterator[tuple[pa.Table, pa.Table
 
 
 def _rows(side: StateReader, start: int, stop: int) -> pa.Table:
-    """Rows of these key groups; for timers, of both domains."""
+    """The rows of these key groups; for timers, of both domains."""
     return pa.concat_tables([side.schema.empty_table(), *side.tables((start, stop))]).combine_chunks()
 
 
 class _Entries:
-    """The entries of a piece by their place in the store: encoded values, or objects where types differ.
+    """Entries by their place in the store: as encoded values, or as objects if the types differ.
 
-    ``names``: of each row its place, of lists the place of the whole list, whose content is a list.
+    ``names``: the place of each row; the elements of a list share one, and their content is a list.
     """
 
     def __init__(self, layout: Layout, table: pa.Table, *, raw: bool, stamps: bool) -> None:
@@ -228,13 +222,12 @@ class _Entries:
         return list(zip(values, rows.parts["ttl_stamp"][0].to_pylist(), strict=True))
 
     def place(self, name: bytes) -> dict[str, Any]:
-        """Where an entry is."""
-        found = self._objects(name)
+        """The key of an entry, and what else locates it."""
         left_out = ("key_group", "value", "ttl_stamp", "index")
-        return {role: objects[0] for role, objects in found.items() if role not in left_out}
+        return {role: objects[0] for role, objects in self._objects(name).items() if role not in left_out}
 
     def value(self, name: bytes) -> Any:
-        """What it holds."""
+        """Its value, or a whole list."""
         values = self._objects(name).get("value")
         return values if values is None or is_listed(self._layout) else values[0]
 

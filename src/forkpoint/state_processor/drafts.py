@@ -1,4 +1,4 @@
-"""Writing a draft of a savepoint: the files of its states, task by task, into a new savepoint."""
+"""Drafts of new savepoints, and writing them task by task."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
-from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointFile
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.errors import ForkpointError
 from forkpoint.savepoint.directory import remove_partial
@@ -22,56 +23,52 @@ from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import ENTRIES_PER_SLICE, MAX_SLICES, cut_groups
-from forkpoint.savepoint.tasks import Progress, RunTasks
+from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner
 from forkpoint.savepoint.writing import NewSavepoint, OperatorStates, written_by
 from forkpoint.state_processor.data import Fitter, is_spark, tables_of
-from forkpoint.state_processor.plan import Given, PlannedState, Saved
-from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, Source, cut, cut_rows, merge, put_rows, rewrite
+from forkpoint.state_processor.plan import ExternalData, PlannedState, SavedRows
+from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_rows, rewrite
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
 
-_RUNS = "operators/_runs"  # no operator can have this name, as escaped names have no leading underscore
-_PARTITION_ROWS = 1 << 40  # lists whose elements come from several partitions keep these apart
+BOOTSTRAP_RUN = "bootstrap"
+_RUNS = "operators/_runs"  # not a valid operator directory: escaped names have no leading underscore
+_PARTITION_ROWS = 1 << 40  # keeps the list indexes of different partitions apart
 
 
-@dataclass(frozen=True)
+@dataclass
 class DraftOperator:
-    """An operator of a draft, with its states by name."""
+    """An operator of a draft, and its states by name."""
 
-    uid: str
     name: str
-    kind: str
-    states: Sequence[PlannedState]
+    kind: str = ""
+    states: dict[str, PlannedState] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Draft:
-    """All that a new savepoint is to be. ``base``: what it is made from."""
+    """A new savepoint, before it is written. ``base``: the savepoint that it is made from."""
 
     job: str
-    run: str
-    base: Savepoint | None
-    parent: Parent
     max_parallelism: int
     parallelism: int
-    sources: Mapping[str, SourcePosition]
-    watermarks: Mapping[str, int]
-    input_watermarks: Mapping[str, list[int]]
-    operators: Sequence[DraftOperator]
+    run: str = BOOTSTRAP_RUN
+    base: Savepoint | None = None
+    parent: Parent = field(default_factory=Parent)
+    operators: dict[str, DraftOperator] = field(default_factory=dict)
+    sources: dict[str, SourcePosition] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    input_watermarks: dict[str, list[int]] = field(default_factory=dict)
     label: str | None = None
     note: str | None = None
     savepoint_id: str | None = None
-
-    def states(self) -> list[PlannedState]:
-        """The states of all operators."""
-        return [state for operator in self.operators for state in operator.states]
 
 
 def write_draft(draft: Draft, target: Storage, run_tasks: RunTasks, progress: Progress) -> OpenedSavepoint:
     """See ``SavepointWriter.write``."""
     new = NewSavepoint(target)
     try:
-        _Writing(draft, new, run_tasks, progress).run()
+        _DraftWriter(draft, new).run(run_tasks, progress)
         savepoint = _savepoint(draft, new)
         new.complete(savepoint)
     except BaseException:
@@ -83,106 +80,105 @@ def write_draft(draft: Draft, target: Storage, run_tasks: RunTasks, progress: Pr
 
 def _savepoint(draft: Draft, new: NewSavepoint) -> Savepoint:
     base = draft.base
-    operators = [OperatorStates(o.uid, o.name, o.kind, [state.info for state in o.states]) for o in draft.operators]
+    operators = [
+        OperatorStates(uid, operator.name, operator.kind, [state.info for state in operator.states.values()])
+        for uid, operator in draft.operators.items()
+    ]
     return Savepoint(
         id=draft.savepoint_id or new_savepoint_id(), job=draft.job, run=draft.run, epoch=0 if base is None else base.epoch,
         created_ms=time.time_ns() // 1_000_000, parent=draft.parent, label=draft.label, note=draft.note,
         drained=base is not None and base.drained, edited=True,
         versions=written_by(None if base is None else base.versions.spark),
         code_version=None if base is None else base.code_version, max_parallelism=draft.max_parallelism,
-        parallelism=draft.parallelism, sources=dict(draft.sources), watermarks=dict(draft.watermarks),
-        input_watermarks=dict(draft.input_watermarks), operators=new.operators(operators),
+        parallelism=draft.parallelism, sources=draft.sources, watermarks=draft.watermarks,
+        input_watermarks=draft.input_watermarks, operators=new.operators(operators),
     )  # fmt: skip
 
 
 @dataclass
-class _Writing:
-    """Does the work. ``runs``: of each state by its place in ``draft.states()``."""
+class _DraftWriter:
+    """Writes the files of a draft's states. ``runs``: by index in ``states``."""
 
     draft: Draft
     new: NewSavepoint
-    run_tasks: RunTasks
-    progress: Progress
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    done: int = 0
-    total: int = 0
     runs: defaultdict[int, list[Run]] = field(default_factory=lambda: defaultdict(list))
+
+    @cached_property
+    def states(self) -> list[PlannedState]:
+        return [state for operator in self.draft.operators.values() for state in operator.states.values()]
 
     @property
     def target(self) -> Storage:
         return self.new.target
 
-    def run(self) -> None:
+    def run(self, run_tasks: RunTasks, progress: Progress) -> None:
         """Write all files."""
-        states = self.draft.states()
+        states = self.states
         kept = [n for n, state in enumerate(states) if self._keeps_groups(state)]
-        moved = [n for n, state in enumerate(states) if isinstance(state.origin, Saved) and n not in kept]
-        given = [n for n, state in enumerate(states) if isinstance(state.origin, Given)]
+        moved = [n for n, state in enumerate(states) if isinstance(state.origin, SavedRows) and n not in kept]
+        given = [n for n, state in enumerate(states) if isinstance(state.origin, ExternalData)]
         slices = sum(len(self._ranges(states[n])) for n in (*moved, *given) if not states[n].info.is_operator_state)
-        self.total = sum(len(list(_sources(states[n]))) for n in (*kept, *moved)) + len(given) + slices
-        self._rewrite(states, kept)
-        self._cut(states, moved)
-        for number in given:
-            self._take(number, states[number])
-        self._merge(states)
+        files = sum(len(list(_sources(states[n]))) for n in (*kept, *moved))
+        tasks = TaskRunner(run_tasks, progress, files + len(given) + slices)
+        self._rewrite(tasks, kept)
+        self._cut(tasks, moved)
+        for n in given:
+            self._take(n)
+            tasks.advance(1)
+        self._merge(tasks)
+        tasks.advance(tasks.total - tasks.done)  # slices without rows have no task
         for run in self.target.list(_RUNS):
             self.target.delete(run)
 
     def _keeps_groups(self, state: PlannedState) -> bool:
-        if not isinstance(state.origin, Saved):
+        if not isinstance(state.origin, SavedRows):
             return False
         same = state.origin.opened.savepoint.max_parallelism == self.draft.max_parallelism
         return state.info.is_operator_state or (same and not state.rekeyed)
 
     # -- saved states
 
-    def _rewrite(self, states: list[PlannedState], chosen: list[int]) -> None:
-        planned = [(n, file, source) for n in chosen for file, source in _sources(states[n])]
-        tasks = [Rewrite(source, self.target.url, self.new.path(states[n].info)) for n, _, source in planned]
-        written = rewrite(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
-        self.done += len(tasks)
-        for (n, file, _), part in zip(planned, written, strict=True):
-            self.new.add(states[n].info, part, file.kg_start, file.kg_stop)
+    def _rewrite(self, tasks: TaskRunner, chosen: list[int]) -> None:
+        sources = [source for n in chosen for source in _sources(self.states[n])]
+        arguments = [Rewrite(source, self.target.url, self.new.path(source.target)) for source in sources]
+        for source, part in zip(sources, tasks(rewrite, arguments), strict=True):
+            self.new.add(source.target, part, source.file.kg_start, source.file.kg_stop)
 
-    def _cut(self, states: list[PlannedState], chosen: list[int]) -> None:
-        planned = [(n, source) for n in chosen for _, source in _sources(states[n])]
-        tasks = [
-            Cut(source, self.target.url, self._prefix(n, number), self._cuts(states[n]), self.draft.max_parallelism)
-            for number, (n, source) in enumerate(planned)
-        ]
-        found = cut(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
-        self.done += len(tasks)
-        for (n, _), runs in zip(planned, found, strict=True):
+    def _cut(self, tasks: TaskRunner, chosen: list[int]) -> None:
+        planned = [(n, source) for n in chosen for source in _sources(self.states[n])]
+        arguments = [Cut(source, self._run_writer(n, number)) for number, (n, source) in enumerate(planned)]
+        for (n, _), runs in zip(planned, tasks(cut, arguments), strict=True):
             self.runs[n] += runs
 
-    def _merge(self, states: list[PlannedState]) -> None:
+    def _merge(self, tasks: TaskRunner) -> None:
         planned: list[tuple[int, int, Merge]] = []
         for n, runs in self.runs.items():
+            info = self.states[n].info
             slices: defaultdict[int, list[Run]] = defaultdict(list)
             for run in runs:
                 slices[run.slice].append(run)
             for number, pieces in sorted(slices.items()):
                 files = tuple(run.file for run in pieces)
-                planned.append(
-                    (n, number, Merge(self.target.url, states[n].info, files, self.new.path(states[n].info)))
-                )
-        tasks = [task for _, _, task in planned]
-        written = merge(self.run_tasks, tasks, self.progress, done=self.done, total=self.total)
+                planned.append((n, number, Merge(self.target.url, info, files, self.new.path(info))))
+        written = tasks(merge, [argument for _, _, argument in planned])
         for (n, number, _), part in zip(planned, written, strict=True):
-            self.new.add(states[n].info, part, *self._ranges(states[n])[number])
-        self.progress(self.total, self.total)
+            self.new.add(self.states[n].info, part, *self._ranges(self.states[n])[number])
 
     def _ranges(self, state: PlannedState) -> list[tuple[int, int]]:
-        """The slices of key groups that a state's files will have."""
+        """The ranges of key groups of a state's new files."""
         return cut_groups(self.draft.max_parallelism, self.draft.parallelism, _entries(state))
 
-    def _cuts(self, state: PlannedState) -> tuple[int, ...]:
-        return tuple(start for start, _ in self._ranges(state))
+    def _run_writer(self, number: int, piece: int) -> RunWriter:
+        prefix = f"{_RUNS}/{self.attempt}-{number}-{piece}/part-"
+        cuts = tuple(start for start, _ in self._ranges(self.states[number]))
+        return RunWriter(self.target.url, prefix, cuts, self.draft.max_parallelism)
 
-    # -- data from elsewhere
+    # -- external data
 
-    def _take(self, number: int, state: PlannedState) -> None:
-        assert isinstance(state.origin, Given)
+    def _take(self, number: int) -> None:
+        state = self.states[number]
+        assert isinstance(state.origin, ExternalData)
         layout, data = layout_of(state.info), state.origin.take(state.info.where)
         fitter = Fitter(layout, state.origin.columns, time.time_ns() // 1_000_000)
         if state.info.is_operator_state:
@@ -190,46 +186,34 @@ class _Writing:
         elif is_spark(data):
             from forkpoint.state_processor.frames import runs_of
 
-            plan = self.target.url, self._prefix(number, 0), self._cuts(state), self.draft.max_parallelism
-            self.runs[number] += runs_of(data, fitter, *plan, _PARTITION_ROWS)
+            self.runs[number] += runs_of(data, fitter, self._run_writer(number, 0), _PARTITION_ROWS)
         else:
             for piece, table in enumerate(tables_of(data)):
-                self.runs[number] += cut_rows(
-                    self.target, layout, fitter(table), self._prefix(number, piece), self._cuts(state),
-                    self.draft.max_parallelism,
-                )  # fmt: skip
-        self.done += 1
-        self.progress(self.done, self.total)
+                self.runs[number] += self._run_writer(number, piece).write(layout, fitter(table))
 
     def _take_list(self, state: PlannedState, fitter: Fitter, data: Any) -> None:
-        """Operator state is small: all at once."""
+        """Operator state is small enough to take all at once."""
         found = list(tables_of(data.toArrow() if is_spark(data) else data))
         layout = fitter.layout
         table = pa.concat_tables([layout.schema.empty_table(), *map(fitter, found)])
-        told = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
-        if not told and state.info.kind == "operator-list" and table.num_rows:
-            table = _dealt_out(layout, table, self.draft.parallelism)
+        assigned = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
+        if not assigned and state.info.kind == "operator-list" and table.num_rows:
+            table = _distributed(layout, table, self.draft.parallelism)
         self.new.add(state.info, put_rows(self.target, self.new.path(state.info), layout, table), 0, 0)
 
-    # -- small things
 
-    def _prefix(self, state: int, piece: int) -> str:
-        return f"{_RUNS}/{self.attempt}-{state}-{piece}/part-"
-
-
-def _sources(state: PlannedState) -> Iterator[tuple[SavepointFile, Source]]:
-    """The files of a saved state that have rows, with what becomes of them."""
+def _sources(state: PlannedState) -> Iterator[Source]:
+    """The files of a saved state that have rows, with their steps."""
     saved = state.origin
-    assert isinstance(saved, Saved)
+    assert isinstance(saved, SavedRows)
     steps = dumps(state.steps) if state.steps else b""
     for file in saved.state.files:
         if file.entries:
-            ref = saved.opened.file(file)
-            yield file, Source(saved.opened.storage.url, ref, file.entries, saved.state.info, state.info, steps)
+            yield Source(saved.opened.storage.url, saved.opened.file(file), saved.state.info, state.info, steps)
 
 
 def _entries(state: PlannedState) -> int:
-    if isinstance(state.origin, Saved):
+    if isinstance(state.origin, SavedRows):
         return state.origin.state.entries
     data = state.origin.data
     rows = getattr(data, "num_rows", None)
@@ -240,8 +224,8 @@ def _entries(state: PlannedState) -> int:
     return ENTRIES_PER_SLICE * MAX_SLICES if rows is None else int(rows)
 
 
-def _dealt_out(layout: Layout, table: pa.Table, parallelism: int) -> pa.Table:
-    """A list's elements on all subtasks, in order and evenly."""
+def _distributed(layout: Layout, table: pa.Table, parallelism: int) -> pa.Table:
+    """A list's elements, distributed over all subtasks evenly and in order."""
     count = table.num_rows
     shares = (np.arange(count, dtype=np.int64) * parallelism // count).astype(np.int32)
     return table.set_column(0, layout.schema.field(0), pa.array(shares))

@@ -1,4 +1,4 @@
-"""Spark DataFrames in and out; only what asks for Spark loads it."""
+"""Reading and writing Spark DataFrames; Spark is loaded only when it is used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused
 from forkpoint.savepoint.layout import layout_of
-from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.runs import Run
-from forkpoint.savepoint.tasks import FileRef, RunTasks, decoder_of, encode
+from forkpoint.savepoint.tasks import decoder_of, encode
 from forkpoint.state_processor.data import Fitter, tables_of
-from forkpoint.state_processor.tasks import cut_rows
+from forkpoint.state_processor.tasks import RunWriter
 from forkpoint.storage.base import open_storage
 
 
@@ -24,8 +24,7 @@ from forkpoint.storage.base import open_storage
 class _File:
     storage_url: str
     info: StateInfo
-    file: FileRef
-    entries: int
+    file: SavedFile
 
 
 _decode_file = decoder_of(_File)
@@ -34,8 +33,7 @@ _decode_file = decoder_of(_File)
 def read_file(argument: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of a file, verified."""
     wanted = _decode_file(argument)
-    data = wanted.file.read(open_storage(wanted.storage_url))
-    for table in read_part(data, wanted.file.name, layout_of(wanted.info), wanted.entries, None):
+    for table in wanted.file.tables(open_storage(wanted.storage_url), layout_of(wanted.info)):
         yield from table.replace_schema_metadata().to_batches()
 
 
@@ -44,38 +42,26 @@ def frame_of(spark: Any, state: Any) -> Any:
     from forkpoint.spark.background_tasks import read_frame
 
     url = state.opened.storage.url
-    files = [_File(url, info, state.opened.file(file), file.entries) for info, file in state.parts()]
+    files = [_File(url, info, file) for info, file in state.parts()]
     return read_frame(spark, read_file, list(map(encode, files)), state.schema)
-
-
-def tasks_on(spark: Any) -> RunTasks:
-    """Runs tasks on the executors of a session."""
-    from forkpoint.spark.background_tasks import run_tasks_on
-
-    return run_tasks_on(spark)
 
 
 @dataclass(frozen=True)
 class _Partitions:
-    """Writes a DataFrame's partitions as runs; travels to the executors."""
+    """Writes a DataFrame's partitions as runs, on the executors."""
 
     fitter: Fitter
-    target_url: str
-    prefix: str
-    cuts: tuple[int, ...]
-    max_parallelism: int
+    runs: RunWriter
     partition_rows: int
 
     def __call__(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
         fitter = replace(self.fitter, first=number * self.partition_rows)
-        target = open_storage(self.target_url)
-        directory, _, file = self.prefix.rpartition("/")
+        directory, _, file = self.runs.prefix.rpartition("/")
         try:
             for piece, table in enumerate(tables_of(batches)):
-                prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # a task that is repeated shares no file
-                runs = cut_rows(target, fitter.layout, fitter(table), prefix, self.cuts, self.max_parallelism)
-                yield encode(_Piece(runs))
-        except EditRefused as error:  # as a result, so that it arrives as it was
+                prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # retried tasks share no file
+                yield encode(_Piece(replace(self.runs, prefix=prefix).write(fitter.layout, fitter(table))))
+        except EditRefused as error:  # as a result, which reaches the driver unchanged
             yield encode(_Piece(refused=str(error)))
 
 
@@ -88,16 +74,12 @@ class _Piece:
 _decode_piece = decoder_of(_Piece)
 
 
-def runs_of(
-    frame: Any, fitter: Fitter, target_url: str, prefix: str, cuts: tuple[int, ...], max_parallelism: int,
-    partition_rows: int,
-) -> list[Run]:  # fmt: skip
-    """The rows of a Spark DataFrame as runs, written by its own tasks. Its columns are checked before anything runs."""
+def runs_of(frame: Any, fitter: Fitter, runs: RunWriter, partition_rows: int) -> list[Run]:
+    """Writes the rows of a Spark DataFrame as runs, in its own tasks. Its columns are checked before anything runs."""
     from forkpoint.spark.background_tasks import columns_of, write_frame
 
     fitter(columns_of(frame))
-    write = _Partitions(fitter, target_url, prefix, cuts, max_parallelism, partition_rows)
-    pieces = list(map(_decode_piece, write_frame(frame, write)))
+    pieces = list(map(_decode_piece, write_frame(frame, _Partitions(fitter, runs, partition_rows))))
     for piece in pieces:
         if piece.refused is not None:
             raise EditRefused(piece.refused)

@@ -1,4 +1,4 @@
-"""Operators and states by name, and what to say when there is none of that name. Pure."""
+"""Errors for unknown operators, states, sources and time domains, with suggestions. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMERS = {"event": EVENT_TIMERS, "processing": PROCESSING_TIMERS}
 
 
 def no_domain(domain: str) -> str:
-    return f"there are timers of event and of processing time; {domain!r} is neither 'event' nor 'processing'"
+    return f"timers have a time domain: {domain!r} is neither 'event' nor 'processing'"
 
 
 def no_operator(uid: str, known: Iterable[str], where: str) -> StateNotFound:

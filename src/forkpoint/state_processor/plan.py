@@ -1,8 +1,8 @@
-"""What a new savepoint is to hold: its states, where the rows of each come from, and what becomes of them. Pure."""
+"""The states of a new savepoint: where their rows come from, and the steps that change them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,64 +33,61 @@ _KEYED: dict[type[StateDescriptor], str] = {
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A state of another savepoint."""
+class SavedRows:
+    """The rows of another savepoint's state."""
 
     opened: OpenedSavepoint
     state: SavepointState
 
 
 @dataclass(frozen=True)
-class Given:
-    """Data from elsewhere. ``columns``: see ``Fitter``. ``taken``: not empty once it was read."""
+class ExternalData:
+    """Data from outside savepoints. ``columns``: see ``Fitter``. ``taken``: not empty once it was read."""
 
     data: Any
     columns: Mapping[str, str]
     taken: list[bool] = field(default_factory=list, compare=False)
 
     def take(self, where: str) -> Any:
-        """The data. Raises EditRefused if it can be read once only, and was."""
+        """The data. Raises EditRefused if it can be read only once, and was."""
         if self.taken and isinstance(self.data, Iterator | pa.RecordBatchReader):
-            raise EditRefused(f"{where}: its data is a stream that was read by another write(); give it anew")
+            raise EditRefused(f"{where}: its data is a stream that was read by another write(); give it again")
         self.taken.append(True)
         return self.data
 
 
 @dataclass(frozen=True)
 class PlannedState:
-    """A state of the new savepoint. ``origin``: where its rows come from, which then go through ``steps``.
-
-    ``rekeyed``: whether its keys have changed.
-    """
+    """A state of the new savepoint: the rows of ``origin``, changed by ``steps``. ``rekeyed``: whether its keys change."""
 
     info: StateInfo
-    origin: Saved | Given
+    origin: SavedRows | ExternalData
     steps: tuple[Step, ...] = ()
     rekeyed: bool = False
 
     def after(self, step: Step) -> PlannedState:
-        """With another step behind the others. Raises EditRefused for data from elsewhere."""
-        if isinstance(self.origin, Given):
-            raise EditRefused(f"{self.info.where} gets its rows from data that was given: change that data instead")
+        """With one more step. Raises EditRefused for external data."""
+        if isinstance(self.origin, ExternalData):
+            raise EditRefused(f"{self.info.where} is written from given data: change that data instead")
         return replace(self, info=step.after(self.info), steps=(*self.steps, step))
 
     def named(self, uid: str, name: str) -> PlannedState:
-        """Under another name."""
+        """The state with another name."""
         return replace(self, info=self.info.named(uid, name))
 
 
 def described(
     uid: str, descriptor: StateDescriptor, key_type: TypeInformation, old: PlannedState | None
 ) -> PlannedState:
-    """The state that a descriptor declares, without rows. Of the state it takes the place of it keeps windows, versions and
-    what tells its meaning. Raises EditRefused if that is of another kind and belongs to windows."""
+    """The state that a descriptor declares, without rows. It keeps the windows, versions and fingerprint of the state it
+    replaces. Raises EditRefused if that is window state of another kind."""
     kind = _KEYED.get(type(descriptor))
     if kind is None:
-        raise EditRefused(f"operator {uid!r}: {descriptor!r} declares no keyed state; give a state descriptor")
+        raise EditRefused(f"operator {uid!r}: {descriptor!r} does not declare keyed state; give a state descriptor")
     namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
     ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
     info = StateInfo.of(uid, descriptor.name, kind, key_type, descriptor.value_type, namespace, ttl_ms)
-    none = Given((), {})
+    none = ExternalData((), {})
     if old is None:
         return PlannedState(info, none)
     kept: dict[str, Any] = {name: getattr(old.info, name) for name in ("fingerprint", "version", "key_version")}
@@ -101,11 +98,3 @@ def described(
             )
         kept["namespace_type"] = old.info.namespace_type
     return replace(old, info=info.replace(**kept), origin=none, steps=(), rekeyed=False)
-
-
-def key_type_of(states: Iterable[PlannedState]) -> Any:
-    """The description of the keys of an operator's states; None if it has no keyed state."""
-    return next((state.info.key_type for state in states if state.info.key_type is not None), None)
-
-
-Function = Callable[[Any], Any]

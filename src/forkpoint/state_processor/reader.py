@@ -1,4 +1,4 @@
-"""Reading savepoints: operators, states, timers, positions, as tables and as Python objects."""
+"""Reading savepoints: operators, states, timers and positions, as tables and as Python objects."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
-from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointFile, SavepointState
+from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
-from forkpoint.savepoint.evolution import Rows
 from forkpoint.savepoint.layout import Layout, layout_of
-from forkpoint.savepoint.parquet import read_part
+from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.reading import OpenedSavepoint, Verified, open_savepoint, verify_files
+from forkpoint.savepoint.rows import Rows
 from forkpoint.savepoint.tasks import Progress, no_progress
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_state
@@ -31,10 +31,10 @@ from forkpoint.types import TypeInformation
 
 @dataclass(frozen=True)
 class SavepointReader:
-    """A savepoint, to be looked into. After Flink's ``SavepointReader``; nothing of it runs a job.
+    """Reads a savepoint, without running a job. After Flink's ``SavepointReader``.
 
-    What is read is verified: SavepointCorrupt names a file that is damaged. Files are read one at a time, so memory is
-    needed for one slice of a state, unless a whole table is asked for.
+    All data is verified: SavepointCorrupt names a damaged file. Files are read one at a time, so memory is needed for one
+    slice of a state, unless a whole table is requested.
     """
 
     opened: OpenedSavepoint
@@ -46,25 +46,25 @@ class SavepointReader:
 
     @staticmethod
     def find(state_root: str | os.PathLike[str], job: str, name: str = LATEST) -> SavepointReader:
-        """The savepoint of this id or label that a job has below its state root, by default the latest.
+        """A job's savepoint with this id or label, by default the latest.
 
-        Raises SavepointNotFound listing those that there are.
+        Raises SavepointNotFound, which lists the job's savepoints.
         """
         return SavepointReader(find_savepoint(open_storage(state_root), job, name))
 
     @property
     def path(self) -> str:
-        """Where it is, as a URL."""
+        """Its URL."""
         return self.opened.url
 
     @property
     def metadata(self) -> Savepoint:
-        """All that ``savepoint.json`` says: id, job, run, epoch, label, versions, types, files. Times are ms since 1970."""
+        """The contents of ``savepoint.json``: id, job, run, epoch, label, versions, types, files. Times are ms since 1970."""
         return self.opened.savepoint
 
     @property
     def parent(self) -> Parent:
-        """What its run went on from; of an edited savepoint, the one that it was made from."""
+        """What its run started from; for an edited savepoint, the one that it was made from."""
         return self.opened.savepoint.parent
 
     @property
@@ -79,7 +79,7 @@ class SavepointReader:
 
     @property
     def positions(self) -> dict[str, SourcePosition]:
-        """Where each source goes on, by uid: its own position as JSON, and its splits' watermarks."""
+        """Where each source resumes, by uid: its own position as JSON, and its splits' watermarks."""
         return dict(self.opened.savepoint.sources)
 
     @cached_property
@@ -98,7 +98,7 @@ class SavepointReader:
         return found
 
     def state(self, uid: str, name: str) -> StateReader:
-        """One state. Raises StateNotFound, which lists those that there are."""
+        """One state. Raises StateNotFound, which lists the operator's states."""
         of_operator = [state for state in self.states if state.uid == uid]
         if not of_operator and uid not in self.operators:
             raise no_operator(uid, self.operators, self.path)
@@ -109,8 +109,8 @@ class SavepointReader:
         return found
 
     def timers(self, uid: str, domain: str | None = None) -> StateReader:
-        """An operator's timers: "event", "processing", or both. Raises StateNotFound if it cannot have any of these, and
-        ConfigError for another ``domain``."""
+        """An operator's timers: "event", "processing", or both. Raises StateNotFound if the operator has no such timers,
+        and ConfigError for another ``domain``."""
         if domain is not None and domain not in TIMERS:
             raise ConfigError(no_domain(domain))
         if uid not in self.operators:
@@ -130,7 +130,7 @@ class SavepointReader:
     def query(self, sql: str) -> pa.Table:
         """The result of a SELECT, in DuckDB's dialect, over the views ``"uid"."state"`` and ``"uid"."timers"``.
 
-        ``views()`` lists them. Columns are those of the files. Raises EditRefused if the query is wrong.
+        ``views()`` lists them. Columns are those of the files. Raises EditRefused if the query is invalid.
         """
         require("duckdb", "SQL over savepoints")
         from forkpoint.state_processor.sql import query  # DuckDB only where it is used
@@ -138,15 +138,15 @@ class SavepointReader:
         return query(self, sql)
 
     def views(self) -> dict[tuple[str, str], StateReader]:
-        """What ``query`` knows: by schema and name. Both are as they are called, save that SQL does not tell names
-        apart by case: the second of such a pair ends with ``_2``."""
+        """The views of ``query`` by schema (the uid) and name. SQL ignores case: a name that is taken gets the suffix
+        ``_2``."""
         require("duckdb", "SQL over savepoints")
         from forkpoint.state_processor.sql import views
 
         return views(self)
 
     def verify(self, progress: Progress = no_progress) -> Verified:
-        """Read every file and compare it with what was recorded. Raises SavepointCorrupt naming all that are damaged."""
+        """Read every file and compare it with its record. Raises SavepointCorrupt naming all that are damaged."""
         return verify_files(self.opened, progress=progress)
 
 
@@ -154,8 +154,8 @@ class SavepointReader:
 class StateReader:
     """One state of a savepoint, or the timers of an operator, in the columns of its files (see ``savepoint.layout``).
 
-    Records are flat, a column for each field. Types that Arrow lacks are binary (msgpack) in tables; ``rows()`` and
-    ``get()`` give Python objects of any type, records as NamedTuples or Rows.
+    Records have a column for each field. Types that Arrow lacks are binary (msgpack) in tables; ``rows()`` and ``get()``
+    return Python objects, records as NamedTuples or Rows.
     """
 
     opened: OpenedSavepoint
@@ -183,17 +183,17 @@ class StateReader:
 
     @property
     def count(self) -> int:
-        """Rows: entries; of lists, elements."""
+        """The number of rows: entries, or for lists elements."""
         return sum(state.entries for state in self.saved)
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """The size of its files in bytes."""
         return sum(state.bytes for state in self.saved)
 
     @cached_property
     def layout(self) -> Layout:
-        """What the columns mean."""
+        """The meaning of the columns."""
         return layout_of(self.saved[0].info)
 
     @property
@@ -211,19 +211,18 @@ class StateReader:
         """The type of values; None for timers."""
         return self.layout.part("value").type if self.layout.has("value") else None
 
-    def parts(self) -> list[tuple[StateInfo, SavepointFile]]:
+    def parts(self) -> list[tuple[StateInfo, SavedFile]]:
         """Its files that have rows."""
-        return [(state.info, file) for state in self.saved for file in state.files if file.entries]
+        return [(state.info, self.opened.file(file)) for state in self.saved for file in state.files if file.entries]
 
-    def part(self, info: StateInfo, file: SavepointFile, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
-        """The rows of a file, a row group at a time; of these key groups only, if they are given."""
-        ref = self.opened.file(file)
-        return read_part(ref.read(self.opened.storage), ref.name, layout_of(info), file.entries, groups)
+    def part(self, info: StateInfo, file: SavedFile, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
+        """The rows of a file, a row group at a time; with ``groups`` only those of these key groups."""
+        return file.tables(self.opened.storage, layout_of(info), groups)
 
     def tables(self, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
-        """The rows piece by piece, from one file at a time; of key groups ``start`` <= kg < ``stop`` if they are given."""
+        """The rows piece by piece, from one file at a time; with ``groups`` those of key groups ``start`` <= kg < ``stop``."""
         for info, file in self.parts():
-            if groups is None or (file.kg_start < groups[1] and groups[0] < file.kg_stop):
+            if groups is None or file.overlaps(*groups):
                 for table in self.part(info, file, groups):
                     yield table.replace_schema_metadata()
 
@@ -233,7 +232,7 @@ class StateReader:
             yield from table.to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream, for whatever takes one: DuckDB, Polars, ``with_state`` of a writer."""
+        """The rows as a stream, for DuckDB, Polars, or ``with_state`` of a writer."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def to_arrow(self) -> pa.Table:
@@ -246,7 +245,7 @@ class StateReader:
         return self.to_arrow().to_pandas()
 
     def to_spark(self, spark: Any) -> Any:
-        """All rows as a DataFrame of this Spark session; a task reads a file, wherever the savepoint's URL can be opened.
+        """All rows as a DataFrame of this Spark session, one task per file; all executors must be able to open the URL.
 
         Raises TypeNotSupported naming a column whose type Spark lacks.
         """
@@ -255,13 +254,13 @@ class StateReader:
         return frame_of(spark, self)
 
     def rows(self) -> Iterator[Any]:
-        """The rows as NamedTuples of Python objects: ``entry.key``, ``entry.value``, ``entry.map_key``, … as there is."""
+        """The rows as NamedTuples of Python objects, with the state's parts: ``entry.key``, ``entry.value``, …"""
         for table in self.tables():
             yield from entries_of(self.layout, table)
 
     def get(self, key: Any) -> Any:
-        """What one key has: a value, a list or a dict, None if nothing. Of windows: a dict of that by window; of timers:
-        the rows. Reads the one file that has the key's group. Raises TypeNotSupported if it cannot be a key."""
+        """The content of one key: a value, a list or a dict; None if there is none. For windows a dict of these by window,
+        for timers the rows. Reads only the file with the key's group. Raises TypeNotSupported if it is not a valid key."""
         tables = list(self.of_key(key))
         if self.is_timers:
             return [entry for table in tables for entry in entries_of(self.layout, table)]
@@ -274,7 +273,7 @@ class StateReader:
     def of_key(self, key: Any) -> Iterator[pa.Table]:
         """The rows of one key. Raises as ``get`` does."""
         if self.key_type is None:
-            raise ConfigError(f"{self.saved[0].info.where} is operator state: it has no keys; look at rows()")
+            raise ConfigError(f"{self.saved[0].info.where} is operator state: it has no keys; use rows()")
         group = key_group(key_hash(key, self.key_type), self.opened.savepoint.max_parallelism)
         wanted = self.key_type.encode_key(key)
         for table in self.tables((group, group + 1)):

@@ -1,4 +1,4 @@
-"""DuckDB shut off from the machine: SQL that somebody else may have written reads the savepoint and nothing else."""
+"""DuckDB in a sandbox: SQL that somebody else may have written can read the savepoint and nothing else."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ _CONFIG: dict[str, Any] = {
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,
 }
-# A closed list: some of the others read files, some (arrow_scan, pandas_scan) take any number for an address in memory, and
-# `query` takes SQL as a text that nobody has looked at.
+# Other functions read files, take any number as an address in memory (arrow_scan, pandas_scan), or SQL text that would not be
+# checked (query).
 _FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
 
 
 def connect(name: str, scratch: Path) -> duckdb.DuckDBPyConnection:
-    """A database in memory that keeps what doesn't fit there in ``scratch``; ``shut`` it before foreign SQL runs."""
+    """An in-memory database that spills to ``scratch``; ``lock`` it before untrusted SQL runs."""
     return duckdb.connect(f":memory:{name}", config={**_CONFIG, "temp_directory": str(scratch)})
 
 
-def shut(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> None:
-    """From here on the connection reads these files, no others and no network, and nothing can change that."""
+def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> None:
+    """Limit the connection to these files, without network access, for good."""
     connection.execute("SET allowed_paths = ?", [list(files)])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
 def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, str]]:
-    """The schema and name of every table in a query. Raises EditRefused if it is no SELECT, or calls table functions other
-    than those that only make rows."""
+    """The schema and name of every table in a query. Raises EditRefused if it is not a SELECT, or calls a table function
+    that is not allowed."""
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     parsed = json.loads(text)
     if parsed.get("error"):
-        raise EditRefused(f"the query is wrong: {parsed.get('error_message')}; give one SELECT")
+        raise EditRefused(f"the query is invalid: {parsed.get('error_message')}; give one SELECT")
     found = set()
     for node in _nodes(parsed):
         if node.get("type") == "TABLE_FUNCTION":
             name = str(node["function"]["function_name"])
             if name.lower() not in _FUNCTIONS:
                 raise EditRefused(
-                    f"the query calls {name}(); it may read the savepoint's states only, and of the table functions use "
+                    f"the query calls {name}(); it may only read the savepoint's states, and use the table functions "
                     f"{', '.join(sorted(_FUNCTIONS))}"
                 )
         if "table_name" in node and "schema_name" in node:

@@ -1,13 +1,12 @@
-"""Savepoints out of the checkpoints of Structured Streaming queries. Loads Spark when it is called."""
+"""Savepoints from checkpoints of Structured Streaming queries. Loads Spark when it is called."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.manifest import Parent
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import check_max_parallelism
 from forkpoint.savepoint.tasks import Progress, no_progress
@@ -27,7 +26,7 @@ DEFAULT_SPLITS = ("0",)  # of from_dataframe() without split=
 
 @dataclass(frozen=True)
 class CheckpointFound:
-    """What a checkpoint holds: its log, its stateful operators, and their states with the number of rows."""
+    """The contents of a checkpoint: its log, stateful operators, and their states with the number of rows."""
 
     log: QueryLog
     operators: Sequence[QueryOperator]
@@ -36,7 +35,7 @@ class CheckpointFound:
 
 @dataclass(frozen=True)
 class ImportedCheckpoint:
-    """A savepoint made of a checkpoint, and what to know about it. ``remarks``: sentences for people."""
+    """A savepoint made from a checkpoint. ``remarks``: sentences for people."""
 
     savepoint: SavepointReader
     log: QueryLog
@@ -46,9 +45,9 @@ class ImportedCheckpoint:
 def inspect_spark_checkpoint(
     path: str | os.PathLike[str], *, spark: SparkSession | None = None, batch: int | None = None
 ) -> CheckpointFound:
-    """What the checkpoint of a Structured Streaming query holds. Nothing is written.
+    """The contents of a Structured Streaming query's checkpoint. Nothing is written.
 
-    Raises ConfigError for what is no such checkpoint, StorageError where Spark cannot read its state.
+    Raises ConfigError if it is not such a checkpoint, StorageError if Spark cannot read its state.
     """
     from forkpoint.spark.query_log import read_log
     from forkpoint.spark.query_state import HadoopFiles, operators, reading
@@ -80,16 +79,16 @@ def import_spark_checkpoint(
     spark: SparkSession | None = None,
     progress: Progress = no_progress,
 ) -> ImportedCheckpoint:
-    """Make a savepoint, in the directory ``target``, of the checkpoint of a Structured Streaming query that was stopped.
+    """Make a savepoint in the directory ``target`` from the checkpoint of a stopped Structured Streaming query.
 
-    ``sources``: uids by index in the plan, or by name; of an only source its uid. They become positions of
-    ``from_dataframe`` sources, which go on right behind the last batch committed (or ``batch``). ``operators``: by Spark's
-    ids, an ImportedOperator or a uid; without it all come, as ``<name>-<id>``. ``skip``: ids of operators to leave out.
-    ``splits``: names of the splits that get the query's watermark, for programs that say ``split=``. ``spark``: the session
-    to read with, which must reach both directories from all its executors; by default one is started.
+    ``sources``: uids by index in the plan or by name, or the uid of the only source. They become positions of
+    ``from_dataframe`` sources, which resume after the last committed batch (or ``batch``). ``operators``: by Spark's ids, an
+    ImportedOperator or a uid; by default all, with uids ``<name>-<id>``. ``skip``: ids of operators to leave out.
+    ``splits``: names of the splits that get the query's watermark, for programs with ``split=``. ``spark``: the session to
+    read with; all its executors must be able to reach both directories. By default one is started.
 
-    Raises ConfigError for what does not fit together, StorageError where Spark cannot read, EditRefused where rows don't
-    fit the types given, AlreadyExists if there is a savepoint.
+    Raises ConfigError if the arguments and the checkpoint do not match, StorageError if Spark cannot read, EditRefused if
+    rows do not fit the given types, AlreadyExists if there is a savepoint.
     """
     from forkpoint.spark.background_tasks import run_tasks_on
     from forkpoint.spark.query_log import committed, positions, read_log
@@ -106,21 +105,19 @@ def import_spark_checkpoint(
             raise ConfigError(f"{log.url}: its query {log.query} is running; stop it first")
         before = committed(files)[-1]
         uids = _source_uids(log, sources)
-        found_positions = positions(files, log, splits, uids)
+        source_positions = positions(files, log, splits, uids)
     with reading(session, log):
         found = read_operators(session, root, log)
         wanted = _chosen(found, operators or {}, skip)
         planned = shaped(found, wanted)
         draft = Draft(
-            job=job, run="spark-checkpoint", base=None, parent=Parent(), max_parallelism=max_parallelism, parallelism=1,
-            sources=found_positions, input_watermarks={},
+            job, max_parallelism, 1, "spark-checkpoint", sources=source_positions,
+            operators={uid: DraftOperator(uid, states={s.info.name: s for s in states}) for uid, states in planned.items()},
             watermarks={uid: log.watermark_ms - 1 for uid in planned if log.watermark_ms > 0},
-            operators=[DraftOperator(uid, uid, "", states) for uid, states in planned.items()],
             label=label, note=note or f"imported from {log.url}, batch {log.batch}", savepoint_id=savepoint_id,
         )  # fmt: skip
         opened = write_draft(draft, open_storage(target), run_tasks_on(session), progress)
-    remarks = _committed_meanwhile(log, before, committed(files)[-1])
-    remarks += [*_remarks(log, uids, found, skip), *_immortal(found, wanted)]
+    remarks = [*_remarks(log, before, committed(files)[-1], uids), *_operator_remarks(found, wanted)]
     return ImportedCheckpoint(SavepointReader(opened), log, remarks)
 
 
@@ -134,7 +131,7 @@ def _source_uids(log: QueryLog, sources: Mapping[int | str, str] | str | None) -
     if isinstance(sources, str):
         if len(log.sources) != 1:
             raise ConfigError(
-                f"{log.url}: the query has {len(log.sources)} sources ({known}); say a uid for each: INDEX=UID"
+                f"{log.url}: the query has {len(log.sources)} sources ({known}); give a uid for each: INDEX=UID"
             )
         return {0: sources}
     if sources is None:
@@ -154,7 +151,7 @@ def _source_uids(log: QueryLog, sources: Mapping[int | str, str] | str | None) -
 def _chosen(
     found: Sequence[QueryOperator], operators: Mapping[int, ImportedOperator | str], skip: Sequence[int]
 ) -> dict[int, ImportedOperator]:
-    """By id, what each operator becomes. Raises ConfigError for ids that are not there, and for what can't be read."""
+    """What each operator becomes, by id. Raises ConfigError for unknown ids and unreadable operators."""
     known = {operator.id: operator for operator in found}
     for number in (*operators, *skip):
         if number not in known:
@@ -173,42 +170,31 @@ def _chosen(
     return wanted
 
 
-def _committed_meanwhile(log: QueryLog, before: int, now: int) -> list[str]:
-    if now == before:
-        return []
-    return [
-        f"the query committed batch {now} meanwhile: it is running. This savepoint is of batch {log.batch}; stop the query and "
-        "import again, or both will do the rest"
-    ]
-
-
-def _remarks(log: QueryLog, uids: Mapping[int, str], found: Sequence[QueryOperator], skip: Sequence[int]) -> list[str]:
-    remarks = []
-    if log.unfinished is not None:
-        remarks.append(
-            f"batch {log.unfinished} was begun and not committed: its input will be read by the new job, and what it has written "
-            "already comes a second time unless the sink tells"
+def _remarks(log: QueryLog, before: int, now: int, uids: Mapping[int, str]) -> Iterator[str]:
+    if now != before:
+        yield (
+            f"the query committed batch {now} meanwhile: it is running. This savepoint is of batch {log.batch}; stop the query "
+            "and import again, or the query and the job will both process the rest"
         )
-    remarks += [
-        f"source {source.index} ({source.name}) has no uid and is left out"
-        for source in log.sources
-        if source.index not in uids
-    ]
-    remarks += [f"operator {each.id} ({each.name}) is left out" for each in found if each.id in skip]
-    return remarks
+    if log.unfinished is not None:
+        yield (
+            f"batch {log.unfinished} was begun and not committed: the new job will read its input again, and what it has "
+            "written already will appear twice unless the sink deduplicates"
+        )
+    for source in log.sources:
+        if source.index not in uids:
+            yield f"source {source.index} ({source.name}) has no uid and is left out"
 
 
-def _immortal(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> list[str]:
-    """What to say of entries that Spark would let expire, and that nobody said the time to live of."""
-    named = (
-        (state, wanted[operator.id].states.get(state.name))
-        for operator in found
-        if operator.id in wanted
-        for state in operator.states
-        if state.expires
-    )
-    return [
-        f"{state.where} expires in Spark, but how long its entries live is not on record: say ttl, or they stay for ever"
-        for state, given in named
-        if given is None or given.ttl is None
-    ]
+def _operator_remarks(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> Iterator[str]:
+    for operator in found:
+        if operator.id not in wanted:
+            yield f"operator {operator.id} ({operator.name}) is left out"
+    for operator in found:
+        for state in operator.states if operator.id in wanted else ():
+            given = wanted[operator.id].states.get(state.name)
+            if state.expires and (given is None or given.ttl is None):
+                yield (
+                    f"{state.where} expires in Spark, but its time to live is not recorded: give ttl, or its entries are kept "
+                    "for ever"
+                )

@@ -1,4 +1,4 @@
-"""Spark's states in the shape of forkpoint's: keys, values, windows and timers from flat columns."""
+"""Converts Spark's states, which are flat columns, to keys, values, windows and timers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forkpoint.functions.windows import TimeWindow
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state_processor.names import TIMERS
-from forkpoint.state_processor.plan import Given, PlannedState
+from forkpoint.state_processor.plan import ExternalData, PlannedState
 from forkpoint.types import TypeInformation, type_of
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImportedState:
-    """What one of Spark's states becomes.
+    """How to import one of Spark's states.
 
     ``name``: the state's name in the program; by default Spark's. ``value``: SQL over the state's columns, for the value
-    (of a list an element, of a map a value); by default the only column, or a record of all. ``value_type``: its type, as
-    in a descriptor; by default from the schema. ``ttl``: how long entries live since they were written, needed where Spark
-    lets them expire. ``rows``: a function of the state's DataFrame, which returns one with the columns ``key`` and
-    ``value`` (and ``map_key`` or ``index``, as there was).
+    (for a list an element, for a map a value); by default the only column, or a record of all. ``value_type``: its type, as
+    in a descriptor; by default from the schema. ``ttl``: the time to live since the last write, required if entries expire
+    in Spark. ``rows``: a function of the state's DataFrame, which returns one with the columns ``key`` and ``value`` (and
+    ``map_key`` or ``index``, as before).
     """
 
     name: str | None = None
@@ -44,12 +44,12 @@ class ImportedState:
 
 @dataclass(frozen=True)
 class ImportedOperator:
-    """What one of Spark's stateful operators becomes: the state of the operator ``uid``.
+    """How to import one of Spark's stateful operators, as the operator ``uid``.
 
-    ``states``: by Spark's names, "state" for an operator's only one; those left out come as they are. ``key``: SQL over
-    the columns, for the key; by default the only column of the key, or a record of all. ``key_type``: its type; by default
-    from the schema. ``window``: the program's window assigner, where the groups are windows and become those of a window
-    operator, whose accumulators the values are.
+    ``states``: by Spark's names, "state" for an operator's only one; others are imported unchanged. ``key``: SQL over the
+    columns, for the key; by default the only column of the key, or a record of all. ``key_type``: its type; by default
+    from the schema. ``window``: the program's window assigner, if the groups are windows; the values become the
+    accumulators of a window operator.
     """
 
     uid: str
@@ -61,7 +61,7 @@ class ImportedOperator:
 
 @dataclass(frozen=True)
 class StateFound:
-    """A state of a checkpoint. ``columns``: name and Spark's type, those of keys first; SQL may use them."""
+    """A state of a checkpoint. ``key_columns`` and ``columns``: names, which SQL may use, and Spark's types."""
 
     operator: int
     name: str
@@ -76,7 +76,7 @@ _VALUED = ("key", "map_key", "namespace", "value")
 
 @dataclass(frozen=True)
 class _Shaped:
-    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls; ``rows``: how many there are."""
+    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls; ``rows``: their number."""
 
     uid: str
     state: QueryState
@@ -88,7 +88,7 @@ class _Shaped:
 
 
 def counted(state: QueryState) -> StateFound:
-    """What a state consists of, with the number of its rows."""
+    """A state's columns and number of rows."""
     types = {field.name: field.dataType.simpleString() for field in state.frame.schema.fields}
     columns = {name: of for name, of in types.items() if name not in state.key}
     return StateFound(
@@ -99,7 +99,7 @@ def counted(state: QueryState) -> StateFound:
 def shaped(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> dict[str, list[PlannedState]]:
     """The states of each uid, ready to be written.
 
-    Raises ConfigError where what was asked does not fit what is there, TypeNotSupported for columns without a type.
+    Raises ConfigError if the arguments and the state do not match, TypeNotSupported for columns of unsupported types.
     """
     by_uid: dict[str, list[_Shaped]] = {}
     for operator in found:
@@ -112,9 +112,9 @@ def shaped(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator
 
 def _check_names(operator: QueryOperator, chosen: ImportedOperator) -> None:
     known = [state.name for state in operator.states if not state.is_timers]
-    if strange := sorted(set(chosen.states) - set(known)):
+    if unknown := sorted(set(chosen.states) - set(known)):
         raise ConfigError(
-            f"operator {operator.id} ({operator.name}) has no state {strange[0]!r}; it has {', '.join(known) or 'none'}"
+            f"operator {operator.id} ({operator.name}) has no state {unknown[0]!r}; it has {', '.join(known) or 'none'}"
         )
 
 
@@ -131,7 +131,7 @@ def _shape(state: QueryState, operator: ImportedOperator) -> _Shaped:
 
 
 def _expressions(state: QueryState, operator: ImportedOperator, wanted: ImportedState) -> list[str]:
-    """What to select, in SQL."""
+    """The columns to select, in SQL."""
     window = None if operator.window is None else _window_column(state)
     key = tuple(name for name in state.key if name != window)
     columns = [_packed("key", key, operator.key)]
@@ -146,8 +146,8 @@ def _expressions(state: QueryState, operator: ImportedOperator, wanted: Imported
         columns.append("CAST(index AS BIGINT) AS index")
     if state.opaque and wanted.value is None:
         raise ConfigError(
-            f"{state.where}: {', '.join(state.opaque)} is a buffer of Spark's own (collect_list, collect_set, sketches …), which "
-            "nothing else can read; choose the other columns with value="
+            f"{state.where}: {', '.join(state.opaque)} is an internal buffer of Spark (collect_list, collect_set, sketches …), "
+            "which only Spark can read; choose the other columns with value="
         )
     columns.append(_packed("value", state.value, wanted.value))
     if state.expires and wanted.ttl is not None:
@@ -165,7 +165,7 @@ def _of_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataF
 
 
 def _packed(role: str, names: Sequence[str], sql: str | None) -> str:
-    """One column: of the SQL expression; else the only one of those named, a record of them, or true where there is none."""
+    """One column: the SQL expression, or else the only one of the named columns, a record of several, or true for none."""
     quoted = [f"`{name.replace('`', '``')}`" for name in names]
     made = "true" if not quoted else quoted[0] if len(quoted) == 1 else f"struct({', '.join(quoted)})"
     return f"{sql or made} AS {role}"
@@ -190,7 +190,7 @@ def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
         for each in _plan(uid, shaped_state, key):
             if each.info.name in planned:
                 raise ConfigError(
-                    f"operator {uid!r} would have two states called {each.info.name!r}; give them other names"
+                    f"operator {uid!r} would have two states named {each.info.name!r}; give them different names"
                 )
             planned[each.info.name] = each
     return list(planned.values())
@@ -220,7 +220,7 @@ def _plan(uid: str, of: _Shaped, key: TypeInformation) -> Iterator[PlannedState]
     state, wanted = of.state, of.wanted
     if state.is_timers:
         domain = state.kind.removeprefix("timers-")
-        yield PlannedState(StateInfo.of(uid, TIMERS[domain], state.kind, key), Given(of.frame, {}))
+        yield PlannedState(StateInfo.of(uid, TIMERS[domain], state.kind, key), ExternalData(of.frame, {}))
         return
     given = None if wanted.value_type is None else type_of(wanted.value_type)
     value = given or _column_type(of, "value")
@@ -230,22 +230,22 @@ def _plan(uid: str, of: _Shaped, key: TypeInformation) -> Iterator[PlannedState]
     namespace = _column_type(of, "map_key") if state.kind == "map" else None
     ttl_ms = to_ms(wanted.ttl, "ttl", 1) if state.expires and wanted.ttl is not None else None
     info = StateInfo.of(uid, wanted.name or state.name, state.kind, key, value, namespace, ttl_ms)
-    yield PlannedState(info, Given(of.frame, {}))
+    yield PlannedState(info, ExternalData(of.frame, {}))
 
 
 def _window_state(
     uid: str, of: _Shaped, key: TypeInformation, value: TypeInformation, window: WindowAssigner
 ) -> Iterator[PlannedState]:
-    """The accumulators of windows, and the timers at which they close."""
+    """The accumulators of windows, and the timers that fire them."""
     if not window.is_event_time() or window.window_type() != type_of(TimeWindow):
         raise ConfigError(f"{of.state.where}: the windows have to be of event time, not {window!r}")
     spec = WindowSpec(window, window.get_default_trigger(), None, 0, None, "aggregating", value, None, None)
     space = type_of(TimeWindow)
     contents = StateInfo.of(uid, CONTENTS, "aggregating", key, value, space, fingerprint=spec.fingerprint)
-    yield PlannedState(contents, Given(of.frame, {}))
+    yield PlannedState(contents, ExternalData(of.frame, {}))
     timers = of.frame.selectExpr("key", "namespace", "namespace.end - 1 AS timestamp")
     info = StateInfo.of(uid, TIMERS["event"], "timers-event", key, None, space)
-    yield PlannedState(info, Given(timers, {}))
+    yield PlannedState(info, ExternalData(timers, {}))
     if isinstance(window, MergingWindowAssigner):
         state_window = of.frame.selectExpr("key", "namespace AS map_key", "namespace AS value")
-        yield PlannedState(StateInfo.of(uid, MERGING_WINDOWS, "map", key, space, space), Given(state_window, {}))
+        yield PlannedState(StateInfo.of(uid, MERGING_WINDOWS, "map", key, space, space), ExternalData(state_window, {}))

@@ -1,4 +1,4 @@
-"""SQL over a savepoint: every state is a view. DuckDB reads the Parquet files in place, after they were verified."""
+"""SQL over a savepoint: every state is a view. DuckDB reads the verified Parquet files in place."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _RESERVED = ("temp", "system", "information_schema", "pg_catalog", _DATABASE)  #
 
 
 def views(savepoint: SavepointReader) -> dict[tuple[str, str], StateReader]:
-    """The names of all views: schemas are uids, views are states; a name that is taken gets a number behind it."""
-    schemas = _Free(_RESERVED)
+    """All states by schema (the uid) and view; a name that is taken gets a number as suffix."""
+    schemas = _Names(_RESERVED)
     by_uid = {uid: schemas.take(uid) for uid in savepoint.operators}
-    inside = {uid: _Free() for uid in by_uid}
+    inside = {uid: _Names() for uid in by_uid}
     plain = sorted(savepoint.states, key=lambda state: state.is_timers)  # a state named "timers" keeps its name
     return {(by_uid[state.uid], inside[state.uid].take(state.name)): state for state in plain}
 
 
-class _Free:
-    """Gives out names, each once, without regard to case."""
+class _Names:
+    """Assigns names that are unique ignoring case."""
 
     def __init__(self, taken: tuple[str, ...] = ()) -> None:
         self._taken = set(taken)
@@ -61,15 +61,15 @@ def query(savepoint: SavepointReader, sql: str) -> pa.Table:
                 if found is not None:
                     place = Path(scratch) / "-".join(found).replace("/", "-")
                     needed[found] = list(_files(known[found], place))
-            sandbox.shut(connection, [file for files in needed.values() for file in files])
+            sandbox.lock(connection, [file for files in needed.values() for file in files])
             for found, files in needed.items():
                 _create(connection, found, files)
             return connection.sql(sql).to_arrow_table()
         except duckdb.PermissionException as error:
-            raise EditRefused(f"the query may read the states of {savepoint.path} only: {error}") from error
+            raise EditRefused(f"the query may only read the states of {savepoint.path}: {error}") from error
         except duckdb.Error as error:
             listed = ", ".join(f"{_quoted(s)}.{_quoted(n)}" for s, n in known) or "none"
-            raise EditRefused(f"the query is wrong: {error}; the views of {savepoint.path} are {listed}") from error
+            raise EditRefused(f"the query is invalid: {error}; the views of {savepoint.path} are {listed}") from error
         finally:
             connection.close()
 
@@ -83,15 +83,15 @@ def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files:
 
 
 def _files(state: StateReader, scratch: Path) -> Iterator[str]:
-    """Verified files on this machine's disk: the savepoint's own, or copies if it lies elsewhere."""
+    """Verified files on this machine's disk: the savepoint's own, or copies if it is elsewhere."""
     storage = state.opened.storage
     every = [file for saved in state.saved for file in saved.files]
-    filled = [file for file in every if file.entries] or every[:1]  # one without rows says the columns
+    filled = [file for file in every if file.entries] or every[:1]  # an empty one has the columns
     for number, file in enumerate(filled):
-        ref = state.opened.file(file)
+        ref = state.opened.file(file).ref
         data = ref.read(storage)
         place = str(Path(storage.root) / (ref.path or "")) if isinstance(storage, LocalStorage) else ""
-        if place and not set("*?[").intersection(place):  # which DuckDB would take for a pattern
+        if place and not set("*?[").intersection(place):  # DuckDB would take it for a pattern
             yield place
         else:
             scratch.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What becomes of a state's rows on their way from one savepoint to another, a slice at a time."""
+"""Changes of a state's rows between two savepoints, a slice at a time."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Step(Protocol):
     """One change of a state's rows."""
 
     def after(self, info: StateInfo) -> StateInfo:
-        """What the state is afterwards."""
+        """The state afterwards."""
 
     def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
-        """The rows of a slice, which are all that its keys have, afterwards."""
+        """The rows of a slice afterwards. A slice has all rows of its keys."""
 
     @property
     def reorders(self) -> bool:
@@ -43,7 +43,7 @@ def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[L
     for step in steps:
         table = step(layout, table)
         layout = layout_of(step.after(layout.info))
-        if step.reorders or is_listed(layout):  # the next step counts on lists without gaps, and on keys told apart
+        if step.reorders or is_listed(layout):  # the next step relies on lists without gaps and distinct keys
             table = in_order(layout, table, store_order(layout, table))
     return layout, table
 
@@ -93,7 +93,7 @@ class Keep:
 
 
 def matching(table: pa.Table, condition: str, where: str) -> Any:
-    """The places of the rows for which a SQL condition holds. Raises EditRefused for one that is wrong."""
+    """The indexes of the rows for which a SQL condition holds. Raises EditRefused for an invalid one."""
     require("duckdb", "a condition in SQL")
     import duckdb  # only where it is used
 
@@ -105,13 +105,13 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
         connection = sandbox.connect("", Path(scratch))
         try:
             connection.register("rows", numbered)
-            sandbox.shut(connection)
+            sandbox.lock(connection)
             sandbox.tables(connection, sql)
             found = connection.sql(sql).to_arrow_table()
         except (duckdb.Error, EditRefused) as error:
             columns = ", ".join(table.column_names)
             raise EditRefused(
-                f"{where}: the condition {condition!r} is wrong: {error}; the columns are {columns}"
+                f"{where}: the condition {condition!r} is invalid: {error}; the columns are {columns}"
             ) from error
         finally:
             connection.close()
@@ -120,7 +120,7 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
 
 @dataclass(frozen=True)
 class Transform:
-    """Values or keys through a function, as a migration at restore does it. ``target``: the state afterwards."""
+    """Changes values or keys with a function, as a migration at a restore does."""
 
     change: Change
 

@@ -1,8 +1,8 @@
-"""The tasks that write a savepoint's files: one file at a time, or through runs where keys change their places.
+"""The tasks that write a savepoint's files, from saved files or from runs.
 
-Where key groups stay, a file becomes a file. Where they change, or where data comes from elsewhere, rows are first cut
-into runs, one for each slice of key groups, and each slice's runs then become a file. Runs lie below ``operators/_runs``
-of the new savepoint while it is not one yet: what is left of an attempt that was killed is cleared away by the next.
+If key groups stay the same, each file becomes a file. If they change, or for external data, rows are first cut into runs,
+one for each slice of key groups, and the runs of each slice then become a file. Runs are below ``operators/_runs`` of the
+unfinished savepoint, where the next attempt removes those of a killed one.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ import pyarrow as pa
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.savepoint.layout import Layout, layout_of
-from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part, read_part
+from forkpoint.savepoint.parquet import PartWriter, SavedFile, WrittenPart, put_part
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.state_processor.rows import blocks, each_once, in_order, store_order, with_key_groups
+from forkpoint.state_processor.rows import blocks, each_once, grouped, in_order, store_order
 from forkpoint.state_processor.steps import Step, run_steps
 from forkpoint.storage.base import Storage, open_storage
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a saved state, its rows, and the steps (pickled for the tasks of this write) that they go through."""
+    """A file of a saved state, and the pickled steps that change its rows."""
 
     storage_url: str
-    file: FileRef
-    entries: int
+    file: SavedFile
     saved: StateInfo
     target: StateInfo
     steps: bytes
@@ -38,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A file that becomes one of the same key groups."""
+    """A file that becomes one with the same key groups."""
 
     source: Source
     target_url: str
@@ -46,14 +45,27 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A file whose keys get new key groups; ``prefix``: of the runs' paths. Slice i begins at key group ``cuts[i]``."""
+class RunWriter:
+    """Writes rows as runs, to paths with ``prefix``; slice i begins at key group ``cuts[i]``."""
 
-    source: Source
     target_url: str
     prefix: str
     cuts: tuple[int, ...]
     max_parallelism: int
+
+    def write(self, layout: Layout, table: pa.Table) -> list[Run]:
+        """Write a run for each slice that has rows, with the key groups of their keys."""
+        table, order = grouped(layout, table, self.max_parallelism)
+        target = open_storage(self.target_url)
+        return write_runs(target, table, order, self.cuts, lambda number: f"{self.prefix}{number}.parquet")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A file whose keys get new key groups."""
+
+    source: Source
+    runs: RunWriter
 
 
 @dataclass(frozen=True)
@@ -70,17 +82,16 @@ class Merge:
 def _rewrite(plan: Rewrite) -> WrittenPart | None:
     source, target = plan.source, open_storage(plan.target_url)
     if not source.steps and source.saved == source.target:
-        data = source.file.read(open_storage(source.storage_url))
+        data = source.file.ref.read(open_storage(source.storage_url))
         target.put(plan.path, data)
-        return WrittenPart(plan.path, source.entries, len(data), checksum(data))
+        return WrittenPart(plan.path, source.file.entries, len(data), checksum(data))
     layout, table = _stepped(source)
     return _put(target, plan.path, layout, table)
 
 
 @task(Cut)
 def _cut(plan: Cut) -> list[Run]:
-    layout, table = _stepped(plan.source)
-    return cut_rows(open_storage(plan.target_url), layout, table, plan.prefix, plan.cuts, plan.max_parallelism)
+    return plan.runs.write(*_stepped(plan.source))
 
 
 @task(Merge)
@@ -96,10 +107,9 @@ merge = TaskOf[Merge, WrittenPart | None](_merge, WrittenPart | None)  # type: i
 
 
 def _stepped(source: Source) -> tuple[Layout, pa.Table]:
-    """A file's rows after their steps, in order and under the state's new name."""
+    """A file's rows after all steps, in order, with the new state's schema."""
     saved, target = layout_of(source.saved), layout_of(source.target)
-    data = source.file.read(open_storage(source.storage_url))
-    found = list(read_part(data, source.file.name, saved, source.entries, None))
+    found = list(source.file.tables(open_storage(source.storage_url), saved))
     table = pa.concat_tables(found) if found else saved.schema.empty_table()
     steps: Sequence[Step] = pickle.loads(source.steps) if source.steps else ()
     _, table = run_steps(steps, saved, table)
@@ -107,20 +117,12 @@ def _stepped(source: Source) -> tuple[Layout, pa.Table]:
 
 
 def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
-    """The same columns, as those of this state."""
+    """The same columns, with this state's schema."""
     return pa.Table.from_arrays(table.columns, schema=layout.schema)
 
 
-def cut_rows(
-    target: Storage, layout: Layout, table: pa.Table, prefix: str, cuts: Sequence[int], max_parallelism: int
-) -> list[Run]:
-    """Write rows as runs, one for each slice that has some. Paths go on from ``prefix``."""
-    table = with_key_groups(layout, table, max_parallelism)
-    return write_runs(target, table, store_order(layout, table), cuts, lambda number: f"{prefix}{number}.parquet")
-
-
 def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
-    """Write rows that are in order; no file if there are none."""
+    """Write sorted rows; no file if there are none."""
     if not table.num_rows:
         return None
     part = PartWriter(layout)
@@ -130,5 +132,5 @@ def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> Written
 
 
 def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
-    """Write rows that come from elsewhere, in order."""
+    """Sort and write rows."""
     return _put(target, path, layout, in_order(layout, table, store_order(layout, table)))

@@ -1,18 +1,17 @@
-"""Writing savepoints: from an old one with changes, or from nothing."""
+"""Writing savepoints: from an existing one with changes, or from nothing."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pydantic import JsonValue, ValidationError
 
-from forkpoint.checkpoint.manifest import Parent, SourcePosition
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused
 from forkpoint.functions import ListStateDescriptor, MapStateDescriptor, StateDescriptor
@@ -23,65 +22,54 @@ from forkpoint.savepoint.tasks import Progress, RunTasks, no_progress, run_here
 from forkpoint.state_processor.data import Fitter
 from forkpoint.state_processor.drafts import Draft, DraftOperator, write_draft
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_source, no_state
-from forkpoint.state_processor.plan import Function, Given, PlannedState, Saved, described, key_type_of
+from forkpoint.state_processor.plan import ExternalData, PlannedState, SavedRows, described
 from forkpoint.state_processor.reader import SavepointReader
 from forkpoint.state_processor.steps import Condition, Keep, Transform, matching
 from forkpoint.storage.base import open_storage
 from forkpoint.types import TypeInformation, dumps, type_of
 
-BOOTSTRAP_RUN = "bootstrap"
-
-
-@dataclass
-class _Operator:
-    name: str
-    kind: str
-    states: dict[str, PlannedState]
+T = TypeVar("T")
 
 
 class SavepointWriter:
-    """A new savepoint in the making. After Flink's ``SavepointWriter``.
+    """Builds a new savepoint. After Flink's ``SavepointWriter``.
 
-    Each method changes what will be written, in the order of the calls, and returns the writer; an unknown operator or
-    state is a StateNotFound there and then, and what cannot be an EditRefused. Nothing is written before ``write``.
+    Each method changes what will be written and returns the writer; changes apply in the order of the calls. An unknown
+    operator or state raises StateNotFound at the call, an impossible change EditRefused. Only ``write`` writes anything.
     """
 
-    def __init__(self, base: Savepoint | None, job: str, max_parallelism: int, parallelism: int) -> None:
-        self._base = base
-        self._job = job
-        self._max_parallelism = max_parallelism
-        self._parallelism = parallelism
-        self._parent = Parent()
-        self._where = f"the new savepoint of job {job!r}"
-        self._operators: dict[str, _Operator] = {}
-        self._sources: dict[str, SourcePosition] = {}
-        self._watermarks: dict[str, int] = {}
-        self._input_watermarks: dict[str, list[int]] = {}
+    def __init__(self, draft: Draft, where: str) -> None:
+        self._draft = draft
+        self._where = where
 
     @staticmethod
     def new_savepoint(job: str, *, max_parallelism: int = 128, parallelism: int = 1) -> SavepointWriter:
-        """An empty savepoint. ``parallelism``: only how many subtasks operator state is recorded for; a run may have any.
+        """An empty savepoint. ``parallelism``: the subtasks that operator state is recorded for; a run may have any.
 
         EditRefused if one of them is not from 1 to 32768.
         """
         _check_range("max parallelism", max_parallelism)
         _check_range("parallelism", parallelism)
-        return SavepointWriter(None, job, max_parallelism, parallelism)
+        return SavepointWriter(Draft(job, max_parallelism, parallelism), f"the new savepoint of job {job!r}")
 
     @staticmethod
     def from_existing_savepoint(savepoint: SavepointReader | str | os.PathLike[str]) -> SavepointWriter:
-        """All that a savepoint has, to begin with. Unlike Flink's, the new one won't need the old one's files."""
+        """A copy of a savepoint. Unlike Flink's, the new one does not need the old one's files."""
         reader = savepoint if isinstance(savepoint, SavepointReader) else SavepointReader.read(savepoint)
         opened, base = reader.opened, reader.metadata
-        writer = SavepointWriter(base, base.job, base.max_parallelism, base.parallelism)
-        writer._where = reader.path
-        writer._parent = opened.as_parent()
-        for operator in base.operators:
-            states = {s.info.name: PlannedState(s.info, Saved(opened, s)) for s in operator.states}
-            writer._operators[operator.uid] = _Operator(operator.name, operator.kind, states)
-        writer._sources, writer._watermarks = dict(base.sources), dict(base.watermarks)
-        writer._input_watermarks = dict(base.input_watermarks)
-        return writer
+        operators = {
+            operator.uid: DraftOperator(
+                operator.name,
+                operator.kind,
+                {s.info.name: PlannedState(s.info, SavedRows(opened, s)) for s in operator.states},
+            )
+            for operator in base.operators
+        }
+        draft = Draft(
+            base.job, base.max_parallelism, base.parallelism, base.run, base, opened.as_parent(), operators,
+            dict(base.sources), dict(base.watermarks), dict(base.input_watermarks),
+        )  # fmt: skip
+        return SavepointWriter(draft, reader.path)
 
     # -- states
 
@@ -94,17 +82,17 @@ class SavepointWriter:
         key_type: Any = None,
         columns: Mapping[str, str] | None = None,
     ) -> SavepointWriter:
-        """Bootstrap a keyed state from a table; one of that name is replaced.
+        """Bootstrap a keyed state from a table; one with that name is replaced.
 
         ``descriptor``: as in the program. ``data``: a pyarrow Table, record batches or a reader, a pandas or Spark
         DataFrame, a dict of columns or dicts for rows; with the columns that reading the state shows (``state().schema``):
-        a record is a column for each field or one struct. Key groups are computed; a list without ``index`` takes its
-        elements as they come; entries without ``ttl_stamp`` begin to age now. ``columns``: a column of the state → the
-        data's. ``key_type``: needed where the operator has no keyed state yet.
+        a record is a column for each field or one struct. Key groups are computed; a list without ``index`` keeps the
+        order of the rows; entries without ``ttl_stamp`` begin to age now. ``columns``: the state's column names → the
+        data's. ``key_type``: required if the operator has no keyed state yet.
 
-        What does not fit is an EditRefused that names the column, here if it shows in the schema, else at ``write``.
+        Data that does not fit raises EditRefused naming the column, here if the schema shows it, else at ``write``.
         """
-        operator = self._operators.setdefault(uid, _Operator(uid, "", {}))
+        operator = self._operator(uid)
         old = operator.states.get(descriptor.name)
         planned = described(uid, descriptor, self._key_type(uid, operator, key_type), old)
         return self._give(operator, planned, data, columns)
@@ -119,13 +107,13 @@ class SavepointWriter:
         columns: Mapping[str, str] | None = None,
     ) -> SavepointWriter:
         """Set an operator's timers of one time domain, "event" or "processing": columns ``key`` and ``timestamp`` (a
-        timestamp, or ms since 1970); of windows ``namespace``, too. The rest as for ``with_state``."""
+        timestamp, or ms since 1970); for windows also ``namespace``. The rest as for ``with_state``."""
         name = self._timers_name(domain)
-        operator = self._operators.setdefault(uid, _Operator(uid, "", {}))
+        operator = self._operator(uid)
         old = operator.states.get(name)
         if old is None:
             key = self._key_type(uid, operator, key_type)
-            old = PlannedState(StateInfo.of(uid, name, f"timers-{domain}", key), Given((), {}))
+            old = PlannedState(StateInfo.of(uid, name, f"timers-{domain}", key), ExternalData((), {}))
         return self._give(operator, replace(old, steps=(), rekeyed=False), data, columns)
 
     def with_operator_state(
@@ -137,73 +125,75 @@ class SavepointWriter:
         union: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> SavepointWriter:
-        """Bootstrap state without keys: an operator list, or of a MapStateDescriptor broadcast state.
+        """Bootstrap state without keys: an operator list, or for a MapStateDescriptor broadcast state.
 
-        Columns are ``value`` (or the fields of a record), of broadcast state ``map_key``, too. Elements of a list are dealt
-        out to subtasks evenly, unless ``subtask`` says which one has an element; ``union``: each subtask gets all of them.
+        Columns are ``value`` (or the fields of a record), and for broadcast state ``map_key``. The elements of a list are
+        distributed evenly over subtasks, unless a column ``subtask`` assigns them; ``union``: each subtask gets all.
         """
-        operator = self._operators.setdefault(uid, _Operator(uid, "", {}))
         kind, namespace = "operator-union" if union else "operator-list", None
         if isinstance(descriptor, MapStateDescriptor):
             kind, namespace = "broadcast", descriptor.key_type
         info = StateInfo.of(uid, descriptor.name, kind, None, descriptor.value_type, namespace)
-        return self._give(operator, PlannedState(info, Given((), {})), data, columns)
+        return self._give(self._operator(uid), PlannedState(info, ExternalData((), {})), data, columns)
 
     def _give(
-        self, operator: _Operator, planned: PlannedState, data: Any, columns: Mapping[str, str] | None
+        self, operator: DraftOperator, planned: PlannedState, data: Any, columns: Mapping[str, str] | None
     ) -> SavepointWriter:
-        given = Given(data, dict(columns or {}))
+        given = ExternalData(data, dict(columns or {}))
         fitter = Fitter(layout_of(planned.info), given.columns)
         fitter.check_names()
         schema = getattr(data, "schema", None)
-        if isinstance(schema, pa.Schema):  # columns that don't fit show without rows
+        if isinstance(schema, pa.Schema):  # checks the columns before rows are read
             fitter(schema.empty_table())
         operator.states[planned.info.name] = replace(planned, origin=given)
         return self
 
     def remove_operator(self, uid: str) -> SavepointWriter:
-        """Leave out all that an operator has: states, timers, watermark; of a source its position."""
+        """Remove an operator with its states, timers and watermark, or a source with its position."""
         self._known(uid)
-        self._operators.pop(uid, None)
-        self._sources.pop(uid, None)
-        self._watermarks.pop(uid, None)
-        self._input_watermarks.pop(uid, None)
+        draft = self._draft
+        by_uid: tuple[dict[str, Any], ...] = draft.operators, draft.sources, draft.watermarks, draft.input_watermarks
+        for each in by_uid:
+            each.pop(uid, None)
         return self
 
     def remove_state(self, uid: str, state: str) -> SavepointWriter:
-        """Leave out a state."""
+        """Remove a state."""
         del self._known(uid).states[self._state(uid, state).info.name]
         return self
 
     def remove_timers(self, uid: str, domain: str | None = None) -> SavepointWriter:
-        """Leave out an operator's timers: of "event" or "processing" time, or both."""
+        """Remove an operator's timers: of "event" or "processing" time, or both."""
         names = TIMERS.values() if domain is None else [self._timers_name(domain)]
         for name in names:
             self._known(uid).states.pop(name, None)
         return self
 
     def change_operator_identifier(self, uid: str, new: str) -> SavepointWriter:
-        """Give an operator's or source's state another uid. EditRefused if that one is taken."""
+        """Give an operator or source another uid. EditRefused if that is taken."""
         self._known(uid)
-        if new in self._operators or new in self._sources:
+        draft = self._draft
+        if new in draft.operators or new in draft.sources:
             raise EditRefused(f"{self._where} has an operator {new!r} already; remove or rename that one first")
-        operators = {new if old == uid else old: operator for old, operator in self._operators.items()}
-        self._operators = {
-            each: replace(o, states={n: s.named(each, n) for n, s in o.states.items()}) for each, o in operators.items()
-        }
-        self._sources = {new if old == uid else old: position for old, position in self._sources.items()}
-        self._watermarks = {new if old == uid else old: mark for old, mark in self._watermarks.items()}
-        self._input_watermarks = {new if old == uid else old: marks for old, marks in self._input_watermarks.items()}
+
+        def renamed(by_uid: Mapping[str, T]) -> dict[str, T]:
+            return {new if old == uid else old: value for old, value in by_uid.items()}
+
+        if uid in draft.operators:
+            operator = draft.operators[uid]
+            operator.states = {name: state.named(new, name) for name, state in operator.states.items()}
+        draft.operators, draft.sources = renamed(draft.operators), renamed(draft.sources)
+        draft.watermarks, draft.input_watermarks = renamed(draft.watermarks), renamed(draft.input_watermarks)
         return self
 
     def rename_state(self, uid: str, state: str, new: str) -> SavepointWriter:
-        """Give a state another name. EditRefused if the operator has one of that name."""
-        found, states = self._state(uid, state), self._known(uid).states
-        if new in states:
+        """Give a state another name. EditRefused if the operator has one with that name."""
+        found, operator = self._state(uid, state), self._known(uid)
+        if new in operator.states:
             raise EditRefused(f"{self._where}: operator {uid!r} has a state {new!r} already; remove or rename it first")
-        self._known(uid).states = {
+        operator.states = {
             new if name == state else name: found.named(uid, new) if name == state else each
-            for name, each in states.items()
+            for name, each in operator.states.items()
         }
         return self
 
@@ -211,8 +201,8 @@ class SavepointWriter:
         """Keep the rows of a state (or of ``"timers"``) for which a condition holds.
 
         ``condition``: SQL over the columns, ``"since > 1000 and key % 2 = 0"``; or a function of an entry,
-        ``lambda e: e.value.active``. Without ``state``: of all states with keys and the timers, so that it can be about the
-        key only. A list's remaining elements are numbered anew.
+        ``lambda e: e.value.active``. Without ``state`` it applies to all keyed states and the timers, and so can only use
+        the key. A list's remaining elements are renumbered.
         """
         if state is not None:
             chosen = self._state_or_timers(uid, state)
@@ -221,19 +211,25 @@ class SavepointWriter:
         if not chosen:
             raise EditRefused(f"{self._where}: operator {uid!r} has no {state or 'state with keys'} to filter")
         for each in chosen:
-            if isinstance(condition, str):  # whether it can be evaluated shows without rows
+            if isinstance(condition, str):  # finds invalid SQL before rows are read
                 matching(layout_of(each.info).schema.empty_table(), condition, each.info.where)
             self._known(uid).states[each.info.name] = each.after(Keep(condition))
         return self
 
     def map(
-        self, uid: str, state: str, function: Function, to: StateDescriptor | None = None, *, version: int | None = None
+        self,
+        uid: str,
+        state: str,
+        function: Callable[[Any], Any],
+        to: StateDescriptor | None = None,
+        *,
+        version: int | None = None,
     ) -> SavepointWriter:
-        """Change what each key has in a state, as ``migrate_state`` does at a restore.
+        """Change each key's content of a state, as ``migrate_state`` does at a restore.
 
-        ``function`` takes a value, a list or a dict, by the kind of state, and returns what the key is to have instead; None
-        for nothing. ``to``: declares the state's new type and kind, where these change; a time to live stays as it was.
-        ``version``: the state's version from now on, for programs with migrations.
+        ``function`` takes a value, a list or a dict, depending on the kind of state, and returns the new content; None
+        removes it. ``to``: declares the state's new type and kind, if these change; the time to live does not. ``version``:
+        the state's new version, for programs with migrations.
         """
         found = self._state(uid, state)
         info = found.info
@@ -250,10 +246,10 @@ class SavepointWriter:
     def re_key(
         self, uid: str, function: Callable[[Any], Any], key_type: Any = None, *, version: int | None = None
     ) -> SavepointWriter:
-        """Give each key of an operator, with all its states and timers, another key, as ``migrate_key`` does at a restore.
+        """Change the keys of an operator, in all its states and timers, as ``migrate_key`` does at a restore.
 
-        ``key_type``: of the new keys, where it changes. ``version``: of the keys from now on. Two keys that become one
-        while both have state: EditRefused at ``write``.
+        ``key_type``: of the new keys, if it changes. ``version``: the keys' new version. If two keys that both have state
+        become one, ``write`` raises EditRefused.
         """
         states = self._known(uid).states
         update: dict[str, Any] = {} if version is None else {"key_version": version}
@@ -266,19 +262,20 @@ class SavepointWriter:
         return self
 
     def with_max_parallelism(self, max_parallelism: int) -> SavepointWriter:
-        """Compute all key groups anew, for another number of them: 1 to 32768, else EditRefused."""
+        """Recompute all key groups for another max parallelism: 1 to 32768, else EditRefused."""
         _check_range("max parallelism", max_parallelism)
-        self._max_parallelism = max_parallelism
+        self._draft.max_parallelism = max_parallelism
         return self
 
     # -- positions
 
     def with_source_position(self, uid: str, position: JsonValue) -> SavepointWriter:
-        """Set where a source goes on: its own position as JSON, in the form that ``positions`` shows (of Spark's sources the
-        offset). Its splits' watermarks stay; see ``reset_watermarks``."""
-        if self._base is not None and uid not in self._sources and uid not in self._operators:
-            raise no_source(uid, self._sources, self._where)
-        old = self._sources.get(uid, SourcePosition(kind="native"))
+        """Set where a source resumes: its own position as JSON, as ``positions`` shows it; for Spark's sources the offset.
+        Its splits' watermarks stay; see ``reset_watermarks``."""
+        sources = self._draft.sources
+        if self._draft.base is not None and uid not in sources and uid not in self._draft.operators:
+            raise no_source(uid, sources, self._where)
+        old = sources.get(uid, SourcePosition(kind="native"))
         if old.kind == "watermarks":
             raise EditRefused(f"{self._where}: {uid!r} assigns timestamps and has no position, only watermarks")
         update: dict[str, Any] = {"position": position, "finished": False}
@@ -286,23 +283,25 @@ class SavepointWriter:
             text = position if isinstance(position, str) else json.dumps(position)
             update = {"spark_offset": text, "finished": False}
         try:
-            self._sources[uid] = SourcePosition.model_validate(old.model_dump() | update)
+            sources[uid] = SourcePosition.model_validate(old.model_dump() | update)
         except ValidationError as error:
-            raise EditRefused(f"source {uid!r}: {position!r} is no position: {error}") from error
+            raise EditRefused(f"source {uid!r}: {position!r} is not a valid position: {error}") from error
         return self
 
     def remove_source_position(self, uid: str) -> SavepointWriter:
-        """Forget where a source was: it begins at its own start."""
-        if uid not in self._sources:
-            raise no_source(uid, self._sources, self._where)
-        del self._sources[uid]
-        self._input_watermarks.pop(uid, None)
+        """Remove a source's position: it reads from its own start."""
+        if uid not in self._draft.sources:
+            raise no_source(uid, self._draft.sources, self._where)
+        del self._draft.sources[uid]
+        self._draft.input_watermarks.pop(uid, None)
         return self
 
     def reset_watermarks(self) -> SavepointWriter:
-        """Forget all watermarks, for sources that are set back: else what they read again is late. State and timers stay."""
-        self._watermarks, self._input_watermarks = {}, {}
-        self._sources = {uid: position.model_copy(update={"splits": {}}) for uid, position in self._sources.items()}
+        """Remove all watermarks, for sources that are set back: otherwise what they read again would be late. State and
+        timers stay."""
+        draft = self._draft
+        draft.watermarks, draft.input_watermarks = {}, {}
+        draft.sources = {uid: position.model_copy(update={"splits": {}}) for uid, position in draft.sources.items()}
         return self
 
     # -- writing
@@ -317,36 +316,33 @@ class SavepointWriter:
         progress: Progress = no_progress,
         spark: Any = None,
     ) -> SavepointReader:
-        """Write the savepoint into a directory (path or URL) and return it. A savepoint only once it is whole.
+        """Write the savepoint into a directory (path or URL) and return it.
 
-        ``progress`` is told tasks done and tasks in all. ``spark``: a session whose executors do the work; the directory and
-        the old savepoint must then be where all of them can reach them. Memory is needed for one slice of a state at a time
-        (in each task).
+        ``progress`` is called with the numbers of completed tasks and of all tasks. ``spark``: a session whose executors do
+        the work; all of them must be able to reach the directory and the old savepoint. Each task needs memory for one
+        slice of a state.
 
         Raises AlreadyExists if there is a savepoint, EditRefused if rows or data do not fit, SavepointCorrupt and
-        StorageError; nothing is left behind then.
+        StorageError, and then leaves no files.
         """
-        target = open_storage(path)
         run_tasks: RunTasks = run_here
         if spark is not None:
-            from forkpoint.state_processor.frames import tasks_on
+            from forkpoint.spark.background_tasks import run_tasks_on
 
-            run_tasks = tasks_on(spark)
-        draft = Draft(
-            job=self._job, run=BOOTSTRAP_RUN if self._base is None else self._base.run, base=self._base, parent=self._parent,
-            max_parallelism=self._max_parallelism, parallelism=self._parallelism, sources=self._sources,
-            watermarks=self._watermarks, input_watermarks=self._input_watermarks,
-            operators=[DraftOperator(uid, o.name, o.kind, list(o.states.values())) for uid, o in self._operators.items()],
-            label=label, note=note, savepoint_id=savepoint_id,
-        )  # fmt: skip
-        return SavepointReader(write_draft(draft, target, run_tasks, progress))
+            run_tasks = run_tasks_on(spark)
+        draft = replace(self._draft, label=label, note=note, savepoint_id=savepoint_id)
+        return SavepointReader(write_draft(draft, open_storage(path), run_tasks, progress))
 
     # -- finding
 
-    def _known(self, uid: str) -> _Operator:
-        if uid not in self._operators and uid not in self._sources:
-            raise no_operator(uid, {*self._operators, *self._sources}, self._where)
-        return self._operators.get(uid) or _Operator(uid, "", {})
+    def _operator(self, uid: str) -> DraftOperator:
+        """The operator; a new one if there is none."""
+        return self._draft.operators.setdefault(uid, DraftOperator(uid))
+
+    def _known(self, uid: str) -> DraftOperator:
+        if uid not in self._draft.operators and uid not in self._draft.sources:
+            raise no_operator(uid, {*self._draft.operators, *self._draft.sources}, self._where)
+        return self._draft.operators.get(uid) or DraftOperator(uid)
 
     def _state(self, uid: str, name: str) -> PlannedState:
         states = self._known(uid).states
@@ -365,16 +361,14 @@ class SavepointWriter:
             raise EditRefused(no_domain(domain))
         return TIMERS[domain]
 
-    def _key_type(self, uid: str, operator: _Operator, given: Any) -> TypeInformation:
-        known = key_type_of(operator.states.values())
+    def _key_type(self, uid: str, operator: DraftOperator, given: Any) -> TypeInformation:
+        info = next((s.info for s in operator.states.values() if s.info.key_type is not None), None)
         wanted = None if given is None else type_of(given)
-        if known is None:
-            if wanted is None:
-                raise EditRefused(
-                    f"operator {uid!r} has no keyed state yet, so its type of keys is not known: say key_type="
-                )
-            return wanted
-        found = typed(known, next(s.info for s in operator.states.values() if s.info.key_type is not None), "key")
+        found = wanted if info is None else typed(info.key_type, info, "key")
+        if found is None:
+            raise EditRefused(
+                f"operator {uid!r} has no keyed state yet, so the type of its keys is unknown: say key_type="
+            )
         if wanted is not None and wanted != found:
             raise EditRefused(f"operator {uid!r} has keys of type {found!r}, not {wanted!r}; re_key() them first")
         return found

@@ -1,1 +1,1 @@
-"""Where state is kept: the storage protocol, file systems and object stores, private files."""
+"""Durable storage: the protocol, file systems, object stores, and private files."""

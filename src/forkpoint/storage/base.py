@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from time import time
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
@@ -30,25 +30,25 @@ _MKDIR_ATTEMPTS = 20
 class Storage(Protocol):
     """Files below one root, named by relative paths with "/" between segments.
 
-    Guarantees that every implementation gives, and that the commit protocol rests on:
+    The commit protocol relies on these guarantees of every implementation:
 
     * `create` is atomic and exclusive: of any number of callers, in any process on any machine, at most one returns;
-      the others raise `AlreadyExists`. Nobody ever sees part of the content. An object store that repeats a request
-      whose answer was lost can raise `AlreadyExists` to the very caller that created the file: a caller that must know
-      who won reads the file and looks for its own run in it.
-    * `put` replaces atomically: a reader sees the old content or the new one, whole.
+      the others raise `AlreadyExists`. Partial content is never visible. An object store that retries a request whose
+      response was lost can raise `AlreadyExists` for the caller that created the file: a caller that must know who won
+      reads the file and looks for its own run in it.
+    * `put` replaces atomically: a reader sees either the old content or the new one.
     * A `create` or `put` that returned is durable, and visible to every later `read`, `exists`, `size` and `list`.
-    * `delete` and `delete_prefix` of something absent do nothing; neither is atomic over many files.
+    * `delete` and `delete_prefix` do nothing if the path is absent; `delete_prefix` is not atomic.
 
     A path is either a file or a directory of files, never both. There are no empty directories: `list` and `exists`
-    know files only. Paths that are absolute, empty, or hold an empty, "." or ".." segment raise `StorageError`, so
-    nothing outside the root can be named and a root can be moved or copied as a whole. Reading what is not there raises
-    `NotFound`; any other failure raises `StorageError` with the full place and the remedy.
+    consider files only. Paths that are absolute, empty, or contain an empty, "." or ".." segment raise `StorageError`, so
+    they cannot leave the root, and a root can be moved or copied as a whole. Reading a missing file raises `NotFound`; any
+    other failure raises `StorageError` with the full path and the remedy.
     """
 
     @property
     def url(self) -> str:
-        """The root, in a form that `open_storage` takes."""
+        """The root's URL, for `open_storage`."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -60,23 +60,23 @@ class Storage(Protocol):
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the file, replacing one of that name."""
+        """Write the file, replacing an existing one."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Write the file if the name is free. Raises AlreadyExists."""
+        """Write a new file. Raises AlreadyExists."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove the file if it is there."""
+        """Remove the file if it exists."""
         ...
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every file below the directory `prefix`; the root itself cannot be named."""
+        """Remove every file below the directory `prefix`, which cannot be the root."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file of that name."""
+        """Whether the file exists."""
         ...
 
     def size(self, path: str) -> int:
@@ -84,12 +84,12 @@ class Storage(Protocol):
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When the file was written, by the store's clock. Raises NotFound."""
+        """When the file was last written, by the store's clock. Raises NotFound."""
         ...
 
 
 def check_path(path: str) -> str:
-    """Return `path` if it is a usable relative path; raise StorageError, naming what is wrong with it, if not."""
+    """The path if it is a valid relative path. Raises StorageError that says why it is not."""
     if path.startswith("/"):
         raise StorageError(f"storage path {path!r} is absolute; give it relative to the storage's root")
     for segment in path.split("/"):
@@ -106,9 +106,9 @@ def check_path(path: str) -> str:
 def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Storage:
     """Open the storage at `url`: a plain path, file://, s3://, gs://, az:// or memory://.
 
-    `config` holds the object store's own settings (`endpoint`, `region`, `access_key_id`, …); what it leaves out comes
-    from the environment (AWS_*, GOOGLE_*, AZURE_*). memory://NAME is one store for each NAME within this process.
-    Raises ConfigError when the URL cannot be used; opening touches neither disk nor network.
+    `config` has the object store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the
+    environment (AWS_*, GOOGLE_*, AZURE_*). memory://NAME is one store per NAME within this process. Raises ConfigError for
+    an invalid URL; opening accesses neither disk nor network.
     """
     place = os.fspath(url)
     if place.startswith("file:"):
@@ -125,18 +125,18 @@ def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None =
         raise ConfigError(
             f"storage URL {place!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}"
         )
-    from forkpoint.storage.object_storage import ObjectStorage  # local jobs need not load the object store client
+    from forkpoint.storage.object_storage import ObjectStorage  # local jobs do not load the object store client
 
     return ObjectStorage(place, config)
 
 
 @dataclass(frozen=True)
 class LocalStorage:
-    """`Storage` in a directory of a POSIX file system, local or shared (NFS v3+), that is created when first written.
+    """`Storage` in a directory of a POSIX file system, local or shared (NFS v3+), which the first write creates.
 
-    Each write goes to a temporary file beside its target, is synced, and then takes its name by a hard link (`create`)
-    or a rename (`put`), after which the directory is synced. A writer killed in between leaves its temporary file,
-    which no method shows; `remove_leftovers` deletes those. What is written is for its owner alone (`private`).
+    Each write goes to a temporary file beside its target, is synced, and then gets its name by a hard link (`create`) or a
+    rename (`put`), after which the directory is synced. A writer killed meanwhile leaves its temporary file, which no
+    method lists; `remove_leftovers` deletes those. Files are private to their owner (`private`).
     """
 
     root: str
@@ -151,54 +151,42 @@ class LocalStorage:
         return Path(self.root).as_uri()
 
     def read(self, path: str) -> bytes:
-        place = self._place(path)
-        try:
-            with open(place, "rb") as file:
-                return file.read()
-        except OSError as error:
-            self._fail("read", place, error)
+        with self._errors("read", self._place(path)) as place, open(place, "rb") as file:
+            return file.read()
 
     def list(self, prefix: str = "") -> builtins.list[str]:
-        top = self._place(prefix) if prefix else self.root
-        try:
+        with self._errors("list", self._place(prefix) if prefix else self.root) as top:
             return sorted(self._walk(top, prefix))
-        except OSError as error:
-            self._fail("list", top, error)
 
     def put(self, path: str, data: bytes) -> None:
-        place = self._place(path)
-        with self._written(place, data) as temporary:
+        with self._errors("write", self._place(path)) as place, self._written(place, data) as temporary:
             os.replace(temporary, place)
 
     def create(self, path: str, data: bytes) -> None:
-        place = self._place(path)
-        with self._written(place, data) as temporary:
+        with self._errors("write", self._place(path)) as place, self._written(place, data) as temporary:
             os.link(temporary, place)
 
     def delete(self, path: str) -> None:
-        place = self._place(path)
-        try:
-            os.unlink(place)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            if os.path.isdir(place):  # not a file, so there is no file of that name
+        with self._errors("delete", self._place(path)) as place:
+            try:
+                os.unlink(place)
+            except (FileNotFoundError, NotADirectoryError):
                 return
-            self._fail("delete", place, error)
-        self._prune(os.path.dirname(place))
+            except OSError:
+                if os.path.isdir(place):
+                    return
+                raise
+            self._prune(os.path.dirname(place))
 
     def delete_prefix(self, prefix: str) -> None:
-        top = self._place(prefix)
-        try:
+        with self._errors("delete", self._place(prefix)) as top:
             for directory, _, names in os.walk(top, topdown=False, onerror=_unless_absent):
                 for name in names:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(directory, name))
-                with suppress(OSError):  # a writer may have put a file in again; it stays
+                with suppress(OSError):  # not empty again: a writer has added a file
                     os.rmdir(directory)
-        except OSError as error:
-            self._fail("delete", top, error)
-        self._prune(os.path.dirname(top))
+            self._prune(os.path.dirname(top))
 
     def exists(self, path: str) -> bool:
         return os.path.isfile(self._place(path))
@@ -210,34 +198,29 @@ class LocalStorage:
         return self._stat(path).st_mtime_ns // 1_000_000
 
     def _stat(self, path: str) -> os.stat_result:
-        place = self._place(path)
-        try:
+        with self._errors("look at", self._place(path)) as place:
             if os.path.isdir(place):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             return os.stat(place)
-        except OSError as error:
-            self._fail("look at", place, error)
 
     def close_to_others(self, names: Iterable[str]) -> None:
-        """Directories of these names below the root are for their owner alone from now on, with all that is in them."""
-        try:
-            for name in names:
-                private.close_to_others(self._place(name))
-        except OSError as error:
-            self._fail("change the mode of what is in", self.root, error)
+        """Make the directories with these names below the root private to their owner."""
+        for name in names:
+            with self._errors("change the mode of", self._place(name)) as place:
+                private.close_to_others(place)
 
     def remove_leftovers(self, older_than: timedelta) -> builtins.list[str]:
         """Delete the temporary files of writers that died, and return their paths.
 
-        `older_than` must be longer than any single write can take: a temporary file of a live writer must not go.
+        `older_than` must exceed the duration of any single write, to spare the temporary files of live writers.
         """
-        gone = [path for path, _ in self.temporary_files(older_than)]
-        for path in gone:
+        found = [path for path, _ in self.temporary_files(older_than)]
+        for path in found:
             self.remove_temporary(path)
-        return gone
+        return found
 
     def temporary_files(self, older_than: timedelta) -> builtins.list[tuple[str, int]]:
-        """The temporary files that were last written longer ago, with their sizes."""
+        """The temporary files last written before that, with their sizes."""
         limit = time() - older_than.total_seconds()
         found = []
         for directory, _, names in os.walk(self.root):
@@ -252,15 +235,15 @@ class LocalStorage:
         """Delete one of the ``temporary_files``."""
         place = os.path.join(self.root, path)
         if not os.path.basename(path).startswith(TEMPORARY_PREFIX):
-            raise StorageError(f"{place} is no temporary file")
+            raise StorageError(f"{place} is not a temporary file")
         with suppress(FileNotFoundError):
             os.unlink(place)
         self._prune(os.path.dirname(place))
 
     def links_out(self, directory: str = "") -> Iterator[str]:
-        """The symbolic links below a directory that lead out of it, or to a directory, where they could go in circles.
+        """The symbolic links below a directory that lead out of it, or to a directory, which could be a cycle.
 
-        Whose files come from elsewhere is not to read, or delete, anything through them.
+        In a directory of foreign origin nothing must be read or deleted through them.
         """
         top = os.path.realpath(self._place(directory) if directory else self.root)
         waiting = [top]
@@ -299,28 +282,25 @@ class LocalStorage:
         """A synced temporary file beside `place`; the body gives it its name, then the directory is synced."""
         directory = os.path.dirname(place)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+        handle = self._open_new(temporary, directory)
         try:
-            handle = self._open_new(temporary, directory)
-            try:
-                with open(handle, "wb", buffering=0) as file:
-                    view = memoryview(data)
-                    while view:  # an unbuffered write may be short
-                        view = view[file.write(view) :]
-                    os.fsync(file.fileno())
-                yield temporary
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(temporary)
-            _sync_directory(directory)
-        except OSError as error:
-            self._fail("write", place, error)
+            with open(handle, "wb", buffering=0) as file:
+                view = memoryview(data)
+                while view:  # an unbuffered write may be short
+                    view = view[file.write(view) :]
+                os.fsync(file.fileno())
+            yield temporary
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+        _sync_directory(directory)
 
     def _open_new(self, temporary: str, directory: str) -> int:
         for _ in range(_MKDIR_ATTEMPTS):
             try:
                 return private.open_new(temporary)
             except FileNotFoundError:
-                # Either the directory was never there, or a concurrent delete pruned it while it was empty.
+                # The directory is new, or a concurrent delete pruned it while it was empty.
                 self._make_directory(directory)
         raise StorageError(
             f"cannot write {directory}: the directory cannot be created, or something keeps removing it; choose a place "
@@ -328,17 +308,17 @@ class LocalStorage:
         )
 
     def _make_directory(self, directory: str) -> None:
-        """Like os.makedirs, but each new entry is synced in its parent, or a crash could lose a whole new directory."""
+        """Like os.makedirs, but syncs each parent: otherwise a crash could lose a new directory with its files."""
         parent = os.path.dirname(directory)
         if not os.path.isdir(parent):
             self._make_directory(parent)
-        with suppress(FileNotFoundError):  # the parent was pruned meanwhile; the caller tries again
+        with suppress(FileNotFoundError):  # the parent was pruned meanwhile; the caller retries
             with suppress(FileExistsError):
                 private.make_directory(directory)
             _sync_directory(parent)
 
     def _prune(self, directory: str) -> None:
-        """Remove directories that became empty, up to the root: each epoch has some, and they would pile up."""
+        """Remove directories that became empty, up to the root: each epoch creates some."""
         while directory != self.root and len(directory) > len(self.root):
             try:
                 os.rmdir(directory)
@@ -346,24 +326,29 @@ class LocalStorage:
                 return
             directory = os.path.dirname(directory)
 
-    def _fail(self, verb: str, place: str, error: OSError) -> NoReturn:
-        reason = error.strerror or str(error)
-        if isinstance(error, FileExistsError):
+    @contextmanager
+    def _errors(self, verb: str, place: str) -> Iterator[str]:
+        """The place, with OSErrors converted to ours."""
+        try:
+            yield place
+        except FileExistsError as error:
             raise AlreadyExists(f"{place} exists already; it is written once and never replaced") from error
-        if error.errno in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR) and verb in ("read", "look at"):
-            raise NotFound(f"there is no file {place}") from error
-        if error.errno in (errno.EISDIR, errno.ENOTDIR):
-            raise StorageError(f"cannot {verb} {place}: a path is a file or a directory, never both") from error
-        if error.errno in _NO_SPACE:
+        except OSError as error:
+            reason, code = error.strerror or str(error), error.errno
+            if code in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR) and verb in ("read", "look at"):
+                raise NotFound(f"there is no file {place}") from error
+            if code in (errno.EISDIR, errno.ENOTDIR):
+                raise StorageError(f"cannot {verb} {place}: a path is a file or a directory, never both") from error
+            if code in _NO_SPACE:
+                raise StorageError(
+                    f"cannot {verb} {place}: {reason}. Free space on the file system or raise its quota (fewer retained "
+                    f"checkpoints need less), then start the job again: it resumes from the last checkpoint"
+                ) from error
+            if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise AccessDenied(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
             raise StorageError(
-                f"cannot {verb} {place}: {reason}. Free space on the file system or raise its quota (fewer retained "
-                f"checkpoints need less), then start the job again: it goes on from the last checkpoint"
+                f"cannot {verb} {place}: {reason}. Check that {self.root} is a reachable directory"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise AccessDenied(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
-        raise StorageError(
-            f"cannot {verb} {place}: {reason}. Check that {self.root} is a reachable directory"
-        ) from error
 
 
 def _unless_absent(error: OSError) -> None:

@@ -1,4 +1,4 @@
-"""`Storage` on object stores: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob, and memory."""
+"""`Storage` on object stores: Amazon S3 and compatible stores, Google Cloud Storage, Azure Blob, and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from forkpoint.storage.base import check_path
 if TYPE_CHECKING:  # these names exist for type checkers only
     from obstore.store import ClientConfig, ObjectStore, S3Config
 
-# Settings of the HTTP client; the store's own parser panics when it meets one of these.
+# Settings of the HTTP client; the parser of store settings panics on these.
 _CLIENT_SETTINGS = frozenset(
     (
         "allow_http",
@@ -60,10 +60,10 @@ _memory_lock = Lock()
 
 
 class ObjectStorage:
-    """`Storage` below a bucket's prefix. `create` is the store's conditional put, so the store must support one
-    (S3: `If-None-Match`, which AWS, MinIO, R2 and Ceph have).
+    """`Storage` below a bucket's prefix. `create` is a conditional put, which the store must support (S3: `If-None-Match`,
+    which AWS, MinIO, R2 and Ceph have).
 
-    Pickling carries the URL and the given settings, not the connection; memory:// content stays in its process.
+    Pickles contain the URL and the given settings, not the connection; memory:// content stays in its process.
     """
 
     def __init__(self, url: str, config: Mapping[str, str] | None = None) -> None:
@@ -76,7 +76,7 @@ class ObjectStorage:
         return ObjectStorage, (self._url, self._config)
 
     def __repr__(self) -> str:
-        return f"ObjectStorage({self._url!r})"  # the settings may hold secrets
+        return f"ObjectStorage({self._url!r})"  # the settings may contain secrets
 
     @property
     def url(self) -> str:
@@ -96,7 +96,7 @@ class ObjectStorage:
 
     def create(self, path: str, data: bytes) -> None:
         with self._errors("write", path) as store:
-            # In one request: the condition has to hold at the moment when the content appears.
+            # In one request, so that condition and write are atomic.
             obstore.put(store, path, data, mode="create", use_multipart=False)
 
     def delete(self, path: str) -> None:
@@ -109,7 +109,7 @@ class ObjectStorage:
                 paths = [meta["path"] for meta in chunk]
                 try:
                     obstore.delete(store, paths)
-                except FileNotFoundError:  # someone else deletes too, and this store's bulk delete stops at the first
+                except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
                     for path in paths:
                         _delete(store, path)
 
@@ -135,17 +135,17 @@ class ObjectStorage:
                 return _memory_stores.setdefault(self._url, MemoryStore())
         config = {key: value for key, value in self._config.items() if key.lower() not in _CLIENT_SETTINGS}
         client = {key.lower(): value for key, value in self._config.items() if key not in config}
-        if _endpoint(self._config).startswith("http://"):  # a plain endpoint is only ever given on purpose
+        if _endpoint(self._config).startswith("http://"):  # only given on purpose
             client.setdefault("allow_http", "true")
         try:
-            # The typed overloads want one store's settings; which store it is, the URL says.
+            # The overloads expect the settings of one type of store, which depends on the URL.
             return from_url(self._url, config=cast("S3Config", config), client_options=cast("ClientConfig", client))
         except (BaseError, ValueError) as error:
             raise ConfigError(f"storage URL {self._url!r} or its settings cannot be used: {_reason(error)}") from error
 
     @contextmanager
     def _errors(self, verb: str, path: str | None) -> Iterator[ObjectStore]:
-        """The store, with its errors turned into ours."""
+        """The store, with its errors converted to ours."""
         place = self._url.rstrip("/") if path is None else f"{self._url.rstrip('/')}/{check_path(path)}"
         try:
             yield self._store
@@ -153,11 +153,11 @@ class ObjectStorage:
             raise AlreadyExists(f"{place} exists already; it is written once and never replaced") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise AccessDenied(
-                f"cannot {verb} {place} on host {socket.gethostname()}: {_reason(error)}. Check the credentials and rights there"
+                f"cannot {verb} {place} on host {socket.gethostname()}: {_reason(error)}. Check credentials and permissions there"
             ) from error
         except NotSupportedError as error:
             raise StorageError(
-                f"cannot {verb} {place}: {_reason(error)}. The store must support conditional puts; use one that does"
+                f"cannot {verb} {place}: {_reason(error)}. Use a store that supports conditional puts"
             ) from error
         except (BaseError, OSError) as error:
             if isinstance(error, FileNotFoundError) and verb in ("read", "look at"):
@@ -181,5 +181,5 @@ def _endpoint(config: Mapping[str, str]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The first paragraph, in one line; after it comes a dump of the client's internals."""
+    """The first paragraph, in one line; the rest is a dump of the client's internals."""
     return " ".join(str(error).split("\n\n", 1)[0].split()).rstrip(".")

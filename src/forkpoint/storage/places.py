@@ -1,4 +1,4 @@
-"""Places as people write and read them: paths and URLs."""
+"""Paths and URLs as users write and read them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from urllib.parse import unquote, urlsplit
 
 
 def absolute(place: str) -> str:
-    """A path or URL that means the same from any directory."""
+    """A path or URL that does not depend on the working directory."""
     return place if "://" in place or place.startswith("file:") else os.path.abspath(os.path.expanduser(place))
 
 
 def plain_place(url: str) -> str:
-    """A URL, or the plain path if it is one of this machine's disk."""
+    """The path of a local file URL; any other URL as it is."""
     return unquote(urlsplit(url).path) if url.startswith("file:///") else url

@@ -1,8 +1,8 @@
-"""Files and directories for their owner alone, whatever the umask: state holds what records held, and a program on record
-is run.
+"""Files and directories that only their owner can access, whatever the umask: state contains users' data, and recorded
+programs are executed.
 
-A directory that was set up for a group, as one does it (`chmod 2770`: setgid and writable by the group), is shared with it:
-what is made in there has its group, and is for the group too.
+A directory set up for a group (`chmod 2770`: setgid and group-writable) is shared: files made there have its group, which
+can access them too.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _SHARED = stat.S_ISGID | stat.S_IWGRP
 
 
 def open_new(place: str, *, append: bool = False) -> int:
-    """Open a file for writing: a new one, or with ``append`` one that may be there. Raises FileNotFoundError without its
-    directory, FileExistsError."""
+    """Open a file for writing: a new one, or with ``append`` possibly an existing one. Raises FileNotFoundError without its
+    directory, and FileExistsError."""
     flags = os.O_APPEND if append else os.O_EXCL
     shared = is_shared(os.path.dirname(place))
     handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
-    if shared:  # the umask would have taken rights away
+    if shared:  # regardless of the umask
         os.fchmod(handle, 0o660)
     return handle
 
 
 def make_directory(directory: str) -> None:
-    """Make a directory. Raises FileNotFoundError without its parent, FileExistsError."""
+    """Make a directory. Raises FileNotFoundError without its parent, and FileExistsError."""
     shared = is_shared(os.path.dirname(directory))
     os.mkdir(directory, 0o700)
     if shared:
@@ -37,7 +37,7 @@ def make_directory(directory: str) -> None:
 
 
 def make_directories(directory: str) -> None:
-    """Make a directory and those above it that are missing."""
+    """Make a directory and its missing parents."""
     directory = os.path.abspath(directory)
     if not os.path.isdir(directory):
         make_directories(os.path.dirname(directory))
@@ -46,20 +46,20 @@ def make_directories(directory: str) -> None:
 
 
 def make_own_directory(directory: str) -> None:
-    """Make a directory below one where others may write, too, such as /tmp. Raises StorageError where somebody else has
-    taken the name: what is put there would be theirs to read and change."""
+    """Make a directory below one that others can write to, such as /tmp. Raises StorageError if another user owns it, who
+    could read and change its files."""
     make_directories(directory)
     place = Path(os.path.abspath(directory))
     for each in (place, *place.parents):
         if _is_open_to_all(each.parent) and (found := os.lstat(each)).st_uid not in (0, os.geteuid()):
             raise StorageError(
-                f"{each} belongs to another user (id {found.st_uid}), who could read and change what this job keeps there; "
+                f"{each} belongs to another user (id {found.st_uid}), who could read and change this job's files there; "
                 "remove it, or set TMPDIR to a directory of your own"
             )
 
 
 def close_to_others(directory: str) -> None:
-    """Take the rights of all others from a directory of ours that an older release, or another program, made."""
+    """Revoke all other users' access to a directory of ours that an older release, or another program, made."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = os.lstat(directory)
         if (
@@ -73,7 +73,7 @@ def close_to_others(directory: str) -> None:
 
 
 def is_shared(directory: str) -> bool:
-    """Whether a directory is set up for a group. Raises FileNotFoundError."""
+    """Whether a directory is shared with a group. Raises FileNotFoundError."""
     return os.stat(directory or ".").st_mode & _SHARED == _SHARED
 
 
