@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ from forkpoint.driver.requests import Inbox, SavepointRequest
 from forkpoint.errors import ConfigError
 from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.savepoint.tasks import RunTasks, Task
 from forkpoint.storage.base import Storage, open_storage
 
@@ -154,8 +154,3 @@ class Savepoints:
         """Wait for the savepoints in the making."""
         for thread in self._threads:
             thread.join()
-
-
-def new_savepoint_id() -> str:
-    """Sorts by time of making; unique."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"

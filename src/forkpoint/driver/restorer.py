@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from forkpoint.checkpoint.manifest import Manifest, Parent
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.driver.check import check_program
 from forkpoint.driver.declared import program_operators, program_states
 from forkpoint.driver.executor import Executor
@@ -21,7 +20,7 @@ from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.naming import named_savepoint, new_savepoint_id
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
 from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
 from forkpoint.savepoint.tasks import Progress
