@@ -209,7 +209,7 @@ def test_a_drain_whose_savepoint_fails_is_as_if_nobody_had_asked(
         assert run(tmp_path, stop).savepoint is None
     with pytest.raises(StorageError, match="the disk is full"):
         stop.answer.result(5)
-    assert "What its drain gave is dropped; started again, it goes on from before the drain" in caplog.text
+    assert "The drain's output is dropped; the next run resumes from before the drain" in caplog.text
     assert output(tmp_path) == windows(FIRST[:2])
     write(tmp_path, "2", *SECOND)
     run(tmp_path, StopsDrained(len(FIRST + SECOND)))

@@ -12,7 +12,7 @@ import pytest
 from jobs import Crash, StopAfter, clicks, history, job, run, state_of, sums
 
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.driver import job_driver
+from forkpoint.driver import starter
 from forkpoint.errors import StaleGeneration
 
 ELEMENTS = clicks(60)
@@ -51,7 +51,7 @@ def test_a_newer_run_tries_again(crashed: Path) -> None:
 
 
 def test_it_says_who_is_in_the_way(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_driver, "START_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(starter, "START_PAUSE_SECONDS", 0.0)
     older = history(crashed).newest()
     assert older is not None
     driver = job(crashed, ELEMENTS).driver
