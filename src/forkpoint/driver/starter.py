@@ -42,7 +42,14 @@ class Starter:
         self._now_ms = now_ms
         self._republisher = Republisher(graph, history, self._job, run, records.ended_well)
         self._restorer = Restorer(
-            restore, history, graph, parallelism, executor, ended_well=records.ended_well, progress=progress, now_ms=now_ms
+            restore,
+            history,
+            graph,
+            parallelism,
+            executor,
+            ended_well=records.ended_well,
+            progress=progress,
+            now_ms=now_ms,
         )
 
     def start(self) -> Manifest | None:
