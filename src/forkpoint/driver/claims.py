@@ -48,7 +48,7 @@ def _claim(storage: Storage, claim: Claim) -> None:
         storage.put(path, CLAIM.dump(claim))
         return
     raise ConfigError(
-        f"sink {claim.uid!r}: {claim.place} already belongs to job {owner!r}, and the results of job {claim.job!r} would mix with "
-        "its own. Give this job another place ({job} in a directory's path stands for the job's name), or for files another "
+        f"sink {claim.uid!r}: {claim.place} already belongs to job {owner!r}, and the results of job {claim.job!r} would mix "
+        "with its own. Give this job another place ({job} in a directory's path stands for the job's name), or for files another "
         f"prefix=; if {owner!r} will not write there again, delete {storage.url.rstrip('/')}/{path}"
     )

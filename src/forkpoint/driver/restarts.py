@@ -17,13 +17,7 @@ from forkpoint.errors import (
 )
 from forkpoint.graph.options import RestartStrategy
 
-_BUGS = (
-    AssertionError,
-    AttributeError,
-    ImportError,
-    NameError,
-    TypeError,
-)  # in forkpoint; user code's are UserFunctionErrors
+_BUGS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # user code raises UserFunctionError
 FATAL = (StaleGeneration, OutputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_BUGS)
 """Errors that a restart cannot cure."""
 
