@@ -13,7 +13,7 @@ import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.driver.epochs import EpochRunner
 from forkpoint.driver.events import Listeners
-from forkpoint.driver.start import Restored, commit_start, start_manifest
+from forkpoint.driver.start import Restored, start_manifest
 from forkpoint.errors import JobFailed, StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.local.executor import LocalExecutor
@@ -38,7 +38,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     prepared = job(tmp_path, ELEMENTS)
     manifest = start_manifest("sums", "run", prepared.graph, Restored(Parent()), generation=1, parallelism=2, now_ms=0)
     past = history(tmp_path)
-    commit_start(past, manifest, None)
+    past.commit(manifest, after=0)
     executor = Fails()
     executor.start(prepared.driver._spec(manifest))
     runner = EpochRunner(

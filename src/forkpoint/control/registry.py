@@ -161,43 +161,27 @@ def _view(
         )  # fmt: skip
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
+    status = _probe(endpoint) if endpoint is not None and _is_here(endpoint) else None
+    if isinstance(status, StatusMessage):
+        return RunView(
+            job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
+            status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
+            status.late_records_dropped,
+        )  # fmt: skip
     state: RunState
     if endpoint is None:
         state = "unknown" if newest else "lost"
     elif not _is_here(endpoint):
         state = "elsewhere"
-    else:
-        status = _probe(endpoint)
-        if isinstance(status, StatusMessage):
-            return RunView(
-                job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
-                status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
-                status.late_records_dropped,
-            )  # fmt: skip
-        if status is None:
-            return _lost(storage, key, newest, epoch, started_ms, parent, endpoint)
+    elif status == "silent":
         state = "silent"
+    else:  # the driver was killed, or has just ended, as its record then says
+        state = "lost"
+        record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
+        if record is not None and record.outcome is not None:
+            return _view(storage, key, record, None, newest, epoch)
     return RunView(
         job, run, state, newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint
-    )
-
-
-def _lost(
-    storage: Storage,
-    key: tuple[str, str],
-    newest: bool,
-    epoch: int | None,
-    started_ms: int,
-    parent: Parent,
-    endpoint: Endpoint,
-) -> RunView:
-    """Without an answer the driver was killed, or has just ended, as its record then says."""
-    job, run = key
-    record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
-    if record is not None and record.outcome is not None:
-        return _view(storage, key, record, None, newest, epoch)
-    return RunView(
-        job, run, "lost", newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint
     )
 
 

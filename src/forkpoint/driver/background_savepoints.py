@@ -121,18 +121,19 @@ class Savepoints:
     @contextmanager
     def _reserved(self, label: str | None) -> Iterator[None]:
         """Reserve the label for this savepoint. Raises ConfigError if another one has it."""
+        if label is None:
+            yield
+            return
         with self._lock:
-            if label is not None and label in self._labels:
+            if label in self._labels:
                 raise ConfigError(f"another savepoint with the label {label!r} is in progress; choose another label")
-            if label is not None:
-                self._labels.add(label)
+            self._labels.add(label)
         try:
-            if label is not None:
-                free_label(self._history.storage, self._history.paths.job, label)
+            free_label(self._history.storage, self._history.paths.job, label)
             yield
         finally:
             with self._lock:
-                self._labels.discard(label or "")
+                self._labels.discard(label)
 
     @contextmanager
     def _reporting_end(self, savepoint_id: str, epoch: int, path: str) -> Iterator[None]:

@@ -28,7 +28,7 @@ from forkpoint.driver.manifests import (
 )
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import publish
-from forkpoint.driver.replay import Bound, NoBound, PositionBound, TimeBound, Until, UntilPositions
+from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.driver.trial import Trial, TrialProgress
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
@@ -343,7 +343,7 @@ def _offset(manifest: Manifest, uid: str) -> str | None:
 
 def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: int | None) -> Bound:
     if until is None:
-        return NoBound()
+        return Bound()
     if isinstance(until, UntilPositions):
         return PositionBound(graph, until)
     return TimeBound(graph, until, manifest, source_limits(graph, max_rows))

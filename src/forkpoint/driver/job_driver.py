@@ -108,7 +108,8 @@ class JobDriver:
         self._rng = random.Random()
         self._starter = Starter(
             self.run_id, self.graph, self.history, executor, self._records, restore or RestoreOptions(),
-            parallelism=parallelism, progress=self._report_restore, now_ms=now_ms,
+            parallelism=parallelism, now_ms=now_ms,
+            progress=lambda done, total: self._listener.on_event(RestoreProgressed(done, total)),
         )  # fmt: skip
 
     # -- called from other threads
@@ -144,9 +145,6 @@ class JobDriver:
                 return
             if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
                 self.on_stuck()
-
-    def _report_restore(self, done: int, total: int) -> None:
-        self._listener.on_event(RestoreProgressed(done, total))
 
     def note_cancelled(self) -> None:
         """Record that the run was cancelled, on behalf of a driver thread that is stuck."""

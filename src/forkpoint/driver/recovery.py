@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run, SnapshotRef
+from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.history import History
 from forkpoint.driver.start import from_checkpoint
@@ -81,13 +80,16 @@ def plan_recovery(
     looked: list[Candidate] = []
     origin: Manifest | OpenedSavepoint | None = None
     # At the same epoch the checkpoint comes first: resuming from it needs no import.
-    candidates = sorted([*((e, 1, None) for e in epochs), *((s[2].epoch, 0, s) for s in savepoints)], key=_newest_first)
+    candidates = sorted(
+        [*((e, 1, None) for e in epochs), *((s[2].epoch, 0, s) for s in savepoints)], key=lambda c: (-c[0], -c[1])
+    )
     for done, (epoch, _, saved) in enumerate(candidates):
         progress(done, len(candidates))
         if saved is None:
             manifest = readable.get(epoch)
             problem = unreadable[epoch] if manifest is None else _problem(storage, history, manifest, verified)
-            if problem is None and manifest is not None and epoch != epochs[-1] and _is_special(manifest):
+            provisional = manifest is not None and (manifest.withheld or manifest.drained_early)
+            if problem is None and provisional and epoch != epochs[-1]:
                 problem = "it belongs to a drain or a trial, from which a job resumes only on request"
             created = None if manifest is None else manifest.created_ms
             looked.append(Candidate("checkpoint", epoch, f"epoch {epoch}", created, problem))
@@ -99,13 +101,13 @@ def plan_recovery(
             origin = found
             break
     whole = isinstance(origin, Manifest) and origin.epoch == epochs[-1]
-    behind = origin.epoch if isinstance(origin, Manifest) else origin.savepoint.epoch if origin is not None else 0
-    gone = () if whole or origin is None else tuple(epoch for epoch in epochs if epoch > behind)
+    resumed = origin.epoch if isinstance(origin, Manifest) else origin.savepoint.epoch if origin is not None else 0
+    discarded = () if whole or origin is None else tuple(epoch for epoch in epochs if epoch > resumed)
     start = origin if isinstance(origin, Manifest) else origin.savepoint if origin is not None else None
     generations = [m.generation for m in readable.values()]
     return RecoveryPlan(
-        tuple(looked), origin, whole, _lost(start, gone, readable), tuple(sorted({*unreadable, *gone})),
-        max((*names, behind), default=0) + 1, max(generations, default=0) + 1 + len(unreadable),
+        tuple(looked), origin, whole, _lost(start, discarded, readable), tuple(sorted({*unreadable, *discarded})),
+        max((*names, resumed), default=0) + 1, max(generations, default=0) + 1 + len(unreadable),
     )  # fmt: skip
 
 
@@ -129,10 +131,6 @@ def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progre
     for epoch in plan.fenced:
         history.storage.put(history.paths.fence(epoch), b"")
     return manifest
-
-
-def _newest_first(candidate: tuple[int, int, object]) -> tuple[int, int]:
-    return -candidate[0], -candidate[1]
 
 
 def _load_all(history: History, epochs: Sequence[int]) -> tuple[dict[int, Manifest], dict[int, str]]:
@@ -161,10 +159,6 @@ def _problem(storage: Storage, history: History, manifest: Manifest, verified: d
     return None
 
 
-def _is_special(manifest: Manifest) -> bool:
-    return manifest.withheld or manifest.drained_early
-
-
 def _damage(storage: Storage, ref: FileRef) -> str | None:
     try:
         ref.read(storage)
@@ -184,16 +178,16 @@ def _opened(storage: Storage, directory: str) -> tuple[OpenedSavepoint | None, s
     return opened, None
 
 
-def _lost(origin: Manifest | Savepoint | None, gone: Sequence[int], readable: Mapping[int, Manifest]) -> Lost:
+def _lost(origin: Manifest | Savepoint | None, discarded: Sequence[int], readable: Mapping[int, Manifest]) -> Lost:
     output: dict[str, int] = {}
-    for epoch in gone:
+    for epoch in discarded:
         manifest = readable.get(epoch)
         for uid, committables in manifest.sinks.items() if manifest is not None and not manifest.withheld else ():
             output[uid] = output.get(uid, 0) + len(committables)
-    known = [readable[epoch] for epoch in gone if epoch in readable]
+    known = [readable[epoch] for epoch in discarded if epoch in readable]
     elements = 0 if origin is None or not known else max(0, _read(known[-1]) - _read(origin))
-    unknown = tuple(epoch for epoch in gone if epoch not in readable)
-    return Lost(tuple(gone), elements, {uid: count for uid, count in output.items() if count}, unknown)
+    unknown = tuple(epoch for epoch in discarded if epoch not in readable)
+    return Lost(tuple(discarded), elements, {uid: count for uid, count in output.items() if count}, unknown)
 
 
 def _read(saved: Manifest | Savepoint) -> int:
@@ -215,20 +209,15 @@ def _start(
         )  # fmt: skip
     saved = origin.savepoint
     states = [state.info for operator in saved.operators for state in operator.states]
+    snapshots = import_savepoint(
+        opened=origin, storage=history.storage, paths=history.paths, epoch=plan.epoch, parallelism=saved.parallelism,
+        max_parallelism=saved.max_parallelism, states=[StateMapping(s.uid, s.name, s) for s in states],
+        run_tasks=run_here, progress=progress, now_ms=wall_clock_ms(),
+    )  # fmt: skip
     return Manifest(
         job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=wall_clock_ms(),
         processing_time_ms=saved.created_ms, parallelism=saved.parallelism, max_parallelism=saved.max_parallelism,
         sources=saved.sources, watermarks=saved.watermarks, states=states, parent=origin.as_parent(),
         operators=[OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=0) for o in saved.operators],
-        snapshots=_imported(history, origin, states, plan.epoch, progress),
-    )  # fmt: skip
-
-
-def _imported(
-    history: History, opened: OpenedSavepoint, states: Sequence[StateInfo], epoch: int, progress: Progress
-) -> list[SnapshotRef]:
-    return import_savepoint(
-        opened=opened, storage=history.storage, paths=history.paths, epoch=epoch, parallelism=opened.savepoint.parallelism,
-        max_parallelism=opened.savepoint.max_parallelism, states=[StateMapping(s.uid, s.name, s) for s in states],
-        run_tasks=run_here, progress=progress, now_ms=wall_clock_ms(),
+        snapshots=snapshots,
     )  # fmt: skip

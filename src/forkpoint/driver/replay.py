@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.connectors.base import JSON, SplitRange
@@ -36,43 +35,31 @@ class UntilPositions:
 Until = UntilTime | UntilPositions
 
 
-class Bound(Protocol):
-    """How far a run reads."""
+class Bound:
+    """How far a run reads. This one has no limits."""
 
     def stops(self) -> Mapping[str, JSON]:
         """Positions beyond which sources must not plan, by uid."""
-
-    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
-        """Positions at which DataFrame sources stop, by uid; None: nowhere."""
-
-    def limits(self) -> Mapping[str, int | None] | None:
-        """The sources that the next epoch reads, with the maximum number of elements (None: as usual) of each. None: all."""
-
-    def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
-        """Whether a computed epoch may be committed; if not, it is planned again with fewer elements."""
-
-    def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
-        """Whether the run has reached its bound. ``at_stop``: sources that have reached their stops."""
-
-
-class NoBound:
-    def stops(self) -> Mapping[str, JSON]:
         return {}
 
     def frame_stops(self) -> Mapping[str, SourcePosition] | None:
+        """Positions at which DataFrame sources stop, by uid; None: nowhere."""
         return None
 
     def limits(self) -> Mapping[str, int | None] | None:
+        """The sources that the next epoch reads, with the maximum number of elements (None: as usual) of each. None: all."""
         return None
 
     def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+        """Whether a computed epoch may be committed; if not, it is planned again with fewer elements."""
         return True
 
     def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
+        """Whether the run has reached its bound. ``at_stop``: sources that have reached their stops."""
         return False
 
 
-class PositionBound(NoBound):
+class PositionBound(Bound):
     """Up to a savepoint's positions. A source that had ended there is read to its end."""
 
     def __init__(self, graph: JobGraph, until: UntilPositions) -> None:
@@ -105,7 +92,7 @@ def _no_end(until: UntilPositions, source: Operator) -> ConfigError:
     )
 
 
-class TimeBound(NoBound):
+class TimeBound(Bound):
     """Up to a point in event time.
 
     An epoch that takes a source past it is discarded and planned again with half as many elements of that source (and none

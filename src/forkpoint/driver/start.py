@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.driver.history import History
 from forkpoint.driver.manifests import operator_infos
 from forkpoint.graph.job import JobGraph
 
@@ -74,9 +73,3 @@ def checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bo
     if operator_state and manifest.parallelism != parallelism:
         return False
     return {s.uid for s in manifest.states} <= set(graph.by_uid)
-
-
-def commit_start(history: History, manifest: Manifest, newest: Manifest | None) -> Manifest:
-    """Commit the first manifest of a run that was restored after ``newest``. Raises StaleGeneration."""
-    history.commit(manifest, after=newest.epoch if newest is not None else 0)
-    return manifest

@@ -14,7 +14,7 @@ from forkpoint.driver.history import History
 from forkpoint.driver.publishing import Republisher
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.restorer import Restorer
-from forkpoint.driver.start import commit_start, start_manifest
+from forkpoint.driver.start import start_manifest
 from forkpoint.errors import StaleGeneration
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import RestoreOptions
@@ -79,7 +79,7 @@ class Starter:
             self._job, self._run, self._graph, base,
             generation=generation, parallelism=self._parallelism, now_ms=self._now_ms(),
         )  # fmt: skip
-        commit_start(self._history, manifest, newest)
+        self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
         self._records.start(manifest)
         if base.on_started is not None:
             base.on_started()

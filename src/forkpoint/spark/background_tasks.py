@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -60,14 +60,21 @@ def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]
     return [bytes(row.result) for row in frame.mapInArrow(partition, schema).collect()]
 
 
+def map_arguments(
+    sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int
+) -> list[bytes]:
+    """`[fn(each) for each in arguments]` in Spark tasks. Raises tasks' original exceptions."""
+    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
+    with raising_originals(stage.token):
+        return map_bytes(sc, stage, arguments, partitions)
+
+
 def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:
     """Runs a function on each argument, one task each."""
 
     def run(fn: Callable[[bytes], bytes], arguments: Sequence[bytes]) -> list[bytes]:
         if not arguments:
             return []
-        stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
-        with raising_originals(stage.token):
-            return map_bytes(session.sparkContext, stage, list(arguments), len(arguments))
+        return map_arguments(session.sparkContext, fn, arguments, len(arguments))
 
     return run

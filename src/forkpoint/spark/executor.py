@@ -17,7 +17,8 @@ from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
-from forkpoint.spark.exchange import EpochJobs, map_bytes
+from forkpoint.spark.background_tasks import map_arguments
+from forkpoint.spark.exchange import EpochJobs
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.rows import pair_struct
@@ -25,16 +26,14 @@ from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,
-    BackgroundStage,
     FrameStage,
     JobHandle,
     Runtime,
     SourceStage,
     SubtaskStage,
-    import_path,
     pack_job,
 )
-from forkpoint.types import TypeInformation, dumps
+from forkpoint.types import TypeInformation
 
 _POOL_PROPERTY = "spark.scheduler.pool"
 _DESCRIPTION_PROPERTY = "spark.job.description"
@@ -112,10 +111,9 @@ class SparkExecutor(Executor):
         if not args:
             return []
         slots = max(1, self._sc.defaultParallelism // 2) if self._epochs_started else len(args)
-        stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
         properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
-        with raising_originals(stage.token), self._job(self._background_tag, properties):
-            return map_bytes(self._sc, stage, args, min(slots, len(args)))
+        with self._job(self._background_tag, properties):
+            return map_arguments(self._sc, fn, args, min(slots, len(args)))
 
     def frame_stage(self, operator: int, frame: DataFrame) -> DataFrame:
         """Stage 0 of a DataFrame source: a DataFrame, streaming if `frame` is, that `run_epoch` takes as its `frame`.
