@@ -75,7 +75,8 @@ class EpochRunner:
         self.trial = TrialProgress(trial, now_ms())
         self._failure: Exception | None = None
         self.epoch_began_ms: int | None = None  # while an epoch is computed
-        self._one_by_one: set[str] = set()  # uids of operators whose outputs are taken one by one, as are the next two
+        # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.
+        self._one_by_one: set[str] = set()
         self._with_outputs: set[str] = set()
         self._with_mutable_outputs: set[str] = set()
         self.progress = Progress(
@@ -364,6 +365,7 @@ def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
         changes_bytes=sum(row.changes.size for row in rows if row.changes is not None),
         snapshot_bytes=sum(row.snapshot.size for row in rows if row.snapshot is not None),
         catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
+        stores_reused=sum(row.stage > 0 and row.catch_up is None for row in rows),
     )
 
 

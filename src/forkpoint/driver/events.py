@@ -48,7 +48,7 @@ class EpochCommitted:
     """The result of an epoch, sent once its output is published or withheld. Counts are by operator uid, of this epoch alone.
 
     ``watermarks``: at its end. ``changes_bytes`` and ``snapshot_bytes``: size of the state its tasks wrote. ``catch_ups``: how
-    each task's local store reached the epoch's initial state.
+    tasks brought their local stores to the epoch's initial state; ``stores_reused``: the tasks that found it there already.
     """
 
     epoch: int
@@ -60,6 +60,7 @@ class EpochCommitted:
     changes_bytes: int
     snapshot_bytes: int
     catch_ups: Sequence[CatchUp]
+    stores_reused: int = 0
 
     def lag_ms(self, uid: str) -> int | None:
         """How far an operator's watermark is behind processing time; None if it has none yet."""

@@ -206,9 +206,11 @@ class JobDriver:
             manifest = self._starter.start()
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                return self._cancelled(self._already_finished().epoch)
+                return self._cancelled(self._newest_epoch())
             raise
-        return self._run_attempts(manifest) if manifest is not None else self._already_finished()
+        if manifest is None:
+            return Result(self.run_id, "finished", self._newest_epoch())
+        return self._run_attempts(manifest)
 
     def _end(self, error: BaseException) -> None:
         self._closing = True
@@ -219,9 +221,9 @@ class JobDriver:
         finally:
             self.over.set()
 
-    def _already_finished(self) -> Result:
+    def _newest_epoch(self) -> int:
         newest = self.history.newest()
-        return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
+        return newest.epoch if newest is not None else 0
 
     @property
     def _on_trial(self) -> bool:
@@ -364,7 +366,7 @@ class JobDriver:
                 request.done.set_exception(error)
                 if request.drain:  # timers have already fired early, so the job must not continue
                     return self._stopped_by_drain(runner.manifest, error)
-                log.warning("job %r: the job continues, as the savepoint to stop with failed: %s", self.job, error)
+                log.warning("job %r continues, as the savepoint to stop with failed: %s", self.job, error)
                 self._closing = False
                 continue
             if runner.manifest.drained_early:
@@ -382,7 +384,7 @@ class JobDriver:
         if not manifest.withheld:
             return Result(self.run_id, "stopped", manifest.epoch, str(manifest.metadata["savepoint"]))
         log.error(
-            "job %r: the job ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes "
+            "job %r ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes "
             "from before the drain",
             self.job, failed,
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +40,13 @@ _POOL_PROPERTY = "spark.scheduler.pool"
 _DESCRIPTION_PROPERTY = "spark.job.description"
 
 
+@dataclass(frozen=True)
+class _Run:
+    spec: JobSpec
+    handle: JobHandle
+    jobs: EpochJobs
+
+
 class SparkExecutor(Executor):
     """Runs the epochs of one run of a job on a SparkSession.
 
@@ -60,9 +68,7 @@ class SparkExecutor(Executor):
         self._interval = interval
         self._sc = self.session.sparkContext
         self._runtime = runtime if runtime is not None else runtime_of_package()
-        self._spec: JobSpec | None = None
-        self._handle: JobHandle | None = None
-        self._jobs: EpochJobs | None = None
+        self._run: _Run | None = None
         self._epochs_started = False
         run = uuid.uuid4().hex
         self._epoch_tag, self._background_tag = f"forkpoint-epoch-{run}", f"forkpoint-background-{run}"
@@ -74,16 +80,16 @@ class SparkExecutor(Executor):
             self._ship(spec)
 
     def _ship(self, spec: JobSpec) -> None:
-        payload = self._sc.broadcast(pack_job(self._runtime, spec))
-        self._spec = spec
-        self._handle = handle = JobHandle(uuid.uuid4().hex, payload)
+        handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(pack_job(self._runtime, spec)))
         stages = spec.graph.stages
-        self._jobs = EpochJobs(
-            self._sc,
-            spec.parallelism,
-            SourceStage(handle, last=stages == 0),
-            [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)],
-        )
+        subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
+        jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
+        self._run = _Run(spec, handle, jobs)
+
+    def _started(self, method: str) -> _Run:
+        if self._run is None:
+            raise ConfigError(f"SparkExecutor.{method} was called before start")
+        return self._run
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         """Runs one epoch as one Spark job; returns the blobs of the commit rows, in partition order.
@@ -91,16 +97,15 @@ class SparkExecutor(Executor):
         source_tasks: the plans of native source tasks; one partition each. frame: a DataFrame of stage-0 output, as
         `frame_stage` returns it, or the micro-batch of a streaming query over such. All subtasks run, even without rows.
         """
-        if self._jobs is None or self._handle is None:
-            raise ConfigError("SparkExecutor.run_epoch was called before start")
+        run = self._started("run_epoch")
         self._epochs_started = True
         properties = {
             EPOCH_PROPERTY: msgspec.json.encode(ctx).decode(),
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
-        with self._detecting_loss(), raising_originals(self._handle.token), self._job(self._epoch_tag, properties):
-            return self._jobs.run(source_tasks, frame)
+        with self._detecting_loss(), raising_originals(run.handle.token), self._job(self._epoch_tag, properties):
+            return run.jobs.run(source_tasks, frame)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """`[fn(arg) for arg in args]` on the cluster, outside epochs; other threads may call it while epochs run.
@@ -121,10 +126,8 @@ class SparkExecutor(Executor):
         It calls the runtime's `run_frame_task` for each partition, with the partition's id in the job as `task`: unique in
         an epoch, and in the order of the DataFrame's partitions. Spark runs no task for sources that it knows to be empty.
         """
-        if self._handle is None or self._spec is None:
-            raise ConfigError("SparkExecutor.frame_stage was called before start")
-        last = self._spec.graph.stages == 0
-        return frame.mapInArrow(FrameStage(self._handle, operator, last), pair_struct())
+        run = self._started("frame_stage")
+        return frame.mapInArrow(FrameStage(run.handle, operator, last=run.spec.graph.stages == 0), pair_struct())
 
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
@@ -136,7 +139,7 @@ class SparkExecutor(Executor):
         ConfigError for DataFrames whose position or state does not fit into a savepoint, RestoreRefused for positions of
         another kind of source, TypeNotSupported for a DataFrame without the declared type's columns.
         """
-        sources = []
+        token, sources = self._started("start_streams").handle.token, []
         for operator in graph.frame_sources:
             spec = operator.spec
             assert isinstance(spec, DataFrameSpec)
@@ -146,10 +149,8 @@ class SparkExecutor(Executor):
             # A watermark generator needs elements in order, that of the partitions: one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
-        if self._handle is None:
-            raise ConfigError("SparkExecutor.start_streams was called before start")
         streams = StreamingSources(
-            self.session, self.frame_stage, self._handle.token, sources, positions, on_batch, self._interval, stops
+            self.session, self.frame_stage, token, sources, positions, on_batch, self._interval, stops
         )
         streams.start()
         return streams
@@ -186,12 +187,12 @@ class SparkExecutor(Executor):
 
     def close(self) -> None:
         """Cancels the run's Spark jobs and releases its resources on the cluster, but keeps the session. Idempotent."""
-        handle, jobs, self._handle, self._jobs = self._handle, self._jobs, None, None
-        if handle is None or jobs is None or self._is_lost():
+        run, self._run = self._run, None
+        if run is None or self._is_lost():
             return
         self.abandon()
-        jobs.close()
-        handle.payload.unpersist(blocking=False)
+        run.jobs.close()
+        run.handle.payload.unpersist(blocking=False)
 
     @contextmanager
     def _detecting_loss(self) -> Iterator[None]:
