@@ -59,18 +59,13 @@ def withdraw(storage: Storage, endpoint: Endpoint) -> None:
 def endpoints(storage: Storage, job: str | None = None) -> list[Endpoint]:
     """The records of one job's runs, or of all jobs'; some may be stale."""
     directory = JOBS if job is None else JobPaths(job).runs
-    found = (load_endpoint(storage, path) for path in storage.list(directory) if is_endpoint(path))
+    found = (ENDPOINT.load_if_whole(storage, path) for path in storage.list(directory) if is_endpoint(path))
     return [endpoint for endpoint in found if endpoint is not None]
 
 
 def is_endpoint(path: str) -> bool:
     file = parse_run_file(path)
     return file is not None and file.kind == "endpoint"
-
-
-def load_endpoint(storage: Storage, path: str) -> Endpoint | None:
-    """The record; None if the run has ended in the meantime or it can't be read."""
-    return ENDPOINT.load_if_whole(storage, path)
 
 
 def _put_private(place: str, data: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 from forkpoint.checkpoint.manifest import RUN, Parent, Run
 from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
 from forkpoint.control.client import ControlClient, Unreachable
-from forkpoint.control.endpoint import Endpoint, endpoints, load_endpoint
+from forkpoint.control.endpoint import ENDPOINT, Endpoint, endpoints
 from forkpoint.control.messages import StatusMessage
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.storage.base import Storage
@@ -72,7 +72,7 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
         if file.kind == "run":
             if (record := RUN.load_if_whole(storage, path)) is not None:
                 runs[file.job, file.run] = record
-        elif (endpoint := load_endpoint(storage, path)) is not None:
+        elif (endpoint := ENDPOINT.load_if_whole(storage, path)) is not None:
             ports[file.job, file.run] = endpoint
     starts = {key: record.started_ms for key, record in runs.items()} | {k: e.started_ms for k, e in ports.items()}
     newest: dict[str, str] = {}

@@ -172,7 +172,7 @@ def _progress(driver: JobDriver) -> SavepointProgress | None:
 
 
 def _doing(driver: JobDriver) -> str | None:
-    """A description of a long-running epoch. Only then, as it takes the engine a moment."""
+    """A description of a long-running epoch; else None, as asking the engine takes a moment."""
     return driver.doing() if driver.epoch_ms > SLOW_EPOCH_MS else None
 
 

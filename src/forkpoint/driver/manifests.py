@@ -75,7 +75,12 @@ def ended_origins(graph: JobGraph, finished: Collection[str]) -> list[int]:
 
 def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
     """Watermark origins that have been silent since the start for longer than their idleness timeout."""
-    return [o.id for o in _origins(graph) if _silent(o, manifest, began_ms, now_ms)]
+    silent = []
+    for origin in _origins(graph):
+        after, position = _idleness_ms(origin), manifest.sources.get(origin.uid)
+        if after is not None and (position is None or not position.splits) and now_ms - began_ms >= after:
+            silent.append(origin.id)
+    return silent
 
 
 def _ended(graph: JobGraph, origin: Operator, finished: Collection[str]) -> bool:
@@ -97,12 +102,6 @@ def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> 
         else:
             found[operator.id] = list(splits.get(operator.uid, ()))
     return {str(origin): splits for origin, splits in found.items() if splits}
-
-
-def _silent(origin: Operator, manifest: Manifest, began_ms: int, now_ms: int) -> bool:
-    after = _idleness_ms(origin)
-    position = manifest.sources.get(origin.uid)
-    return after is not None and (position is None or not position.splits) and now_ms - began_ms >= after
 
 
 def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None:

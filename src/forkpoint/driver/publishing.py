@@ -45,7 +45,6 @@ class Republisher:
 
     graph: JobGraph
     history: History
-    job: str
     run: str
     ended_well: Callable[[str], bool]
 
@@ -68,7 +67,7 @@ class Republisher:
             continued = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
             if continued if last.withheld else not self.ended_well(last.run):
                 self._publish_again(last, must=own or continued)
-        clean_sinks(self.graph, self.job, mine.generation)
+        clean_sinks(self.graph, mine.job, mine.generation)
 
     def _publish_again(self, last: Manifest, *, must: bool) -> None:
         try:
@@ -76,9 +75,9 @@ class Republisher:
         except NotFound as error:
             log.warning(
                 "job %r: output of epoch %d was not found: %s. It was published before and has been removed since",
-                self.job, last.epoch, error,
+                last.job, last.epoch, error,
             )  # fmt: skip
         except OutputLost as error:
             if must:
                 raise
-            log.error("job %r: %s", self.job, error)
+            log.error("job %r: %s", last.job, error)

@@ -24,7 +24,6 @@ class RunRecords:
     def __init__(self, storage: Storage, job: str, run: str, options: JobOptions, started_ms: int) -> None:
         self._storage = storage
         self._paths = JobPaths(job)
-        self._job = job
         self._run_id = run
         self._options = options
         self._started_ms = started_ms
@@ -33,10 +32,10 @@ class RunRecords:
     def start(self, manifest: Manifest) -> None:
         known = JOB.load_if_whole(self._storage, self._paths.job_file)
         options, created_ms = self._options, self._started_ms if known is None else known.created_ms
-        job = Job(job=self._job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
+        job = Job(job=manifest.job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
         self._storage.put(self._paths.job_file, JOB.dump(job))
         self._run = Run(
-            job=self._job, run=self._run_id, generation=manifest.generation, parent=manifest.parent, started_ms=self._started_ms,
+            job=manifest.job, run=self._run_id, generation=manifest.generation, parent=manifest.parent, started_ms=self._started_ms,
             code_version=options.parameters.get("code_version"), versions=versions(),
             options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
             machine=socket.gethostname(), pid=os.getpid(),

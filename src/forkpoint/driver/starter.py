@@ -40,7 +40,7 @@ class Starter:
         self._records = records
         self._parallelism = parallelism
         self._now_ms = now_ms
-        self._republisher = Republisher(graph, history, self._job, run, records.ended_well)
+        self._republisher = Republisher(graph, history, run, records.ended_well)
         self._restorer = Restorer(
             restore,
             history,

@@ -65,8 +65,8 @@ def check_follows(uid: str, position: SourcePosition | None, stop: SourcePositio
     end = file_log_end(stop.spark_offset or "")
     if end is None or end < begin or _read_until(stop, begin) != _read_until(position, begin):
         raise ConfigError(
-            f"source {uid!r} cannot be read from where this run starts to where it is to stop: the files before both differ. "
-            "Start from a savepoint that the other one's job was restored from, or from nothing (-s none)"
+            f"source {uid!r} cannot be read from where this run starts to the savepoint it is to stop at: the files before "
+            "both differ. Start from a savepoint that the latter's job was restored from, or from nothing (-s none)"
         )
 
 
