@@ -35,8 +35,8 @@ class RunRecords:
         job = Job(job=manifest.job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
         self._storage.put(self._paths.job_file, JOB.dump(job))
         self._run = Run(
-            job=manifest.job, run=self._run_id, generation=manifest.generation, parent=manifest.parent, started_ms=self._started_ms,
-            code_version=options.parameters.get("code_version"), versions=versions(),
+            job=manifest.job, run=self._run_id, generation=manifest.generation, parent=manifest.parent,
+            started_ms=self._started_ms, code_version=options.parameters.get("code_version"), versions=versions(),
             options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
             machine=socket.gethostname(), pid=os.getpid(),
         )  # fmt: skip
