@@ -190,7 +190,7 @@ async def _body(request: Request, model: type[B]) -> B:
             f"{'.'.join(map(str, problem['loc'])) or 'the body'}: {problem['msg']}"
             for problem in error.errors(include_url=False)
         ]
-        raise HTTPException(400, f"{'; '.join(problems)}. Fields are {', '.join(model.model_fields)}") from None
+        raise HTTPException(400, f"{'; '.join(problems)}. It takes {', '.join(model.model_fields)}") from None
 
 
 def _reply(message: Message, status: int = 200) -> Response:

@@ -206,7 +206,7 @@ def _json(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
-        raise SavepointCorrupt(f"{where} is damaged or truncated: {text[:80]!r} is not JSON ({error})") from error
+        raise SavepointCorrupt(f"{where} is damaged or cut short: {text[:80]!r} is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise SavepointCorrupt(f"{where} is damaged: {text[:80]!r} is not a JSON object")
     return found
