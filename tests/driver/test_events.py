@@ -107,9 +107,9 @@ def test_subtasks_come_to_their_state_from_memory_until_they_have_to_be_rebuilt(
 
 def test_later_stages_reuse_the_store_that_the_first_one_has_brought_up_to_date(tmp_path: Path) -> None:
     one, _ = heard(tmp_path / "one")
-    assert [(len(e.catch_ups), e.stores_reused) for e in one.of(EpochCommitted)] == [(2, 0)] * 6
+    assert [(len(e.catch_ups), e.stores_reused) for e in one.of(EpochCommitted)] == [(2, 0)] * 5
     two, _ = heard(tmp_path / "two", second_stage=True)
-    assert [(len(e.catch_ups), e.stores_reused) for e in two.of(EpochCommitted)] == [(2, 2)] * 6
+    assert [(len(e.catch_ups), e.stores_reused) for e in two.of(EpochCommitted)] == [(2, 2)] * 5
 
 
 def test_a_restart_is_told_with_its_reason(tmp_path: Path) -> None:

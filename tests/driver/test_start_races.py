@@ -27,7 +27,7 @@ def crashed(tmp_path: Path) -> Path:
 
 def racing(driver: Any, times: int, generation: int = 0) -> Any:
     """Restores as usual; so many times another run commits an empty epoch meanwhile, of so many generations more."""
-    restored, left = driver.restore, [times]
+    restored, left = driver.starter.restore, [times]
 
     def restore(newest: Manifest | None) -> Any:
         base = restored(newest)
@@ -40,7 +40,7 @@ def racing(driver: Any, times: int, generation: int = 0) -> Any:
             )
         return base
 
-    driver.restore = restore
+    driver.starter.restore = restore
     return driver
 
 

@@ -106,7 +106,7 @@ class JobDriver:
             Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
         )
         self._rng = random.Random()
-        self._starter = Starter(
+        self.starter = Starter(
             self.run_id, self.graph, self.history, executor, self._records, restore or RestoreOptions(),
             parallelism=parallelism, now_ms=now_ms,
             progress=lambda done, total: self._listener.on_event(RestoreProgressed(done, total)),
@@ -203,7 +203,7 @@ class JobDriver:
 
     def _run(self) -> Result:
         try:
-            manifest = self._starter.start()
+            manifest = self.starter.start()
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._newest_epoch())
@@ -234,7 +234,7 @@ class JobDriver:
         while True:
             try:
                 if failed is not None:
-                    manifest = self._starter.resume(manifest, failed)
+                    manifest = self.starter.resume(manifest, failed)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
                 return self._attempt(manifest)
@@ -248,9 +248,9 @@ class JobDriver:
                 )  # fmt: skip
                 if delay_ms is None or self._inbox.cancelled:
                     if isinstance(error, SavepointCorrupt):
-                        self._starter.newest_own(manifest, error)  # a newer run may have removed the missing files
+                        self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                        return self._cancelled(self._starter.resume(manifest, error).epoch)
+                        return self._cancelled(self.starter.resume(manifest, error).epoch)
                     raise
                 self._restarts += 1
                 self._listener.on_event(Restarting(str(error), self._restarts, delay_ms))

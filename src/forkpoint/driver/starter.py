@@ -14,7 +14,7 @@ from forkpoint.driver.history import History
 from forkpoint.driver.publishing import Republisher
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.restorer import Restorer
-from forkpoint.driver.start import start_manifest
+from forkpoint.driver.start import Restored, start_manifest
 from forkpoint.errors import StaleGeneration
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import RestoreOptions
@@ -71,7 +71,7 @@ class Starter:
         raise AssertionError
 
     def _try(self, newest: Manifest | None, generation: int) -> Manifest | None:
-        base = self._restorer.restore(newest)
+        base = self.restore(newest)
         if base is None:
             return None
         claim_places(self._graph, self._history.storage, self._job, self._now_ms())
@@ -85,6 +85,10 @@ class Starter:
             base.on_started()
         self._republisher.repeat(manifest)
         return manifest
+
+    def restore(self, newest: Manifest | None) -> Restored | None:
+        """Import what the run starts from, given the job's newest manifest; None if the job has already finished."""
+        return self._restorer.restore(newest)
 
     def resume(self, mine: Manifest, error: BaseException) -> Manifest:
         """This run's newest manifest after a failure, with its output published. Raises StaleGeneration."""
