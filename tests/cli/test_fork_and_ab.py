@@ -87,7 +87,7 @@ def test_forks_and_replays(replayed):
     assert "there is a job 'again' already" in refused
     cli.write("fixed.py", APP.replace("out/{job}", "out/counts"))
     refused = cli("fork", first, "fixed.py", "--name", "mixed", "--until", "200000", code=3).stderr
-    assert "out/counts/part-* is where job 'counts' writes, and the results of job 'mixed' would mix" in refused
+    assert "out/counts/part-* already belongs to job 'counts', and the results of job 'mixed' would mix" in refused
     assert rows(cli, "counts") == counts(0, position(cli, last))
 
 

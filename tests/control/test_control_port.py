@@ -154,7 +154,7 @@ def test_a_savepoint_that_fails_says_why_and_the_job_goes_on(start, tmp_path):
     ("method", "path", "body", "status", "code", "message"),
     [
         ("GET", "/v1/nothing", None, 404, "not-found", "there are GET /v1/status"),
-        ("PUT", "/v1/status", None, 405, "method-not-allowed", "is not offered"),
+        ("PUT", "/v1/status", None, 405, "method-not-allowed", "is not supported"),
         ("GET", "/v1/savepoints/abc", None, 404, "not-found", "no request 'abc'"),
         ("POST", "/v1/savepoints", "{", 400, "bad-request", "Invalid JSON"),
         ("POST", "/v1/savepoints", '{"path": "x"}', 400, "bad-request", "path: .*It takes directory, label, note"),

@@ -173,7 +173,7 @@ def test_states_are_kept_and_two_with_one_number_refused() -> None:
     rows = [CommitRow(1, 0, "a", states=[state(5, "five").model_dump(), state(9, "nine", ttl_ms=10).model_dump()])]
     found = merge_states([state(9, "nine"), state(3, "three")], rows)
     assert [(s.sid, s.name, s.ttl_ms) for s in found] == [(3, "three", None), (5, "five", None), (9, "nine", 10)]
-    with pytest.raises(RestoreRefused, match="'five' of operator 'sum' gets the same number as state 'other'"):
+    with pytest.raises(RestoreRefused, match="'five' of operator 'sum' gets the same id as state 'other'"):
         merge_states([state(5, "other")], rows)
 
 

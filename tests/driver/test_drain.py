@@ -209,7 +209,7 @@ def test_a_drain_whose_savepoint_fails_is_as_if_nobody_had_asked(
         assert run(tmp_path, stop).savepoint is None
     with pytest.raises(StorageError, match="the disk is full"):
         stop.answer.result(5)
-    assert "What its drain gave is dropped; started again, it goes on from before the drain" in caplog.text
+    assert "The drain's output is dropped; the next run resumes from before the drain" in caplog.text
     assert output(tmp_path) == windows(FIRST[:2])
     write(tmp_path, "2", *SECOND)
     run(tmp_path, StopsDrained(len(FIRST + SECOND)))
@@ -226,5 +226,5 @@ def test_a_checkpoint_that_an_older_version_drained_is_refused(tmp_path: Path) -
     assert newest is not None
     past.storage.put(past.paths.manifest(newest.epoch), MANIFEST.dump(newest.model_copy(update={"metadata": {}})))
     write(tmp_path, "2", *SECOND)
-    with pytest.raises(RestoreRefused, match=r"fired before their time.*\(-s latest\).*\(--allow-drained\).*'none'"):
+    with pytest.raises(RestoreRefused, match=r"fired early.*\(-s latest\).*\(--allow-drained\).*'none'"):
         run(tmp_path, StopsDrained(len(FIRST + SECOND)))

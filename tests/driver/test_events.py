@@ -54,7 +54,9 @@ class Sum(fp.KeyedProcessFunction):
         yield click.user, self.total.value()
 
 
-def heard(root: Path, *, fails_at: Path | None = None, savepoint: bool = False) -> tuple[Heard, Any]:
+def heard(
+    root: Path, *, fails_at: Path | None = None, savepoint: bool = False, second_stage: bool = False
+) -> tuple[Heard, Any]:
     listener = Heard()
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(2).set_max_epoch_rows(5)
@@ -63,7 +65,10 @@ def heard(root: Path, *, fails_at: Path | None = None, savepoint: bool = False) 
     fn.fails_at = fails_at
     clicks_in = env.from_collection(ELEMENTS, Click).uid("clicks")
     keyed = clicks_in.key_by(lambda click: click.user)
-    keyed.process(fn, fp.Types.ANY()).uid("sums").sink_to(fp.DiscardSink()).uid("sink")
+    sums = keyed.process(fn, fp.Types.ANY()).uid("sums")
+    if second_stage:
+        sums = sums.rebalance().map(lambda pair: pair, fp.Types.ANY()).uid("behind")
+    sums.sink_to(fp.DiscardSink()).uid("sink")
     env.launch = Launch(options={"engine": "local"}, listeners=[listener])
     job = prepare(env, JOB)
     if savepoint:
@@ -98,6 +103,13 @@ def test_subtasks_come_to_their_state_from_memory_until_they_have_to_be_rebuilt(
     ways = [{c.by for c in event.catch_ups} for event in second]
     assert ways[0] == {"rebuild"}
     assert set().union(*ways[1:]) == {"memory"}
+
+
+def test_later_stages_reuse_the_store_that_the_first_one_has_brought_up_to_date(tmp_path: Path) -> None:
+    one, _ = heard(tmp_path / "one")
+    assert [(len(e.catch_ups), e.stores_reused) for e in one.of(EpochCommitted)] == [(2, 0)] * 5
+    two, _ = heard(tmp_path / "two", second_stage=True)
+    assert [(len(e.catch_ups), e.stores_reused) for e in two.of(EpochCommitted)] == [(2, 2)] * 5
 
 
 def test_a_restart_is_told_with_its_reason(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.driver.epochs import EpochRunner
 from forkpoint.driver.events import Listeners
-from forkpoint.driver.start import Restored, commit_start, start_manifest
+from forkpoint.driver.start import Restored, start_manifest
 from forkpoint.errors import JobFailed, StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.local.executor import LocalExecutor
@@ -38,7 +38,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     prepared = job(tmp_path, ELEMENTS)
     manifest = start_manifest("sums", "run", prepared.graph, Restored(Parent()), generation=1, parallelism=2, now_ms=0)
     past = history(tmp_path)
-    commit_start(past, manifest, None)
+    past.commit(manifest, after=0)
     executor = Fails()
     executor.start(prepared.driver._spec(manifest))
     runner = EpochRunner(
@@ -174,6 +174,6 @@ def test_two_savepoints_do_not_get_one_label(tmp_path: Path) -> None:
     errors = [str(each.done.exception(10)) for each in asked]
     assert sorted(errors[:2], key=len)[0] == "None"
     refused = sorted(errors[:2], key=len)[1]
-    assert "right now" in refused or "has the label 'spring' already" in refused
+    assert "is in progress" in refused or "has the label 'spring' already" in refused
     assert all("cannot be a label" in error for error in errors[2:5])
     assert errors[5] == "None"

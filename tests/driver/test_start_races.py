@@ -12,7 +12,7 @@ import pytest
 from jobs import Crash, StopAfter, clicks, history, job, run, state_of, sums
 
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.driver import job_driver
+from forkpoint.driver import starter
 from forkpoint.errors import StaleGeneration
 
 ELEMENTS = clicks(60)
@@ -27,7 +27,7 @@ def crashed(tmp_path: Path) -> Path:
 
 def racing(driver: Any, times: int, generation: int = 0) -> Any:
     """Restores as usual; so many times another run commits an empty epoch meanwhile, of so many generations more."""
-    restored, left = driver.restore, [times]
+    restored, left = driver.starter.restore, [times]
 
     def restore(newest: Manifest | None) -> Any:
         base = restored(newest)
@@ -40,7 +40,7 @@ def racing(driver: Any, times: int, generation: int = 0) -> Any:
             )
         return base
 
-    driver.restore = restore
+    driver.starter.restore = restore
     return driver
 
 
@@ -51,7 +51,7 @@ def test_a_newer_run_tries_again(crashed: Path) -> None:
 
 
 def test_it_says_who_is_in_the_way(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_driver, "START_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(starter, "START_PAUSE_SECONDS", 0.0)
     older = history(crashed).newest()
     assert older is not None
     driver = job(crashed, ELEMENTS).driver

@@ -15,7 +15,7 @@ from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.driver.publishing import Republisher
-from forkpoint.driver.trial import REST_MS, Trial, TrialCourse
+from forkpoint.driver.trial import IDLE_MS, Trial, TrialProgress
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy, RestoreOptions
 from forkpoint.testing import ManualClock
@@ -190,16 +190,16 @@ def test_what_was_withheld_is_accepted_by_the_first_run_that_goes_on_from_it(tmp
 
 def test_a_trial_ends_with_its_epochs_or_when_nothing_comes_in() -> None:
     clock = ManualClock(0)
-    course = TrialCourse(Trial(3), clock())
+    course = TrialProgress(Trial(3), clock())
     assert course.withholds(clock(), last=False)
     course.committed(True, clock())
-    clock.advance(REST_MS - 1)
+    clock.advance(IDLE_MS - 1)
     assert course.withholds(clock(), last=False)
     assert not course.withholds(clock(), last=True)
-    assert course.ends_at_ms() == REST_MS
+    assert course.ends_at_ms() == IDLE_MS
     clock.advance(1)
     assert not course.withholds(clock(), last=False)
     course.committed(False, clock())
     assert not course.active
     assert course.ends_at_ms() is None
-    assert not TrialCourse(None, 0).active
+    assert not TrialProgress(None, 0).active

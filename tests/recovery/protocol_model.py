@@ -406,7 +406,7 @@ class Model:
                 patch.object(file_writing, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
                 patch.object(os, "walk", stepwise), patch.object(epochs, "threading", threads),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(job_driver, "GC_EVERY_EPOCHS", 1),
-                patch.object(JobDriver, "_rest", lambda *_: None), *self.faults,
+                patch.object(JobDriver, "_wait", lambda *_: None), *self.faults,
             ):  # fmt: skip
                 stack.enter_context(each)
             yield
@@ -444,7 +444,7 @@ class Model:
             JOB, self._graph, self._options, storage, executor, parallelism=SUBTASKS, local_dir="unused",
             now_ms=lambda: 1000,
         )  # fmt: skip
-        restore = driver.restore
+        restore = driver.starter.restore
 
         def restored(epoch: Any) -> Any:
             base = restore(epoch)
@@ -454,7 +454,7 @@ class Model:
             world.generations[actor.number] = 1 + (json.loads(world.files[newest])["generation"] if newest else 0)
             return base
 
-        driver.restore = restored  # type: ignore[method-assign]
+        driver.starter.restore = restored  # type: ignore[method-assign]
         driver.run()
 
     def _check(self, world: World, actors: dict[int, Actor]) -> None:

@@ -92,7 +92,7 @@ def test_a_jvm_that_is_killed_in_an_epoch(place: Path, undisturbed: Outcome) -> 
     jvm.kill()
     assert end(process, plan) == 1, logs(place)
     text = logs(place)
-    assert "Spark's JVM has gone" in text, text
+    assert "Spark terminated while the job was running" in text, text
     assert text.count("; restart ") <= 1, text
     pause.unlink(missing_ok=True)
     assert run(replace(plan, pause_file=None)) == 0, logs(place)

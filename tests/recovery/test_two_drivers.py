@@ -187,7 +187,7 @@ class Racer:
             job = prepare(env, JOB)
             self.run_id = job.driver.run_id
             self.turns.pause(self.me)
-            job.driver.restore = self._restoring(job.driver.restore)  # type: ignore[method-assign]
+            job.driver.starter.restore = self._restoring(job.driver.starter.restore)  # type: ignore[method-assign]
             job.driver.run()
         except BaseException as error:
             self.ended = error

@@ -195,8 +195,8 @@ def test_staged_frame_reads_staged_files(start_run: StartRun, tmp_path: Any) -> 
 def test_an_executor_starts_a_second_run(start_run: StartRun) -> None:
     executor = start_run(stages=1, parallelism=2)
     epoch(executor, 1, plan(1))
-    assert executor._spec is not None
-    executor.start(executor._spec)
+    assert executor._run is not None
+    executor.start(executor._run.spec)
     assert got(epoch(executor, 1, plan(1)), 1)[1] == ["1"]
 
 

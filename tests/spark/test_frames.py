@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_told_with_source_column_and_types() -> None:
 def test_columns_are_checked_before_anything_runs() -> None:
     schema = StructType.fromDDL("room bigint, kind string, note string, part int")
     check_columns(schema, type_of(Event), "src", "room", None)
-    with pytest.raises(TypeNotSupported, match="'src': the split column 'part' is no field of the declared type"):
+    with pytest.raises(TypeNotSupported, match="'src': the split column 'part' is not a field of the declared type"):
         check_columns(schema, type_of(Event), "src", None, "part")
     with pytest.raises(TypeNotSupported, match="no column 'note'"):
         check_columns(StructType(schema.fields[:2]), type_of(Event), "src", None, None)

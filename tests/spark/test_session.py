@@ -42,7 +42,7 @@ def test_query_settings_hold_within_and_are_unset_again(session: SparkSession) -
 
 def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
-    with pytest.raises(ConfigError, match="unset it and give a master"):
+    with pytest.raises(ConfigError, match="unset it and set a master"):
         get_session()
 
 

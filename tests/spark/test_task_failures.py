@@ -120,7 +120,7 @@ def test_errors_arrive_as_they_were() -> None:
     [
         (Picky("one", "two"), "Picky in stage 1, subtask 2: one and two"),
         (SystemExit("bad line"), "SystemExit in stage 1, subtask 2: bad line"),
-        (Mute(), "Mute in stage 1, subtask 2: (its text can't be told: ValueError)"),
+        (Mute(), "Mute in stage 1, subtask 2: (its message can't be printed: ValueError)"),
         (KeyError("k"), "KeyError in stage 1, subtask 2: 'k'"),
     ],
 )

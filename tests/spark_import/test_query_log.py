@@ -98,7 +98,7 @@ def test_what_is_no_checkpoint_is_refused(checkpoint: Checkpoint) -> None:
     with pytest.raises(ConfigError, match="has committed no batch yet"):
         checkpoint.read()
     checkpoint.batch(1, "2")
-    with pytest.raises(ConfigError, match="batch 0 has not been committed; there are those from 1 to 1"):
+    with pytest.raises(ConfigError, match="batch 0 has not been committed; available are 1 to 1"):
         checkpoint.read(0)
     checkpoint.batch(2, "2", version="v9")
     with pytest.raises(ConfigError, match="offsets/2 is of version 'v9'; forkpoint reads v1, v2"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from watermark_jobs import Event, by_key, seen_job
 
 import forkpoint as fp
-from forkpoint.driver.alignment import FEWEST_ROWS
+from forkpoint.driver.alignment import MIN_ROWS
 from forkpoint.errors import GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.specs import DataFrameSpec
@@ -139,7 +139,7 @@ def test_an_epoch_reads_about_a_drift_of_an_aligned_source() -> None:
     strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_watermark_alignment("g", 2_000)
     found = run_local(seen_job(strategy), fast, slow, epochs=30_000)
     way = ways(found)
-    assert next(iter(way.values())) == {"fast": FEWEST_ROWS - 1, "slow": FEWEST_ROWS - 1}
+    assert next(iter(way.values())) == {"fast": MIN_ROWS - 1, "slow": MIN_ROWS - 1}
     assert max(at["fast"] - at["slow"] for at in way.values()) <= 2 * 2_000
 
 

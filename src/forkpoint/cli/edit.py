@@ -10,8 +10,8 @@ import click
 
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.state import reader
-from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.savepoint.catalog import free_label
+from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.state_processor import SavepointReader, SavepointWriter
 from forkpoint.storage.places import plain_place
 

@@ -15,7 +15,6 @@ from forkpoint.cli.edit import pairs
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.savepoints import totals
 from forkpoint.cli.settings import Command, current
-from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.functions import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
@@ -23,6 +22,7 @@ from forkpoint.functions import (
     WindowAssigner,
 )
 from forkpoint.savepoint.catalog import free_label
+from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.state_processor.spark_import import (
     CheckpointFound,
     ImportedCheckpoint,

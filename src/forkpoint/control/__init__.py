@@ -1,5 +1,5 @@
-"""Asking a running job from another process.
+"""Control of a running job from another process.
 
-``endpoint``: the record of a running driver under the state root. ``server``: its loopback port. ``client``: talking to
-it. ``registry``: what runs there are, and which of them live. Only ``server`` loads the web server.
+``endpoint``: a running driver's record under the state root. ``server``: its loopback port. ``client``: calls it.
+``registry``: the runs under a state root, and which of them are alive. Only ``server`` loads the web server.
 """

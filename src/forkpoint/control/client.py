@@ -1,4 +1,4 @@
-"""Talking to a running driver's control port."""
+"""The client of a running driver's control port."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ M = TypeVar("M", bound=Message)
 
 
 class Unreachable(ForkpointError):
-    """Nobody answers at a run's control port, or somebody else does: its driver is gone."""
+    """A run's control port does not answer, or belongs to another process: its driver has ended."""
 
 
 class ControlClient:
-    """Asks one run. Raises Unreachable where its driver is gone, and ForkpointError where it refuses."""
+    """Sends requests to one run. Raises Unreachable if its driver has ended, and ForkpointError for refused requests."""
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self.endpoint = endpoint
@@ -42,7 +42,7 @@ class ControlClient:
             base_url=f"http://{endpoint.host}:{endpoint.port}",
             headers={"authorization": f"Bearer {endpoint.token}"},
             timeout=timeout_seconds,
-            trust_env=False,  # a proxy of the environment has no business on the loopback interface
+            trust_env=False,  # no proxy for the loopback interface
         )
 
     def __enter__(self) -> ControlClient:
@@ -54,7 +54,7 @@ class ControlClient:
         self._http.close()
 
     def status(self) -> StatusMessage:
-        """Where the run stands."""
+        """The run's status."""
         found = self._ask("GET", "/v1/status", StatusMessage)
         if found.run != self.endpoint.run:
             raise Unreachable(f"{self._who}: its port now belongs to run {found.run} of job {found.job!r}")
@@ -64,12 +64,12 @@ class ControlClient:
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
         *, skip_unreadable: bool = False,
     ) -> str:  # fmt: skip
-        """Ask for a savepoint while the job goes on; the request's id."""
+        """Request a savepoint of the running job; returns the request's id."""
         body = SavepointBody(directory=directory, label=label, note=note, skip_unreadable=skip_unreadable)
         return self._ask("POST", "/v1/savepoints", Accepted, body).request_id
 
     def stop(self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False) -> str:
-        """Ask the job to end with a savepoint; the request's id."""
+        """Ask the job to end with a savepoint; returns the request's id."""
         body = StopBody(directory=directory, drain=drain, skip_unreadable=skip_unreadable)
         return self._ask("POST", "/v1/stop", Accepted, body).request_id
 
@@ -78,16 +78,16 @@ class ControlClient:
         self._ask("POST", "/v1/cancel", StatusMessage)
 
     def answer(self, request_id: str) -> Answer:
-        """Where a request stands."""
+        """The status of a request."""
         return self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
 
     def wait(
         self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None,
         on_epoch: Callable[[str], None] | None = None,
     ) -> str:  # fmt: skip
-        """Wait for a savepoint; its path. ``on_epoch`` is told of a long epoch that it has to wait for.
+        """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it.
 
-        Raises JobFailed if there is none, because it failed or the driver died.
+        Raises JobFailed if the savepoint failed or the driver died.
         """
         while True:
             try:
@@ -105,7 +105,7 @@ class ControlClient:
             time.sleep(POLL_SECONDS)
 
     def wait_gone(self, seconds: float) -> bool:
-        """Wait until the driver has ended; False if it has not in this time."""
+        """Wait until the driver has ended; False if the time has passed first."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:
@@ -130,7 +130,7 @@ class ControlClient:
         except httpx.TimeoutException:
             raise ForkpointError(
                 f"{self._who} (process {self.endpoint.pid}) does not answer at port {self.endpoint.port}; it may be "
-                f"overloaded: try again, or look whether the process lives{self._log}"
+                f"overloaded: try again, or check whether the process is alive{self._log}"
             ) from None
         except httpx.TransportError:
             raise Unreachable(f"{self._who}: its driver (process {self.endpoint.pid}) is gone") from None
@@ -140,8 +140,8 @@ class ControlClient:
             error = ErrorMessage.model_validate_json(response.content).error
         except ValidationError:
             raise Unreachable(
-                f"{self._who}: its port {self.endpoint.port} now belongs to something that is no forkpoint driver"
+                f"{self._who}: its port {self.endpoint.port} now belongs to something other than a forkpoint driver"
             ) from None
-        if error.code == "unauthorized":  # the port's present owner has another token
+        if error.code == "unauthorized":  # the port's current owner has another token
             raise Unreachable(f"{self._who}: its port {self.endpoint.port} now belongs to another driver")
         raise ForkpointError(f"{self._who}: {error.message}")

@@ -1,6 +1,6 @@
-"""endpoint.json: where a run can be asked. A driver writes it when it starts and removes it at its end.
+"""endpoint.json: the address of a run's control port. A driver writes it when it starts and removes it at its end.
 
-One that is there although its driver was killed is stale; only asking the port tells (`registry`).
+The record of a driver that was killed is stale; only a call to the port tells (`registry`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from forkpoint.storage.private import make_directories
 
 
 class Endpoint(Record):
-    """``machine``: the host name of the driver's machine, as ``host`` is loopback and means that machine only.
+    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address.
 
-    ``token`` is what a caller has to show; on local disk only the owner can read the record. ``log``: the file that a
-    detached driver writes to.
+    ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log file of a detached
+    driver.
     """
 
     format_version: Literal[1] = 1
@@ -42,7 +42,7 @@ ENDPOINT = Format("endpoint.json", Endpoint, 1)
 
 
 def register(storage: Storage, endpoint: Endpoint) -> None:
-    """Write the record of a run that begins."""
+    """Write the record of a run that starts."""
     path = JobPaths(endpoint.job).endpoint_file(endpoint.run)
     data = ENDPOINT.dump(endpoint)
     if isinstance(storage, LocalStorage):
@@ -52,14 +52,14 @@ def register(storage: Storage, endpoint: Endpoint) -> None:
 
 
 def withdraw(storage: Storage, endpoint: Endpoint) -> None:
-    """Remove the record of a run that has ended, or was found to be dead."""
+    """Remove the record of a run that has ended."""
     storage.delete(JobPaths(endpoint.job).endpoint_file(endpoint.run))
 
 
 def endpoints(storage: Storage, job: str | None = None) -> list[Endpoint]:
-    """The records of one job's runs, or of all jobs'. Some may be stale."""
+    """The records of one job's runs, or of all jobs'; some may be stale."""
     directory = JOBS if job is None else JobPaths(job).runs
-    found = (load_endpoint(storage, path) for path in storage.list(directory) if is_endpoint(path))
+    found = (ENDPOINT.load_if_whole(storage, path) for path in storage.list(directory) if is_endpoint(path))
     return [endpoint for endpoint in found if endpoint is not None]
 
 
@@ -68,13 +68,8 @@ def is_endpoint(path: str) -> bool:
     return file is not None and file.kind == "endpoint"
 
 
-def load_endpoint(storage: Storage, path: str) -> Endpoint | None:
-    """The record, None if the run has ended meanwhile, or if it can't be read."""
-    return ENDPOINT.load_if_whole(storage, path)
-
-
 def _put_private(place: str, data: bytes) -> None:
-    """Storage files may be shared with a group; this one holds a secret, so it never is, not for a moment."""
+    """Storage files may be shared with a group; this one has a secret, so it is private from its creation."""
     directory = os.path.dirname(place)
     make_directories(directory)
     temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
@@ -82,7 +77,7 @@ def _put_private(place: str, data: bytes) -> None:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # a power failure must not leave it torn: that would stop every command
+            os.fsync(file.fileno())  # a torn record after a power failure would make every command fail
         os.replace(temporary, place)
     finally:
         with suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
-"""What dead runs and interrupted commands have left below a state root: found, and removed.
+"""Finds and removes what dead runs and interrupted commands have left below a state root.
 
-Nothing of a job is looked at while a run of it may be alive, and nothing that was written a short while ago: a run writes
-before it is on record. A job's files are left over if no checkpoint that is there needs them.
+Jobs with a run that may be alive are skipped, and so are recent files, as a run writes before it is on record. A job's file
+is a leftover if no existing checkpoint needs it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """``skipped``: the jobs that were not looked at, and why."""
+    """``skipped``: jobs that were not checked, and why."""
 
     found: tuple[Leftover, ...]
     skipped: dict[str, str]
@@ -53,7 +53,7 @@ class Leftovers:
 
 
 def find_leftovers(storage: Storage, job: str | None = None, older_than: timedelta = DEFAULT_AGE) -> Leftovers:
-    """What could be removed, of one job or of all. Files come before runs: a run that begins meanwhile has others."""
+    """The leftovers of one job or of all. Files are listed before runs, so that those of a new run are not included."""
     limit_ms = int((time.time() - older_than.total_seconds()) * 1000)
     paths = storage.list(JOBS if job is None else JobPaths(job).directory)
     partial = {name: list(_unfinished(storage, name)) for name in ([job] if job else jobs_with_savepoints(storage))}
@@ -69,7 +69,7 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
     for name in sorted({*by_job, *partial} - skipped.keys()):
         try:
             candidates = [*_of_checkpoints(storage, name, by_job.get(name, [])), *partial.get(name, [])]
-        except SavepointCorrupt as error:  # what it needs is unknown
+        except SavepointCorrupt as error:  # unknown which files it needs
             skipped[name] = str(error)
             continue
         candidates += [("endpoint", path, [path]) for path in by_job.get(name, []) if is_endpoint(path)]
@@ -83,14 +83,14 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
 
 
 def remove_leftovers(storage: Storage, leftovers: Leftovers) -> None:
-    """Remove what was found. Cut short at any point, the rest is found again."""
+    """Remove the leftovers. If interrupted, a repetition finds the rest."""
     for each in leftovers.found:
         if each.kind == "temporary file":
             assert isinstance(storage, LocalStorage)
             storage.remove_temporary(each.path)
         elif each.kind != "unfinished savepoint":
             storage.delete(each.path)
-        elif not storage.exists(f"{each.path}/{SAVEPOINT_FILE}"):  # else it was finished meanwhile
+        elif not storage.exists(f"{each.path}/{SAVEPOINT_FILE}"):  # else it has been completed in the meantime
             remove_partial(storage, each.path)
 
 
@@ -98,7 +98,7 @@ _Candidate = tuple[Kind, str, list[str]]
 
 
 def _of_checkpoints(storage: Storage, job: str, paths: list[str]) -> Iterator[_Candidate]:
-    """Files of epochs that none of the manifests needs: of tries that failed, and of epochs that were never committed."""
+    """Files that no manifest needs: of failed attempts and of epochs that were never committed."""
     history = History(storage, JobPaths(job))
     manifests: dict[int, Manifest] = {epoch: history.load(epoch) for epoch in history.epochs()}
     needed: set[str] = set()
@@ -108,7 +108,7 @@ def _of_checkpoints(storage: Storage, job: str, paths: list[str]) -> Iterator[_C
         file = history.paths.parse(path)
         if file is None or file.area == "manifest" or file.area == "fence" or path in needed:
             continue
-        if file.area == "staging" and file.epoch in manifests:  # an epoch's output is made visible anew after a restore
+        if file.area == "staging" and file.epoch in manifests:  # may be published again after a restore
             continue
         yield file.area, path, [path]
 
@@ -120,7 +120,7 @@ def _unfinished(storage: Storage, job: str) -> Iterator[_Candidate]:
 
 
 def _aged(storage: Storage, kind: Kind, job: str | None, path: str, files: list[str], limit_ms: int) -> Leftover | None:
-    """It, unless it was written to lately, or is gone meanwhile."""
+    """The leftover; None if it was modified recently or no longer exists."""
     try:
         if any(storage.modified_ms(file) > limit_ms for file in files):
             return None
@@ -130,11 +130,11 @@ def _aged(storage: Storage, kind: Kind, job: str | None, path: str, files: list[
 
 
 def _claims(storage: Storage, jobs: set[str], limit_ms: int) -> Iterator[Leftover]:
-    """Claims on places by jobs that have been deleted."""
+    """Claims of jobs that have been deleted."""
     for path in storage.list(SINKS):
         try:
             claim = CLAIM.load(storage, path)
-        except SavepointCorrupt:  # whose it is is unknown
+        except SavepointCorrupt:  # unknown owner
             continue
         if claim.job not in jobs and (each := _aged(storage, "sink claim", claim.job, path, [path], limit_ms)):
             yield each

@@ -1,4 +1,4 @@
-"""What a caller may take of the control port: any user of the machine can connect to it, with or without the token."""
+"""Limits of the control port: any user of the machine can connect to it, with or without the token."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_BODY_BYTES = 64 << 10
 REQUEST_SECONDS = 10.0
 
 _log = logging.getLogger("forkpoint.control")
-_log.setLevel(logging.ERROR)  # what strangers send is not for the job's log
+_log.setLevel(logging.ERROR)  # strangers must not write to the job's log
 
 
 async def read_body(request: Request) -> bytes:
-    """The request's body. Raises HTTPException 413 as soon as it is too long, without taking the rest."""
+    """The request's body. Raises HTTPException 413 as soon as it is too long, without reading the rest."""
     data = bytearray()
     async for part in request.stream():
         data += part
@@ -31,8 +31,8 @@ async def read_body(request: Request) -> bytes:
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection. A request has to arrive whole within ``REQUEST_SECONDS``; of too many connections that have not sent
-    one, the oldest goes, so that those who only hold connections keep nobody out."""
+    """One connection. A request has to arrive in full within ``REQUEST_SECONDS``. Beyond ``MAX_CONNECTIONS`` the oldest
+    connection without a request is closed, so that idle connections keep nobody out."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,7 +72,7 @@ class LimitedProtocol(H11Protocol):
 
     def _give_up(self) -> None:
         self._stop_waiting()
-        self.connections.discard(self)  # at once; the transport ends a moment later
+        self.connections.discard(self)  # at once, as the transport closes later
         self.transport.abort()
 
     def _stop_waiting(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes over the control port, both ways."""
+"""The messages of the control port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Message(BaseModel):
 
 
 class SavepointBody(Message):
-    """``directory``: an absolute path or URL that gets a directory for the savepoint; None for the job's own place."""
+    """``directory``: an absolute path or URL below which the savepoint gets a directory; None: the job's default."""
 
     directory: str | None = None
     label: str | None = None
@@ -40,8 +40,8 @@ class SavepointProgress(Message):
 
 
 class Answer(Message):
-    """Where a savepoint request stands: ``location`` when it is COMPLETED, ``failure`` when it FAILED. ``doing``: the long
-    epoch that it waits for, in words."""
+    """The status of a savepoint request: ``location`` when COMPLETED, ``failure`` when FAILED. ``doing``: a description of
+    the long epoch that it waits for."""
 
     status: RequestStatus
     location: str | None = None
@@ -51,12 +51,11 @@ class Answer(Message):
 
 
 class StatusMessage(Message):
-    """A run as its driver sees it. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
+    """The status of a run. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
 
-    ``records``: elements by operator uid since the run's last (re)start; ``sources``: the uids among them that are
-    sources. ``late_records_dropped``: of these, what came too late and went nowhere. ``ignored_files``: by source, those
-    that showed up too late to be read. ``doing``: a long epoch that is being computed, in
-    words.
+    ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
+    sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``doing``: a description of a
+    long-running epoch.
     """
 
     job: str
@@ -79,7 +78,7 @@ class StatusMessage(Message):
 
     @property
     def records_read(self) -> int:
-        """Elements that the sources gave since the run's last (re)start."""
+        """Elements that the sources have read since the run's last (re)start."""
         return sum(self.records.get(uid, 0) for uid in self.sources)
 
     @property
@@ -93,6 +92,6 @@ class ErrorDetail(Message):
 
 
 class ErrorMessage(Message):
-    """The one shape of errors: ``{"error": {"code": …, "message": …}}``."""
+    """All errors: ``{"error": {"code": …, "message": …}}``."""
 
     error: ErrorDetail

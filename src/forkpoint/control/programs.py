@@ -1,7 +1,7 @@
-"""program.json and program.zip: what a run was started with, so that it can be started again when the files have changed.
+"""program.json and program.zip: the program of a run, so that it can be run again after its files have changed.
 
-The archive has the program's file and those of its modules beside it that were loaded when the job began. What it loads
-later, and files that are not Python, are not in it.
+The archive has the program's file and the modules beside it that were loaded when the job started, but none that are loaded
+later, and no files other than Python's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from forkpoint.storage.base import Storage
 
 
 class Program(Record):
-    """``app``: the file's absolute path; ``directory``: where it was started; ``name``, ``options``: what the command line
-    laid over the program's own; ``engine``: the environment's; ``pyflink``: whether it finds forkpoint as ``pyflink``."""
+    """``app``: the file's absolute path; ``directory``: the working directory; ``name``, ``options``: set on the command line;
+    ``engine``: set by the environment; ``pyflink``: whether it imports forkpoint as ``pyflink``."""
 
     format_version: Literal[1] = 1
     app: Name
@@ -40,7 +40,7 @@ PROGRAM = Format("program.json", Program, 1)
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """An archive of the files; the same files give the same bytes."""
+    """An archive of the files, deterministic."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(files.items()):
@@ -55,7 +55,7 @@ def save_program(storage: Storage, job: str, run: str, program: Program, archive
 
 
 def load_program(storage: Storage, job: str, run: str) -> Program | None:
-    """What the run was started with; None if it wasn't noted."""
+    """The run's program; None if there is no record of it."""
     try:
         return PROGRAM.load(storage, JobPaths(job).program_file(run))
     except NotFound:
@@ -69,22 +69,24 @@ def load_files(storage: Storage, job: str, run: str, program: Program) -> dict[s
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = archive.namelist()
         for name in names:
-            if name.startswith("/") or ".." in name.split("/"):  # they may be written out again below a directory
-                raise SavepointCorrupt(f"{storage.url}/{path} has a file {name!r}, which would lie outside the program")
+            if name.startswith("/") or ".." in name.split("/"):  # they may be extracted into a directory
+                raise SavepointCorrupt(
+                    f"{storage.url}/{path} has a file {name!r}, which is outside the program's directory"
+                )
         return {name: archive.read(name) for name in names}
 
 
 def find_program(storage: Storage, run: str) -> tuple[str, Program]:
-    """The job and the program of a run, by the run's id alone. Raises JobNotFound, and ForkpointError if nothing was noted."""
+    """The job and program of a run, by its id. Raises JobNotFound, and ForkpointError if no program was recorded."""
     jobs = [job_of(path) for path in storage.list(JOBS) if f"/runs/{escape(run)}/" in path]
     if not jobs or jobs[0] is None:
         raise JobNotFound(
-            f"there is no run {run!r} under {storage.url}; `forkpoint list -a` and `forkpoint tree` name them"
+            f"there is no run {run!r} under {storage.url}; `forkpoint list -a` and `forkpoint tree` list runs"
         )
     program = load_program(storage, jobs[0], run)
     if program is None:
         raise ForkpointError(
             f"run {run!r} of job {jobs[0]!r} has no program on record: it was not started with `forkpoint run`, or by an older "
-            "release; name the program's file instead"
+            "release; give the program's file instead"
         )
     return jobs[0], program

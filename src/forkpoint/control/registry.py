@@ -1,4 +1,4 @@
-"""The runs under a state root, as their records and their drivers tell."""
+"""The runs under a state root, according to their records and drivers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from forkpoint.checkpoint.manifest import RUN, Parent, Run
 from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
 from forkpoint.control.client import ControlClient, Unreachable
-from forkpoint.control.endpoint import Endpoint, endpoints, load_endpoint
+from forkpoint.control.endpoint import ENDPOINT, Endpoint, endpoints
 from forkpoint.control.messages import StatusMessage
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.storage.base import Storage
@@ -21,9 +21,9 @@ RunState = Literal[
     "starting", "running", "restarting", "ending", "silent", "elsewhere", "lost", "unknown",
     "finished", "stopped", "cancelled", "failed", "superseded",
 ]  # fmt: skip
-"""Of a driver that answers: starting … ending. ``silent``: it is there and gives no answer in time. ``elsewhere``: it
-runs, or ran, on another machine. ``lost``: it was killed. ``unknown``: it has no control port (it was not started by
-``forkpoint run``), and no end on record. The rest are ends on record."""
+"""``starting`` to ``ending``: the driver answers. ``silent``: it does not answer in time. ``elsewhere``: it runs, or ran, on
+another machine. ``lost``: it was killed. ``unknown``: it has no control port (it was not started by ``forkpoint run``), and
+no end on record. The rest are recorded outcomes."""
 
 _FROM_NOTHING = Parent()
 _ENDS: dict[RunState, str] = {
@@ -37,8 +37,8 @@ LIVE: tuple[RunState, ...] = ("starting", "running", "restarting", "ending", "si
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. ``newest``: it is its job's last one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
-    uid) are None where nobody can tell."""
+    """One run. ``newest``: it is its job's newest one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
+    uid) are None if unknown."""
 
     job: str
     run: str
@@ -61,7 +61,7 @@ class RunView:
 
 
 def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
-    """Every run on record, of one job or of all, newest first. Asks the drivers that are said to run."""
+    """All recorded runs, of one job or of all, newest first. Calls the drivers that may be running."""
     paths = storage.list(JOBS if job is None else JobPaths(job).directory)
     runs: dict[tuple[str, str], Run] = {}
     ports: dict[tuple[str, str], Endpoint] = {}
@@ -72,7 +72,7 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
         if file.kind == "run":
             if (record := RUN.load_if_whole(storage, path)) is not None:
                 runs[file.job, file.run] = record
-        elif (endpoint := load_endpoint(storage, path)) is not None:
+        elif (endpoint := ENDPOINT.load_if_whole(storage, path)) is not None:
             ports[file.job, file.run] = endpoint
     starts = {key: record.started_ms for key, record in runs.items()} | {k: e.started_ms for k, e in ports.items()}
     newest: dict[str, str] = {}
@@ -87,19 +87,19 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
 
 
 def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
-    """The records of all runs, of one job or of all, as they were written."""
+    """The records of all runs, of one job or of all."""
     files = [(parse_run_file(path), path) for path in storage.list(JOBS if job is None else JobPaths(job).runs)]
     found = [RUN.load_if_whole(storage, path) for file, path in files if file is not None and file.kind == "run"]
     return [record for record in found if record is not None]
 
 
 def live_endpoint(storage: Storage, job: str) -> Endpoint | None:
-    """Where the job's running driver can be asked, None if none runs on this machine."""
+    """The endpoint of the job's running driver; None if none runs on this machine."""
     return next((each for each in endpoints(storage, job) if _is_here(each) and _probe(each) is not None), None)
 
 
 def find_live(storage: Storage, job: str) -> ControlClient:
-    """A client for the job's running driver. Raises JobNotFound saying what is known of the job instead."""
+    """A client of the job's running driver. Raises JobNotFound, with the job's last known state."""
     endpoint = live_endpoint(storage, job)
     if endpoint is not None:
         return ControlClient(endpoint)
@@ -108,26 +108,26 @@ def find_live(storage: Storage, job: str) -> ControlClient:
         known = sorted({name for path in storage.list(JOBS) if (name := job_of(path)) is not None})
         listed = f"; there are {', '.join(map(repr, known))}" if known else "; there are none yet"
         raise JobNotFound(f"there is no job {job!r} under {storage.url}{listed}")
-    raise JobNotFound(f"job {job!r} is not running: {_last_words(views[0])}")
+    raise JobNotFound(f"job {job!r} is not running: {_last_state(views[0])}")
 
 
 def drop_stale(storage: Storage, job: str) -> None:
-    """Remove the records of drivers that were killed, when a new run of the job begins."""
+    """Remove the endpoints of the job's drivers that were killed."""
     for endpoint in endpoints(storage, job):
         if _is_here(endpoint) and _probe(endpoint) is None:
             storage.delete(JobPaths(job).endpoint_file(endpoint.run))
 
 
-def _last_words(view: RunView) -> str:
+def _last_state(view: RunView) -> str:
     run = f"its last run {view.run}"
     match view.state:
         case "lost":
             log = f"; its log is {view.endpoint.log}" if view.endpoint is not None and view.endpoint.log else ""
-            return f"{run} was lost (its driver was killed){log}. Run the program again; it goes on from the last checkpoint"
+            return f"{run} was lost (its driver was killed){log}. Run the program again; it resumes from the last checkpoint"
         case "elsewhere" if view.endpoint is not None:
-            return f"{run} was started on machine {view.endpoint.machine!r}; give this command there"
+            return f"{run} was started on machine {view.endpoint.machine!r}; run this command there"
         case "unknown":
-            return f"{run} has no control port, as it was not started with `forkpoint run`, and no end on record"
+            return f"{run} has no control port, as it was not started with `forkpoint run`, and no recorded end"
         case "failed":
             return f"{run} failed: {view.reason}"
         case _:
@@ -161,43 +161,27 @@ def _view(
         )  # fmt: skip
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
+    status = _probe(endpoint) if endpoint is not None and _is_here(endpoint) else None
+    if isinstance(status, StatusMessage):
+        return RunView(
+            job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
+            status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
+            status.late_records_dropped,
+        )  # fmt: skip
     state: RunState
     if endpoint is None:
         state = "unknown" if newest else "lost"
     elif not _is_here(endpoint):
         state = "elsewhere"
-    else:
-        status = _probe(endpoint)
-        if isinstance(status, StatusMessage):
-            return RunView(
-                job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
-                status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
-                status.late_records_dropped,
-            )  # fmt: skip
-        if status is None:
-            return _lost(storage, key, newest, epoch, started_ms, parent, endpoint)
+    elif status == "silent":
         state = "silent"
+    else:  # the driver was killed, or has just ended, as its record then says
+        state = "lost"
+        record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
+        if record is not None and record.outcome is not None:
+            return _view(storage, key, record, None, newest, epoch)
     return RunView(
         job, run, state, newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint
-    )
-
-
-def _lost(
-    storage: Storage,
-    key: tuple[str, str],
-    newest: bool,
-    epoch: int | None,
-    started_ms: int,
-    parent: Parent,
-    endpoint: Endpoint,
-) -> RunView:
-    """Nobody answers: the driver was killed, or it ended while we looked; then its record tells now."""
-    job, run = key
-    record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
-    if record is not None and record.outcome is not None:
-        return _view(storage, key, record, None, newest, epoch)
-    return RunView(
-        job, run, "lost", newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint
     )
 
 
@@ -206,7 +190,7 @@ def _is_here(endpoint: Endpoint) -> bool:
 
 
 def _probe(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
-    """What the driver says, None if it is gone."""
+    """The driver's status; None if it has ended."""
     with ControlClient(endpoint, PROBE_SECONDS) as client:
         try:
             return client.status()

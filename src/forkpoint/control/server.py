@@ -1,4 +1,4 @@
-"""A running driver's control port: REST on the loopback interface, on a thread of its own."""
+"""A running driver's control port: REST on the loopback interface, served by its own thread."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Answers:
 
 
 class ControlServer:
-    """The port of one driver. ``start`` binds it, ``close`` ends it."""
+    """The control port of one driver."""
 
     def __init__(self, driver: JobDriver) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -100,7 +100,7 @@ class ControlServer:
         )
 
     def start(self) -> int:
-        """Begin to answer; the port."""
+        """Start serving; returns the port."""
         self._socket.bind((HOST, 0))
         self._socket.listen(64)
         self._thread.start()
@@ -108,7 +108,7 @@ class ControlServer:
         return port
 
     def close(self, linger_seconds: float = LINGER_SECONDS) -> None:
-        """End, but not before everybody who asked for a savepoint has fetched the answer or the time has passed."""
+        """Stop serving once all answers to savepoint requests have been fetched or the time has passed."""
         self._answers.wait_fetched(linger_seconds)
         self._server.should_exit = True
         self._thread.join(5)
@@ -122,23 +122,21 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
     async def savepoint(request: Request) -> Response:
         body = await _body(request, SavepointBody)
         _refuse_ended(driver)
-        asked = driver.savepoint(body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable)
-        return _reply(Accepted(request_id=answers.add(asked.done)), 202)
+        made = driver.savepoint(body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable)
+        return _reply(Accepted(request_id=answers.add(made.done)), 202)
 
     async def answer(request: Request) -> Response:
         request_id = request.path_params["request_id"]
         found = answers.get(request_id, _progress(driver), await run_in_threadpool(_doing, driver))
         if found is None:
-            raise HTTPException(
-                404, f"there is no request {request_id!r}; POST /v1/savepoints or /v1/stop gives the id"
-            )
+            raise HTTPException(404, f"there is no request {request_id!r}; POST /v1/savepoints and /v1/stop return ids")
         return _reply(found)
 
     async def stop(request: Request) -> Response:
         body = await _body(request, StopBody)
         _refuse_ended(driver)
-        asked = driver.savepoint(body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable)
-        return _reply(Accepted(request_id=answers.add(asked.done)), 202)
+        made = driver.savepoint(body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable)
+        return _reply(Accepted(request_id=answers.add(made.done)), 202)
 
     async def cancel(request: Request) -> Response:
         _refuse_ended(driver)
@@ -174,7 +172,7 @@ def _progress(driver: JobDriver) -> SavepointProgress | None:
 
 
 def _doing(driver: JobDriver) -> str | None:
-    """What a run is at that is not soon done; asking the engine takes a moment."""
+    """A description of a long-running epoch; else None, as asking the engine takes a moment."""
     return driver.doing() if driver.epoch_ms > SLOW_EPOCH_MS else None
 
 
@@ -196,7 +194,7 @@ async def _body(request: Request, model: type[B]) -> B:
 
 
 def _reply(message: Message, status: int = 200) -> Response:
-    # A refused request is not read to its end, so the connection can't be used again.
+    # A rejected request is not read in full, so the connection can't be reused.
     headers = {"connection": "close"} if status >= 400 else {}
     return Response(message.model_dump_json(by_alias=True), status, headers, media_type="application/json")
 
@@ -211,7 +209,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     message = error.detail
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         message = (
-            f"{request.method} {request.url.path} is not offered; there are GET /v1/status, POST /v1/savepoints, "
+            f"{request.method} {request.url.path} is not supported; there are GET /v1/status, POST /v1/savepoints, "
             "GET /v1/savepoints/ID, POST /v1/stop and POST /v1/cancel"
         )
     return _error(error.status_code, message)
@@ -222,7 +220,7 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Lets only those in who show the token: any user of the machine, and any web page, can reach the port."""
+    """Requires the token: any user of the machine, and any web page, can reach the port."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app

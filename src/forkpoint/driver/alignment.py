@@ -1,8 +1,8 @@
-"""Watermark alignment: what sources of a group may read while others are behind.
+"""Watermark alignment: keeps the sources of a group within a maximum drift.
 
-Before each epoch, splits whose watermark is more than the group's drift ahead of its slowest are paused; so a source is
-never further ahead than the drift and what it reads in an epoch. That is kept to about a drift's worth of elements, going
-by how far the last epochs went.
+Before each epoch, splits whose watermark is ahead of the group's slowest by more than the drift are paused. So a source gets
+ahead by at most the drift and what it reads in one epoch, which is limited to about one drift's worth of elements, as
+measured in earlier epochs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from forkpoint.graph.specs import SourceSpec
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.exchange.control import SplitStart
 
-FEWEST_ROWS = 1000
-"""What an epoch may read of an aligned source in any case; it begins with that."""
+MIN_ROWS = 1000
+"""The initial and lowest limit of elements that an epoch reads from an aligned source."""
 
 Starts = Mapping[str, Mapping[str, SplitStart]]
 Limits = Mapping[str, int | None] | None
@@ -25,9 +25,9 @@ Pause = Callable[[str, Collection[str]], bool]
 
 
 class Alignment:
-    """The aligned sources of one run. ``paused``: splits that the epoch at hand leaves out for it, by source uid.
+    """The aligned sources of one run. ``paused``: splits that this epoch does not read, by source uid.
 
-    ``awake``: those, and the ones before them. They are not idle, as they were not asked.
+    ``recently_paused``: those and the previous epoch's. They are not idle, as they were not read.
     """
 
     def __init__(self, graph: JobGraph) -> None:
@@ -37,24 +37,24 @@ class Alignment:
             alignment = operator.spec.strategy.alignment
             if alignment is not None:
                 self._members[operator.uid] = operator, alignment
-        self._rows = dict.fromkeys(self._members, FEWEST_ROWS)
+        self._rows = dict.fromkeys(self._members, MIN_ROWS)
         self.paused: dict[str, frozenset[str]] = {}
-        self.awake: dict[str, frozenset[str]] = {}
+        self.recently_paused: dict[str, frozenset[str]] = {}
 
     @property
     def aligns(self) -> bool:
-        """Whether any source is aligned; if none is, there is nothing to restrict."""
+        """Whether any source is aligned."""
         return bool(self._members)
 
     def restrict(
         self, limits: Limits, usual: Mapping[str, int], starts: Starts, finished: Mapping[str, Collection[str]],
-        still: Collection[str], pause: Pause,
+        inactive: Collection[str], pause: Pause,
     ) -> Limits:  # fmt: skip
-        """What the next epoch may read, out of ``limits`` (None: all sources; None for one: its ``usual`` limit).
+        """How much the next epoch may read, within ``limits`` (None: all sources; None for one: its ``usual`` limit).
 
-        ``finished`` splits, and ``still`` sources (ended, or silent for longer than their idleness allows), are not waited
-        for; nor are sources that aren't to be read, which might be waited for in vain. ``pause`` tells a source to leave
-        splits out, and answers whether it can.
+        Others do not wait for ``finished`` splits, for ``inactive`` sources (ended, or silent for longer than their idleness
+        timeout) or for sources that ``limits`` leaves out. ``pause`` pauses splits of a source; it returns whether the source
+        supports that.
         """
         given: dict[str, int | None] = dict.fromkeys(usual) if limits is None else dict(limits)
         splits = {
@@ -62,7 +62,9 @@ class Alignment:
             for uid, (operator, _) in self._members.items()
             if uid in given
         }
-        marks = {uid: [] if uid in still else _marks(found, bool(finished.get(uid))) for uid, found in splits.items()}
+        marks = {
+            uid: [] if uid in inactive else _marks(found, bool(finished.get(uid))) for uid, found in splits.items()
+        }
         before, self.paused = self.paused, {}
         for uid, found in splits.items():
             alignment = self._members[uid][1]
@@ -76,11 +78,13 @@ class Alignment:
                 del given[uid]
                 continue
             given[uid] = min(given[uid] or usual[uid], self._rows[uid])
-        self.awake = {uid: self.paused.get(uid, frozenset()) | before.get(uid, frozenset()) for uid in self._members}
+        self.recently_paused = {
+            uid: self.paused.get(uid, frozenset()) | before.get(uid, frozenset()) for uid in self._members
+        }
         return given
 
     def committed(self, before: Manifest, after: Manifest) -> None:
-        """Learn from an epoch how many elements are a drift's worth."""
+        """Measure by this epoch how many elements are one drift's worth."""
         for uid, (_, alignment) in self._members.items():
             was, now = before.sources.get(uid), after.sources[uid]
             old = {} if was is None else was.splits
@@ -92,11 +96,11 @@ class Alignment:
             )  # fmt: skip
             if rows:
                 worth = rows * alignment.max_drift_ms // advance if advance else 2 * self._rows[uid]
-                self._rows[uid] = max(FEWEST_ROWS, min(worth, 2 * self._rows[uid]))
+                self._rows[uid] = max(MIN_ROWS, min(worth, 2 * self._rows[uid]))
 
 
-def _marks(splits: Mapping[str, SplitStart], begun: bool) -> list[int]:
-    """The watermarks of a source's unfinished splits that are waited for; one that was not heard of is at the beginning."""
-    if not splits and not begun:
+def _marks(splits: Mapping[str, SplitStart], started: bool) -> list[int]:
+    """The watermarks of a source's active splits; MIN_MS for a source that has not started."""
+    if not splits and not started:
         return [MIN_MS]
     return [s.watermark_ms for s in splits.values() if not (s.idle or s.marked_idle)]

@@ -1,11 +1,10 @@
-"""Savepoints of a running job: pinned to a committed epoch, exported in the background while epochs go on."""
+"""Savepoints of a running job: pinned to a committed epoch and exported while further epochs run."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,16 +16,17 @@ from forkpoint.driver.requests import Inbox, SavepointRequest
 from forkpoint.errors import ConfigError
 from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.savepoint.tasks import RunTasks, Task
 from forkpoint.storage.base import Storage, open_storage
 
 log = logging.getLogger("forkpoint")
 
-REST = 0.3  # of the time that tasks took: so an export beside a running job leaves it more than half of the cores
+PAUSE_RATIO = 0.3  # pause per time spent in tasks, which leaves the running job more than half of the cores
 
 
 class Savepoints:
-    """The savepoints that one run makes."""
+    """The savepoints of one run."""
 
     def __init__(
         self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int], listener: Listener
@@ -36,23 +36,23 @@ class Savepoints:
         self._directory = directory
         self._now_ms = now_ms
         self._pinned: dict[str, int] = {}
-        self._labels: set[str] = set()  # of the savepoints in the making
+        self._labels: set[str] = set()  # of savepoints in progress
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._listener = listener
 
     def pinned(self) -> set[int]:
-        """Epochs whose files a savepoint in the making still reads."""
+        """Epochs whose files a savepoint in progress still reads."""
         return set(self._pinned.values())
 
     def begin(self, request: SavepointRequest, manifest: Manifest) -> None:
-        """Make a savepoint of this committed epoch on a thread of its own; the request's future gets its path."""
+        """Make a savepoint of this committed epoch in the background; the request's future receives its path."""
         savepoint_id = new_savepoint_id()
         self._pinned[savepoint_id] = manifest.epoch
 
         def work() -> None:
             try:
-                request.done.set_result(self._export(request, manifest, savepoint_id, self._gently(manifest)))
+                request.done.set_result(self._export(request, manifest, savepoint_id, self._throttled(manifest)))
             except Exception as error:
                 request.done.set_exception(error)
             finally:
@@ -67,7 +67,7 @@ class Savepoints:
         return self._export(request, manifest, new_savepoint_id(), self._run_tasks)
 
     def finish(self, inbox: Inbox, manifest: Manifest) -> None:
-        """The job has come to its end: what was asked meanwhile is answered with its last state."""
+        """Handle the requests that are pending when the job finishes: savepoints are made of its final state."""
         while (request := inbox.take()) is not None:
             if isinstance(request, SavepointRequest):
                 try:
@@ -80,19 +80,19 @@ class Savepoints:
     def _run_tasks(self, function: Task, arguments: Sequence[bytes]) -> list[bytes]:
         return self._executor.run_tasks(function, arguments, "savepoint")
 
-    def _gently(self, manifest: Manifest) -> RunTasks:
-        """Runs tasks beside epochs. They take up to half of the cores, so there is a rest between each few of them."""
-        each = max(1, manifest.parallelism // 2)
-        rest = 0.0  # from the last few tasks, which may have been of an earlier call
+    def _throttled(self, manifest: Manifest) -> RunTasks:
+        """Runs tasks beside epochs: on up to half of the cores at a time, with a pause after each batch of tasks."""
+        batch = max(1, manifest.parallelism // 2)
+        pause = 0.0  # after the last batch, possibly of an earlier call
 
         def run(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
-            nonlocal rest
+            nonlocal pause
             results: list[bytes] = []
-            for start in range(0, len(arguments), each):
-                time.sleep(rest)
+            for start in range(0, len(arguments), batch):
+                time.sleep(pause)
                 began = time.monotonic()
-                results += self._run_tasks(function, arguments[start : start + each])
-                rest = (time.monotonic() - began) * REST
+                results += self._run_tasks(function, arguments[start : start + batch])
+                pause = (time.monotonic() - began) * PAUSE_RATIO
             return results
 
         return run
@@ -103,7 +103,7 @@ class Savepoints:
         def report(done: int, total: int) -> None:
             self._listener.on_event(SavepointProgressed(savepoint_id, manifest.epoch, done, total))
 
-        with self._labelled(request.label), self._told(savepoint_id, manifest.epoch, target.url):
+        with self._reserved(request.label), self._reporting_end(savepoint_id, manifest.epoch, target.url):
             report(0, 1)
             savepoint = export_savepoint(
                 storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
@@ -113,29 +113,30 @@ class Savepoints:
             )  # fmt: skip
         for state in savepoint.left_out:
             log.warning(
-                "job %r: savepoint %s is without %d entries of operator %r, state %r, which do not fit its type",
+                "job %r: savepoint %s leaves out %d entries of operator %r, state %r, which do not fit its type",
                 savepoint.job, savepoint_id, state.entries, state.uid, state.state,
             )  # fmt: skip
         return target.url
 
     @contextmanager
-    def _labelled(self, label: str | None) -> Iterator[None]:
-        """The label is this savepoint's from its first file on. Raises ConfigError if it is another's."""
+    def _reserved(self, label: str | None) -> Iterator[None]:
+        """Reserve the label for this savepoint. Raises ConfigError if another one has it."""
+        if label is None:
+            yield
+            return
         with self._lock:
-            if label is not None and label in self._labels:
-                raise ConfigError(f"a savepoint with the label {label!r} is being made right now; choose another one")
-            if label is not None:
-                self._labels.add(label)
+            if label in self._labels:
+                raise ConfigError(f"another savepoint with the label {label!r} is in progress; choose another label")
+            self._labels.add(label)
         try:
-            if label is not None:
-                free_label(self._history.storage, self._history.paths.job, label)
+            free_label(self._history.storage, self._history.paths.job, label)
             yield
         finally:
             with self._lock:
-                self._labels.discard(label or "")
+                self._labels.discard(label)
 
     @contextmanager
-    def _told(self, savepoint_id: str, epoch: int, path: str) -> Iterator[None]:
+    def _reporting_end(self, savepoint_id: str, epoch: int, path: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -151,11 +152,6 @@ class Savepoints:
         return open_storage(f"{base.rstrip('/')}/{savepoint_id}")
 
     def close(self) -> None:
-        """Wait for the savepoints in the making."""
+        """Wait for the savepoints in progress."""
         for thread in self._threads:
             thread.join()
-
-
-def new_savepoint_id() -> str:
-    """Sorts by time of making; unique."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"

@@ -1,4 +1,4 @@
-"""Look before you leap: what a restore would do, without starting anything. Pure."""
+"""What a restore would do, without starting anything. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def check_program(
     allow_non_restored: bool = False,
     renames: Mapping[str, str] | None = None,
 ) -> RestorePlan:
-    """Compare a program with a savepoint or checkpoint: the plan that a run would follow, refused rows included.
+    """Compare a program with a savepoint or checkpoint: the plan that a run would follow, including refused rows.
 
-    A row for each operator, state and source: restored, migrated (its values or keys are converted; ``why`` says how),
-    new, kept, dropped or refused. It fits if ``plan.refused`` is empty. A number that turns out not to be exact in a
-    wider type, or a migration that raises, is found by the run alone, before it changes anything.
+    There is one row for each operator, state and source: restored, migrated (values or keys are converted; ``why`` says
+    how), new, kept, dropped or refused. The program fits if ``plan.refused`` is empty. Numbers that a wider type cannot
+    represent exactly, and migrations that raise, are only found by the run, before it changes anything.
     """
     return plan_restore(
         Saved.of(saved),

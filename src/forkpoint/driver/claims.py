@@ -1,4 +1,4 @@
-"""Whose output goes where: two jobs under one state root don't write to one place by mistake."""
+"""Claims on output places: keep two jobs under one state root from writing to the same place by mistake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forkpoint.storage.base import Storage
 
 
 class Claim(Record):
-    """A job that writes, or wrote, to a place. It ends when the record or the whole job is deleted."""
+    """The job that writes, or wrote, to a place. A claim ends when its record or the job is deleted."""
 
     format_version: Literal[1] = 1
     place: Name
@@ -27,8 +27,8 @@ CLAIM = Format("sink claim", Claim, 1)
 
 
 def claim_places(graph: JobGraph, storage: Storage, job: str, now_ms: int) -> None:
-    """Take the places that the job's sinks write to. ConfigError if one is another job's: most likely this one is a fork
-    of it that was not told to write elsewhere."""
+    """Claim the places that the job's sinks write to. Raises ConfigError if another job has one: most likely this job is a
+    fork of it that still writes there."""
     for operator in graph.sinks:
         place = operator.spec.sink.place if isinstance(operator.spec, SinkSpec) else None
         if place is not None:
@@ -48,7 +48,7 @@ def _claim(storage: Storage, claim: Claim) -> None:
         storage.put(path, CLAIM.dump(claim))
         return
     raise ConfigError(
-        f"sink {claim.uid!r}: {claim.place} is where job {owner!r} writes, and the results of job {claim.job!r} would mix with "
-        "its own. Give this job a place of its own (a directory with {job} in its path has the job's name), or for files a "
-        f"prefix= of its own; if {owner!r} will not write there again, delete {storage.url.rstrip('/')}/{path}"
+        f"sink {claim.uid!r}: {claim.place} already belongs to job {owner!r}, and the results of job {claim.job!r} would mix "
+        "with its own. Give this job another place ({job} in a directory's path stands for the job's name), or for files another "
+        f"prefix=; if {owner!r} will not write there again, delete {storage.url.rstrip('/')}/{path}"
     )

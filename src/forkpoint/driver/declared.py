@@ -1,4 +1,4 @@
-"""What a program says about its states before anything runs. Pure."""
+"""The states and operators that a program declares before it runs. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forkpoint.savepoint.compatibility import ProgramOperator
 
 
 def program_states(graph: JobGraph) -> list[StateInfo]:
-    """The states of all operators, as far as they are declared on classes or belong to the operator itself."""
+    """The states that are declared on functions' classes or belong to the operators themselves."""
     return [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
 
 
@@ -24,7 +24,7 @@ def _program_operator(operator: Operator) -> ProgramOperator:
     return ProgramOperator(
         operator.uid,
         operator.kind,
-        operator.stateful and spec.needs_uid,  # not where its state is another's
+        operator.stateful and spec.needs_uid,  # its state may belong to another operator
         spec.position if isinstance(spec, WatermarkSpec) else None,
         spec.declares_all_states,
         {state.name: state.value_type for state in spec.states() if state.value_type is not None},
@@ -34,7 +34,7 @@ def _program_operator(operator: Operator) -> ProgramOperator:
 
 
 def with_versions(graph: JobGraph, states: Iterable[StateInfo]) -> list[StateInfo]:
-    """The states with the versions that the program's migrations give them."""
+    """The states, with the versions given by the program's migrations."""
     return [_versioned(graph.by_uid.get(state.uid), state) for state in states]
 
 

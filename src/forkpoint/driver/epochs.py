@@ -1,4 +1,4 @@
-"""One run of a job, epoch by epoch, in the order of the commit protocol."""
+"""Runs a job's epochs: plan, compute, commit, publish."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from forkpoint.driver.manifests import (
 )
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import publish
-from forkpoint.driver.replay import Bound, NoBound, PositionBound, TimeBound, Until, UntilPositions
-from forkpoint.driver.trial import Trial, TrialCourse
+from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
+from forkpoint.driver.trial import Trial, TrialProgress
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
@@ -37,13 +37,14 @@ from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_c
 
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0
-INTERRUPT_SECONDS = 1.0  # until an epoch that goes on is interrupted again
+INTERRUPT_SECONDS = 1.0  # between attempts to interrupt an epoch
 
 
 @dataclass
 class Progress:
-    """What a run knows beside its manifest: who wrote the last epoch, when something is due, what iterations
-    have on its way (1 where nobody has counted yet), and how long chains are."""
+    """What a run knows in addition to its manifest. ``previous``: the attempts that wrote the last epoch, by "stage-subtask".
+    ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: by subtask the epochs and
+    bytes of changes since its last snapshot."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
@@ -52,7 +53,7 @@ class Progress:
 
 
 class EpochRunner:
-    """Runs epochs one after the other from a committed manifest. One thread at a time."""
+    """Runs epochs in sequence, starting from a committed manifest. Not thread-safe."""
 
     def __init__(
         self, *, run: str, graph: JobGraph, manifest: Manifest, history: History, executor: Executor,
@@ -71,12 +72,13 @@ class EpochRunner:
         self._bound = _bound(graph, until, manifest, max_rows)
         self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self._bound.stops())
         self._alignment = Alignment(graph)
-        self.trial = TrialCourse(trial, now_ms())
+        self.trial = TrialProgress(trial, now_ms())
         self._failure: Exception | None = None
-        self.epoch_began_ms: int | None = None  # while one is computed
+        self.epoch_began_ms: int | None = None  # while an epoch is computed
+        # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.
         self._one_by_one: set[str] = set()
-        self._mutable: set[str] = set()  # operators by uid, as are these: those that have had outputs
-        self._seen: set[str] = set()
+        self._with_outputs: set[str] = set()
+        self._with_mutable_outputs: set[str] = set()
         self.progress = Progress(
             next_timer_ms=0 if _has_processing_timers(manifest) else None,
             in_flight=int(graph.loops),
@@ -86,7 +88,7 @@ class EpochRunner:
     # -- what the next epoch would do
 
     def due_ms(self) -> int | None:
-        """When an epoch is needed although nothing came in: a timer, a split that turns idle, elements in iterations."""
+        """When an epoch is due without new input: for a timer, a split that becomes idle, or elements in iterations."""
         if self.progress.in_flight:
             return 0
         times = (
@@ -98,9 +100,9 @@ class EpochRunner:
     def step(
         self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None
     ) -> bool:
-        """Run one epoch if there is anything to do; False if there was nothing.
+        """Run one epoch if there is anything to do; False if there is not.
 
-        Whatever it raises it raises again when called again: the planner is then ahead of what was committed.
+        After an error every call raises it again: the planner is then ahead of the committed positions.
         """
         if self._failure is not None:
             raise self._failure
@@ -116,7 +118,7 @@ class EpochRunner:
             finished = frozenset(self.planner.finished())
             ends = bool(self.graph.sources) and finished == {o.uid for o in self.graph.sources}
             if self.graph.loops and (tasks or frame is not None or self.progress.in_flight):
-                ends = False  # the last watermark comes when nothing goes round any more
+                ends = False  # the final watermark follows once the loops are empty
             due = self.due_ms()
             now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
             if not (tasks or frame is not None or drain or ends or (due is not None and due <= now_ms)):
@@ -127,12 +129,13 @@ class EpochRunner:
             self.planner.rewind(_native(self.manifest))
 
     def _limits(self, now_ms: int) -> Mapping[str, int | None] | None:
-        """Which sources the next epoch reads, and how many elements of each at most. None: all, as usual."""
+        """The sources that the next epoch reads, with the maximum number of elements of each. None: all, as usual."""
         if not self._alignment.aligns:
             return self._bound.limits()
         silent = silent_origins(self.graph, self.manifest, self._began_ms, now_ms)
+        starts = split_starts(self.graph, self.manifest, now_ms, self._alignment.recently_paused)
         return self._alignment.restrict(
-            self._bound.limits(), self.planner.limits, split_starts(self.graph, self.manifest, now_ms, self._alignment.awake),
+            self._bound.limits(), self.planner.limits, starts,
             self.planner.finished_splits(), {*self.planner.finished(), *(self.graph.by_id[o].uid for o in silent)},
             self.planner.pause,
         )  # fmt: skip
@@ -143,14 +146,14 @@ class EpochRunner:
 
     @property
     def reached(self) -> bool:
-        """Whether the run has come to where it was to stop."""
+        """Whether the run has reached its ``until``."""
         stops = self.frame_stops or {}
         stopped = {uid for uid, stop in stops.items() if _offset(self.manifest, uid) == stop.spark_offset}
         return self._bound.reached({*self.planner.at_stop(), *stopped}, self.planner.finished())
 
     @property
     def frame_stops(self) -> Mapping[str, SourcePosition] | None:
-        """Where DataFrame sources end, by uid; None: nowhere."""
+        """Where DataFrame sources stop, by uid; None: nowhere."""
         return self._bound.frame_stops()
 
     # -- one epoch
@@ -158,20 +161,22 @@ class EpochRunner:
     def _epoch(
         self, tasks: Sequence[bytes], frame: Any, positions: Positions, now_ms: int, drain: bool, ends: bool
     ) -> bool:
-        """Compute an epoch and commit it; False if it has to be planned in another way, and was not committed.
+        """Compute and commit an epoch; False if it was discarded and has to be planned again, for one of these reasons:
 
-        It may go too far, or functions where sources are read may have asked for watermarks that only a task which reads
-        a whole split knows. From then on, one does. Or an operator turned out to emit values that can change: from then on,
-        it takes them one by one.
+        - It went beyond ``until``.
+        - A function at a source read the watermark, which only a task that reads a whole split knows: from now on one does.
+        - An operator emitted mutable values: from now on its outputs are taken one by one.
         """
         context = self._context(now_ms, drain, positions.finished)
         epoch = context.epoch
         self._reached(epoch, "planned")
         rows = self._compute(context, tasks, frame)
-        if changing := {uid for row in rows for uid in row.one_by_one}:
-            if changing <= self._one_by_one:
-                raise AssertionError(f"the operators {sorted(changing)} take values one by one and ask for it again")
-            self._one_by_one |= changing
+        if mutable := {uid for row in rows for uid in row.one_by_one}:
+            if mutable <= self._one_by_one:
+                raise AssertionError(
+                    f"operators {sorted(mutable)} already take outputs one by one and request it again"
+                )
+            self._one_by_one |= mutable
             return False
         raise_failure(rows)
         if needs_whole_splits := {source for row in rows for source in row.needs_whole_splits}:
@@ -180,9 +185,9 @@ class EpochRunner:
         if not self._bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
         self._reached(epoch, "computed")
-        self._mutable |= {uid for row in rows for uid in row.mutable}
-        self._seen |= {uid for row in rows for uid, count in row.records_out.items() if count}
-        stops = drain and not ends  # what a drain gives before its time counts once the job has stopped with it
+        self._with_mutable_outputs |= {uid for row in rows for uid in row.mutable}
+        self._with_outputs |= {uid for row in rows for uid, count in row.records_out.items() if count}
+        stops = drain and not ends  # a drain's early output is withheld until the job has stopped with its savepoint
         withheld = stops or self.trial.withholds(now_ms, last=drain)
         self._check_sinks(rows)
         self._write_epoch_sinks(rows, epoch)
@@ -190,7 +195,7 @@ class EpochRunner:
         manifest = build_manifest(
             self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._now_ms(),
             kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
-            awake=self._alignment.awake,
+            paused=self._alignment.recently_paused,
         )  # fmt: skip
         self._history.commit(manifest)
         self._alignment.committed(self.manifest, manifest)
@@ -205,13 +210,13 @@ class EpochRunner:
         return True
 
     def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
-        """Whether what tasks staged can be published, before the manifest says that it will be."""
+        """Raise ForkpointError if staged output cannot be published, before a manifest commits to it."""
         try:
             for operator in self.graph.sinks:
                 if isinstance(operator.spec, SinkSpec):
                     operator.spec.sink.check([c for row in rows for c in row.committables.get(operator.uid, ())])
         except ForkpointError:
-            self._history.must_be_newest(self.manifest)  # a newer run has removed it
+            self._history.must_be_newest(self.manifest)  # a newer run may have removed it
             raise
 
     def _publish(self, manifest: Manifest) -> None:
@@ -221,12 +226,12 @@ class EpochRunner:
         except NotFound as error:
             self._history.must_be_newest(manifest)  # a newer run may have published it
             raise OutputLost(
-                f"job {manifest.job!r}: epoch {manifest.epoch} is committed and cannot be published: {error}. Somebody "
-                "removed what was staged: put it back, or go back to an earlier savepoint to compute it again"
+                f"job {manifest.job!r}: epoch {manifest.epoch} is committed but cannot be published: {error}. Its staged "
+                "output was removed: put it back, or restore an earlier savepoint to compute it again"
             ) from error
 
     def end_drain(self, savepoint: str) -> None:
-        """The job has stopped with this savepoint: from here on its drain counts, and what that gave becomes visible."""
+        """Complete a drain with this savepoint: commit it, and publish its output."""
         before = self.manifest
         manifest = before.model_copy(
             update={
@@ -248,29 +253,27 @@ class EpochRunner:
             processing_time_ms=now_ms,
             drain=drain,
             previous=self.progress.previous,
-            splits=split_starts(self.graph, before, now_ms, self._alignment.awake),
+            splits=split_starts(self.graph, before, now_ms, self._alignment.recently_paused),
             watermarks=dict(before.watermarks),
             input_watermarks=dict(before.input_watermarks),
             released=[*ended, *silent_origins(self.graph, before, self._began_ms, now_ms)],
             finished=splits_by_origin(self.graph, self._finished_splits(finished)),
-            ended=[] if self.graph.loops else ended,  # the last watermark comes when nothing goes round any more
+            ended=[] if self.graph.loops else ended,  # the final watermark follows once the loops are empty
             one_by_one=sorted(self._one_by_one),
-            trusted=sorted(self._seen - self._one_by_one - self._mutable),
+            trusted=sorted(self._with_outputs - self._one_by_one - self._with_mutable_outputs),
             snapshot_subtasks=due_snapshots(
                 before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO
             ),
         )
 
     def _finished_splits(self, finished: frozenset[str]) -> dict[str, Collection[str]]:
-        """By source: what the source tells, and of one that has ended all splits."""
-        told = self.planner.finished_splits()
+        """The finished splits by source: those that the source reports, or all of a source that has ended."""
+        splits = self.planner.finished_splits()
         for uid in finished:
             known = self.manifest.sources.get(uid)
-            told[uid] = {
-                *(known.splits if known is not None else ()),
-                *(r.split for r in self.planner.planned.get(uid, ())),
-            }
-        return told
+            planned = (r.split for r in self.planner.planned.get(uid, ()))
+            splits[uid] = {*(known.splits if known is not None else ()), *planned}
+        return splits
 
     def _compute(self, context: EpochContext, tasks: Sequence[bytes], frame: Any) -> list[CommitRow]:
         late, done = threading.Event(), threading.Event()
@@ -291,7 +294,7 @@ class EpochRunner:
             if late.is_set():
                 raise JobFailed(
                     f"epoch {context.epoch} took longer than the checkpoint timeout of {self._timeout_ms} ms; raise it with "
-                    "set_checkpoint_timeout(), or lower the limit of elements an epoch"
+                    "set_checkpoint_timeout(), or lower the limit of elements per epoch"
                 ) from error
             raise
         finally:
@@ -301,7 +304,7 @@ class EpochRunner:
         return list(map(decode_commit, blobs))
 
     def _write_epoch_sinks(self, rows: Sequence[CommitRow], epoch: int) -> None:
-        """Sinks that need the engine's own writers: before the manifest, so they may see an epoch twice."""
+        """Call sinks that write by the engine's own means. This precedes the manifest, so they may see an epoch twice."""
         for operator in self.graph.sinks:
             if isinstance(operator.spec, EpochSinkSpec):
                 self._history.must_be_newest(self.manifest)
@@ -341,7 +344,7 @@ def _offset(manifest: Manifest, uid: str) -> str | None:
 
 def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: int | None) -> Bound:
     if until is None:
-        return NoBound()
+        return Bound()
     if isinstance(until, UntilPositions):
         return PositionBound(graph, until)
     return TimeBound(graph, until, manifest, source_limits(graph, max_rows))
@@ -362,6 +365,7 @@ def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
         changes_bytes=sum(row.changes.size for row in rows if row.changes is not None),
         snapshot_bytes=sum(row.snapshot.size for row in rows if row.snapshot is not None),
         catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
+        stores_reused=sum(row.stage > 0 and row.catch_up is None for row in rows),
     )
 
 

@@ -1,7 +1,7 @@
-"""What happens in a run, as it happens. Status, progress bars and tests listen here; metrics and a page can, too.
+"""The events of a run: for status, progress bars and tests, and for metrics to come.
 
-Events are told on the thread on which they happen, in order. What a listener raises ends the run, as a failure of the step
-that it was told about. Times are in ms since the epoch.
+Listeners are called in order, on the thread of the event. An error that a listener raises ends the run as a failure of that
+step. Times are in ms since 1970.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Phase = Literal["planned", "computed", "written", "committed", "published"]
 
 @dataclass(frozen=True)
 class RestoreProgressed:
-    """So many parts of the state that the run starts from are restored."""
+    """``done`` of ``total`` parts of the initial state are restored."""
 
     done: int
     total: int
@@ -27,7 +27,7 @@ class RestoreProgressed:
 
 @dataclass(frozen=True)
 class AttemptStarted:
-    """Epochs run from here on: from the start, or after the ``restarts``-th restart. ``epoch`` is the last committed one."""
+    """Epochs begin to run, at the start or after the ``restarts``-th restart. ``epoch`` is the last committed one."""
 
     epoch: int
     restarts: int
@@ -36,7 +36,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True)
 class EpochReached:
-    """An epoch has come to a phase."""
+    """An epoch has completed a phase."""
 
     epoch: int
     phase: Phase
@@ -45,10 +45,10 @@ class EpochReached:
 
 @dataclass(frozen=True)
 class EpochCommitted:
-    """What an epoch did; told once its output is visible, or withheld. Counts are by operator uid, of this epoch alone.
+    """The result of an epoch, sent once its output is published or withheld. Counts are by operator uid, of this epoch alone.
 
-    ``watermarks`` are those at its end. ``changes_bytes`` and ``snapshot_bytes``: what its tasks wrote of state. ``catch_ups``:
-    how its subtasks came to the state that they began with.
+    ``watermarks``: at its end. ``changes_bytes`` and ``snapshot_bytes``: size of the state its tasks wrote. ``catch_ups``: how
+    tasks brought their local stores to the epoch's initial state; ``stores_reused``: the tasks that found it there already.
     """
 
     epoch: int
@@ -60,15 +60,16 @@ class EpochCommitted:
     changes_bytes: int
     snapshot_bytes: int
     catch_ups: Sequence[CatchUp]
+    stores_reused: int = 0
 
     def lag_ms(self, uid: str) -> int | None:
-        """How far an operator's watermark is behind processing time; None where it has none yet."""
+        """How far an operator's watermark is behind processing time; None if it has none yet."""
         watermark = self.watermarks.get(uid)
         return None if watermark is None else self.processing_time_ms - watermark
 
 
 def added_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Several counts by uid as one."""
+    """The sum of several counts by uid."""
     total: Counter[str] = Counter()
     for each in counts:
         total.update(each)
@@ -77,7 +78,7 @@ def added_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Restarting:
-    """An attempt failed; the next one begins after a delay."""
+    """An attempt failed; the next one starts after a delay."""
 
     failure: str
     restarts: int
@@ -86,7 +87,7 @@ class Restarting:
 
 @dataclass(frozen=True)
 class SavepointProgressed:
-    """A savepoint of a committed epoch has been begun (0 of 1), or so many of its parts are written."""
+    """A savepoint of a committed epoch has started (0 of 1), or ``done`` of ``total`` parts are written."""
 
     savepoint: str
     epoch: int
@@ -96,7 +97,7 @@ class SavepointProgressed:
 
 @dataclass(frozen=True)
 class SavepointEnded:
-    """A savepoint is complete, at ``path``, or failed."""
+    """A savepoint is complete, at ``path``, or has failed."""
 
     savepoint: str
     epoch: int
@@ -121,14 +122,14 @@ class Listener(Protocol):
 
 
 class Steps(Protocol):
-    """Sees the phases of a run's epochs go by, for those who need nothing else."""
+    """Receives the phases of a run's epochs only."""
 
     def on_step(self, step: str, epoch: int) -> None: ...
 
 
 @dataclass(frozen=True)
 class StepListener:
-    """Tells ``steps`` what it wants to know."""
+    """Passes phases on to ``steps``."""
 
     steps: Steps
 
@@ -139,7 +140,7 @@ class StepListener:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Several listeners as one, told in this order."""
+    """Several listeners as one, called in this order."""
 
     listeners: Sequence[Listener] = field(default_factory=tuple)
 

@@ -1,4 +1,4 @@
-"""What the driver asks of an engine."""
+"""The interface of an engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.types import TypeInformation
 
 OnBatch = Callable[[Any, Mapping[str, SourcePosition]], None]
-"""Called with an engine's own batch of DataFrame sources and where those sources are after it."""
+"""Called with a batch of DataFrame sources, as the engine represents it, and the sources' positions after it."""
 
 
 class Streams(Protocol):
     """Running DataFrame sources."""
 
     def stop(self) -> None:
-        """No further batch begins after this."""
+        """Start no further batch."""
 
     def failure(self) -> BaseException | None:
-        """What ended the streams by itself, if anything did."""
+        """The error that ended the streams, if there was one."""
 
 
 class Executor(Protocol):
@@ -40,20 +40,20 @@ class Executor(Protocol):
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
         stops: Mapping[str, SourcePosition] | None = None,
     ) -> Streams:  # fmt: skip
-        """Start the DataFrame sources at these positions. ``stops``: where each ends, with the first batch; None: nowhere."""
+        """Start the DataFrame sources at these positions. ``stops``: where each ends, within its first batch; None: nowhere."""
 
     def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> Any:
         """A DataFrame over Parquet files that sinks of this epoch staged."""
 
     def interrupt(self) -> None:
-        """Make a running epoch fail soon: its time is up, or the job is being cancelled. What has not begun yet is not
-        hit, and user code may hold it up: whoever means it calls this until the epoch has ended."""
+        """Make a running epoch fail soon, on a timeout or cancellation. Work that starts later is not affected, and user code
+        may ignore an interrupt, so callers repeat it until the epoch has ended."""
 
     def abandon(self) -> None:
-        """Make everything that runs fail soon, tasks beside epochs too."""
+        """Make everything that runs fail soon, including tasks beside epochs."""
 
     def activity(self) -> str | None:
-        """What a running epoch is at, for people; None where there is none, or it isn't known."""
+        """What the running epoch is doing, for people; None if none runs or it is unknown."""
 
     def close(self) -> None:
-        """End what ``start`` began."""
+        """Release what ``start`` acquired."""

@@ -1,4 +1,4 @@
-"""Removing what no retained checkpoint needs."""
+"""Removes files that no retained checkpoint needs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from forkpoint.driver.history import History
 
 
 def garbage(history: History, num_retained: int, pinned: Collection[int]) -> GcPlan:
-    """What would be removed now."""
-    return _looked(history, num_retained, pinned)[0]
+    """What `collect_garbage` would remove."""
+    return _plan(history, num_retained, pinned)[0]
 
 
 def collect_garbage(history: History, run: str, num_retained: int, pinned: Collection[int]) -> GcPlan:
-    """Remove it, for the newest run: another one does not know what is pinned. Raises StaleGeneration if it isn't."""
-    plan, manifests = _looked(history, num_retained, pinned)
+    """Collect garbage as the job's newest run. Raises StaleGeneration in any other: it does not know what is pinned."""
+    plan, manifests = _plan(history, num_retained, pinned)
     newest = manifests[max(manifests)]
     if newest.run != run:
         mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)
@@ -29,7 +29,7 @@ def collect_garbage(history: History, run: str, num_retained: int, pinned: Colle
     return plan
 
 
-def _looked(history: History, num_retained: int, pinned: Collection[int]) -> tuple[GcPlan, dict[int, Manifest]]:
+def _plan(history: History, num_retained: int, pinned: Collection[int]) -> tuple[GcPlan, dict[int, Manifest]]:
     files = history.storage.list(history.paths.directory)
     manifests = {epoch: history.load(epoch) for epoch in history.epochs()}
     return plan_gc(history.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned), manifests

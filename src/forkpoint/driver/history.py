@@ -1,4 +1,4 @@
-"""A job's manifests on storage: finding the newest, and taking the next epoch, which fences all older runs."""
+"""A job's manifests on storage: finds the newest and commits the next, which fences all older runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class History:
     paths: JobPaths
 
     def epochs(self) -> list[int]:
-        """The epochs whose manifests are there, oldest first; without those that only keep a name taken."""
+        """The epochs that have a manifest, oldest first, without fences (manifests that only reserve an epoch)."""
         files = [p for name in self.storage.list(self.paths.checkpoints) if (p := self.paths.parse(name)) is not None]
         fences = {p.epoch for p in files if p.area == "fence"}
         return sorted(p.epoch for p in files if p.area == "manifest" and p.epoch not in fences)
@@ -40,13 +40,13 @@ class History:
         return self.load(epochs[-1]) if epochs else None
 
     def commit(self, manifest: Manifest, after: int | None = None) -> None:
-        """The commit point. Raises StaleGeneration if another run has taken this epoch, or a later one.
+        """The commit point. Raises StaleGeneration if another run has committed this epoch or a later one.
 
-        An epoch's name can be taken only once, so of two drivers at the same epoch one fails here; and since a run
-        begins by taking an epoch for itself, an older one that wakes up later finds its next epoch taken. That name is
-        never free again (`fence`). A name can be free all the same: of an epoch that was cleaned up while a new run was
-        still being restored, or because somebody removed files. The newest manifest is always there, so a commit counts
-        only if nothing but it comes after ``after``, the epoch that it goes on from (by default the one before).
+        An epoch's manifest can be created only once, so of two drivers at the same epoch one fails here. Since a run starts
+        by committing an epoch, an older run that wakes up later finds its next epoch taken, for good (`fence`). An epoch can
+        still be free by mistake: it was cleaned up while a new run was being restored, or somebody removed files. As the
+        newest manifest always exists, a commit counts only if no other one follows ``after``, the epoch that it continues
+        from (by default the one before).
         """
         path = self.paths.manifest(manifest.epoch)
         data = MANIFEST.dump(manifest)
@@ -54,14 +54,14 @@ class History:
             self.storage.create(path, data)
         except AlreadyExists:
             other = self.load(manifest.epoch)
-            if other != manifest:  # else the answer to our own request was lost, and the request repeated
+            if other != manifest:  # else storage repeated our own request, whose response was lost
                 raise self.stale(manifest, other) from None
         self.must_be_newest(manifest, after)
 
     def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
-        """Raise StaleGeneration if another run has committed anything after the epoch that ``manifest`` goes on from.
+        """Raise StaleGeneration if another run has committed anything after the epoch that ``manifest`` continues from.
 
-        What follows a commit (publishing, cleaning, collecting garbage) is for the newest run alone.
+        Only the newest run may do what follows a commit: publish, clean up, collect garbage.
         """
         since = manifest.epoch - 1 if after is None else after
         others = [epoch for epoch in self.epochs() if epoch > since and epoch != manifest.epoch]
@@ -69,7 +69,7 @@ class History:
             raise self.stale(manifest, self.load(others[-1]))
 
     def stale(self, mine: Manifest, other: Manifest) -> StaleGeneration:
-        """Why the run of ``mine`` ends, since ``other`` was committed: which of the two runs is the newer, and where they run."""
+        """The error of the run of ``mine`` when ``other`` was committed; says which run is newer, and where both run."""
         committed = f"has committed epoch {other.epoch}"
         if other.generation > mine.generation:
             said = (
@@ -85,7 +85,7 @@ class History:
         return StaleGeneration(f"job {mine.job!r}: {said}")
 
     def _who(self, manifest: Manifest) -> str:
-        """A run as its record tells."""
+        """A run, described by its record."""
         record = RUN.load_if_whole(self.storage, self.paths.run_file(manifest.run))
         said = [f"generation {manifest.generation}"]
         if record is not None and record.pid is not None:
@@ -97,8 +97,8 @@ class History:
     def remove(self, manifest: Manifest) -> None:
         """Remove a manifest that no checkpoint needs.
 
-        The first epoch of a run keeps its name for good, as that name is what fences older runs: one of them may sleep
-        for as long as it likes. What stays of it is a few hundred bytes, which no listing shows as a checkpoint.
+        The manifest of a run's first epoch is replaced by a fence for good, as an older run may wake up at any time. A fence
+        has a few hundred bytes, and listings do not show it as a checkpoint.
         """
         path = self.paths.manifest(manifest.epoch)
         if manifest.kind != "start":

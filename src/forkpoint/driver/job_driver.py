@@ -1,4 +1,4 @@
-"""A job's driver: starts or restores a run, runs its epochs, answers requests, restarts after failures."""
+"""A job's driver: runs epochs, handles requests, restarts after failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors import StagingSink
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.claims import claim_places
 from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
@@ -31,14 +30,13 @@ from forkpoint.driver.events import (
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
-from forkpoint.driver.publishing import Republisher, clean_sinks
+from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
-from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
-from forkpoint.driver.start import Restored, commit_start, start_manifest
+from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
@@ -53,14 +51,12 @@ log = logging.getLogger("forkpoint")
 GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
 STUCK_SECONDS = 30.0
-ABANDON_SECONDS = 10.0  # what a cancelled job's savepoints in the making have to come to their end
-START_TRIES = 10
-START_PAUSE_SECONDS = 0.1
+ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. ``savepoint``: the directory of the one it was stopped with."""
+    """How a run ended. ``savepoint``: the directory of the savepoint that it was stopped with."""
 
     run: str
     outcome: Outcome
@@ -94,31 +90,29 @@ class JobDriver:
         self._inbox = Inbox()
         self._lock = threading.RLock()  # held while an epoch runs
         self._closing = False
-        self.over = threading.Event()  # set when the run has ended and nothing of it is left
-        self.on_stuck: Callable[[], None] | None = None  # is called when a cancelled run doesn't end
+        self.over = threading.Event()  # set once the run has ended and its resources are released
+        self.on_stuck: Callable[[], None] | None = None  # called when a cancelled run does not end
         self._runner: EpochRunner | None = None
         self._failures = Failures()
         self._restarts = 0
-        self._generation = 0
-        self._collected = 0  # the epoch at which garbage was collected last
-        self._started_ms = now_ms()
-        self._status = StatusListener(job, self.run_id, self._started_ms)
-        told = [*listeners, *([StepListener(steps)] if steps is not None else [])]
-        self._listener = Listeners([self._status, *told])
-        self._records = RunRecords(storage, job, self.run_id)
+        self._collected = 0  # the epoch of the last garbage collection
+        started_ms = now_ms()
+        self._status = StatusListener(job, self.run_id, started_ms)
+        self._listener = Listeners([self._status, *listeners, *([StepListener(steps)] if steps is not None else [])])
+        self._records = RunRecords(storage, job, self.run_id, options, started_ms)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
-        self._republisher = Republisher(self.graph, self.history, job, self.run_id, self._records.ended_well)
         schedule = options.savepoint_schedule
         self._schedule = (
             Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
         )
         self._rng = random.Random()
-        self._restorer = Restorer(
-            restore or RestoreOptions(), self.history, self.graph, parallelism, executor,
-            ended_well=self._records.ended_well, progress=self._report_restore, now_ms=now_ms,
+        self.starter = Starter(
+            self.run_id, self.graph, self.history, executor, self._records, restore or RestoreOptions(),
+            parallelism=parallelism, now_ms=now_ms,
+            progress=lambda done, total: self._listener.on_event(RestoreProgressed(done, total)),
         )  # fmt: skip
 
-    # -- asked from other threads
+    # -- called from other threads
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
@@ -126,18 +120,18 @@ class JobDriver:
     ) -> SavepointRequest:  # fmt: skip
         """Ask for a savepoint of the next committed epoch; with ``stop``, no epoch is committed after it."""
         request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable)
-        self._put(request)
+        self._enqueue(request)
         return request
 
     def cancel(self) -> CancelRequest:
-        """Ask the job to end without a savepoint; a running epoch is given up."""
+        """Ask the job to end without a savepoint; a running epoch is abandoned."""
         request = CancelRequest()
-        self._put(request)
+        self._enqueue(request)
         threading.Thread(target=self._interrupt, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
 
     def _interrupt(self) -> None:
-        """Until the run has ended: what is asked to end may begin just then, hold out, or wait for what never comes."""
+        """Interrupt repeatedly until the run ends: work may start just after an interrupt, or survive it."""
         began = time.monotonic()
         while not self.over.is_set():
             try:
@@ -145,35 +139,32 @@ class JobDriver:
                     self.executor.abandon()
                 else:
                     self.executor.interrupt()
-            except Exception as error:  # an engine that goes away meanwhile
+            except Exception as error:  # the engine may be shutting down
                 log.debug("job %r: could not be interrupted: %s", self.job, error)
             if self.over.wait(INTERRUPT_SECONDS):
                 return
             if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
                 self.on_stuck()
 
-    def _report_restore(self, done: int, total: int) -> None:
-        self._listener.on_event(RestoreProgressed(done, total))
-
     def note_cancelled(self) -> None:
-        """Put on record that the run was cancelled, in the name of a thread that can't any more."""
+        """Record that the run was cancelled, on behalf of a driver thread that is stuck."""
         self._records.end("cancelled", None, self.now_ms())
 
     @property
     def epoch_ms(self) -> int:
-        """How long the running epoch has been computed; 0 if none is."""
+        """How long the current epoch has been running; 0 between epochs."""
         began_ms = self._runner.epoch_began_ms if self._runner is not None else None
         return self.now_ms() - began_ms if began_ms is not None else 0
 
     def doing(self) -> str:
-        """What the run is at, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
+        """What the run is doing, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
         runner = self._runner
         if runner is None or not (passed_ms := self.epoch_ms):
             return self._status.status.state
         activity = self.executor.activity()
         return f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s{'' if activity is None else f', {activity}'}"
 
-    def _put(self, request: SavepointRequest | CancelRequest) -> None:
+    def _enqueue(self, request: SavepointRequest | CancelRequest) -> None:
         if self._closing:
             request.done.set_exception(JobFailed(f"job {self.job!r} has ended and no longer accepts requests"))
         else:
@@ -191,7 +182,7 @@ class JobDriver:
         Raises the error that ended the job once its restart strategy has given up.
         """
         try:
-            result = self._from_start()
+            result = self._run()
         except BaseException as error:
             self._listener.on_event(RunEnded("failed", str(error)))
             try:
@@ -199,7 +190,7 @@ class JobDriver:
                     "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self.now_ms()
                 )
             except StorageError as unwritten:
-                log.warning("job %r: how run %s ended could not be noted: %s", self.job, self.run_id, unwritten)
+                log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
             finally:
                 self._end(error)
             raise
@@ -210,14 +201,16 @@ class JobDriver:
             self._end(JobFailed(f"job {self.job!r} has ended"))
         return result
 
-    def _from_start(self) -> Result:
+    def _run(self) -> Result:
         try:
-            manifest = self._start()
+            manifest = self.starter.start()
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                return self._cancelled(self._nothing_left().epoch)
+                return self._cancelled(self._newest_epoch())
             raise
-        return self._until_done(manifest) if manifest is not None else self._nothing_left()
+        if manifest is None:
+            return Result(self.run_id, "finished", self._newest_epoch())
+        return self._run_attempts(manifest)
 
     def _end(self, error: BaseException) -> None:
         self._closing = True
@@ -228,65 +221,20 @@ class JobDriver:
         finally:
             self.over.set()
 
-    def _nothing_left(self) -> Result:
+    def _newest_epoch(self) -> int:
         newest = self.history.newest()
-        return Result(self.run_id, "finished", newest.epoch if newest is not None else 0)
-
-    def _start(self) -> Manifest | None:
-        """Begin the run: its first manifest, or None if the job has finished before.
-
-        An older run that still commits may be faster than the restore; the newer one tries a few times.
-        """
-        for left in reversed(range(START_TRIES)):
-            try:
-                return self._begin()
-            except StaleGeneration as error:
-                newest = self.history.newest()
-                if not left or newest is None or newest.run == self.run_id or newest.generation >= self._generation:
-                    raise
-                log.warning("%s. It tries again", error)
-                time.sleep(self._rng.uniform(0, START_PAUSE_SECONDS))
-        raise AssertionError
-
-    def _begin(self) -> Manifest | None:
-        """Restore and commit the run's first manifest; None if the job has finished before."""
-        newest = self.history.newest()
-        self._generation = newest.generation + 1 if newest is not None else 1
-        base = self.restore(newest)
-        if base is None:
-            return None
-        claim_places(self.graph, self._storage, self.job, self.now_ms())
-        manifest = start_manifest(
-            self.job,
-            self.run_id,
-            self.graph,
-            base,
-            generation=self._generation,
-            parallelism=self.parallelism,
-            now_ms=self.now_ms(),
-        )
-        commit_start(self.history, manifest, newest)
-        self._records.start(manifest, self.options, self._started_ms)
-        if base.on_started is not None:
-            base.on_started()
-        self._republisher.repeat(manifest)
-        return manifest
-
-    def restore(self, newest: Manifest | None) -> Restored | None:
-        """Bring into storage what the run starts from, given the job's newest manifest; None: the job has finished."""
-        return self._restorer.restore(newest)
+        return newest.epoch if newest is not None else 0
 
     @property
     def _on_trial(self) -> bool:
         return self._trial is not None and (self._runner is None or self._runner.trial.active)
 
-    def _until_done(self, manifest: Manifest) -> Result:
+    def _run_attempts(self, manifest: Manifest) -> Result:
         failed: Exception | None = None
         while True:
             try:
                 if failed is not None:
-                    manifest = self._own_newest(failed, manifest)
-                    self._republisher.repeat(manifest)
+                    manifest = self.starter.resume(manifest, failed)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
                 return self._attempt(manifest)
@@ -300,25 +248,14 @@ class JobDriver:
                 )  # fmt: skip
                 if delay_ms is None or self._inbox.cancelled:
                     if isinstance(error, SavepointCorrupt):
-                        self._own_newest(
-                            error, manifest
-                        )  # where a newer run is at work, it has removed what is missing
+                        self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
                     if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                        newest = self._own_newest(error, manifest)
-                        self._republisher.repeat(newest)
-                        return self._cancelled(newest.epoch)
+                        return self._cancelled(self.starter.resume(manifest, error).epoch)
                     raise
                 self._restarts += 1
                 self._listener.on_event(Restarting(str(error), self._restarts, delay_ms))
                 log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
                 self._inbox.pause(delay_ms / 1000)
-
-    def _own_newest(self, error: BaseException, mine: Manifest) -> Manifest:
-        newest = self.history.newest()
-        assert newest is not None
-        if newest.run != self.run_id:
-            raise self.history.stale(mine, newest) from error
-        return newest
 
     def _attempt(self, manifest: Manifest) -> Result:
         """Run from a committed epoch until the job ends or fails."""
@@ -361,7 +298,7 @@ class JobDriver:
         while True:
             began_ms = self.now_ms()
             with self._lock:
-                result = self._answer(runner)
+                result = self._handle_requests(runner)
                 if result is not None:
                     return result
                 worked = runner.step()
@@ -369,7 +306,7 @@ class JobDriver:
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
                 if runner.reached:
-                    return self._stopped_by_itself(runner)
+                    return self._stopped_at_bound(runner)
                 if not runner.trial.active:
                     self._trial = None
             if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
@@ -377,34 +314,34 @@ class JobDriver:
                 self._collect_garbage()
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
-            self._rest(runner, worked, began_ms, interval_ms)
+            self._wait(runner, worked, began_ms, interval_ms)
 
-    def _rest(self, runner: EpochRunner, worked: bool, began_ms: int, interval_ms: int) -> None:
-        """Wait until the next epoch may begin, or there may be something to do."""
+    def _wait(self, runner: EpochRunner, worked: bool, began_ms: int, interval_ms: int) -> None:
+        """Wait until the next epoch may begin or is due, or a request arrives."""
         now_ms = self.now_ms()
         wait_ms = began_ms + interval_ms - now_ms if worked else max(interval_ms, IDLE_WAIT_MS)
         if runner.progress.in_flight:
-            wait_ms = 0  # a round of an iteration is an epoch, so its latency would be that of all rounds
+            wait_ms = 0  # each round of an iteration is an epoch: waiting would add up over the rounds
         due = runner.due_ms()
         if due is not None and not worked:
             wait_ms = min(wait_ms, max(0, due - now_ms))
         wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
-        # Requests wait for the end of a trial, except for one to cancel.
+        # During a trial only a cancel request is handled.
         (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
-        """A batch of DataFrame sources, on the streams' own thread."""
+        """Run a batch of DataFrame sources as an epoch, on the streams' own thread."""
         with self._lock:
             runner = self._runner
             if self._closing or runner is None or self._status.status.state != "running" or runner.reached:
-                raise JobFailed(f"job {self.job!r} is ending; this batch is read again by the next run")
+                raise JobFailed(f"job {self.job!r} is ending; the next run reads this batch again")
             runner.step(frame=frame, frames=positions)
         self._inbox.wake()
 
     # -- requests
 
-    def _answer(self, runner: EpochRunner) -> Result | None:
-        """Answer what was asked; a result if the job is to end."""
+    def _handle_requests(self, runner: EpochRunner) -> Result | None:
+        """Handle pending requests; a result if the job is to end."""
         if runner.trial.active:
             return self._cancelled(runner.manifest.epoch) if self._inbox.cancelled else None
         if self._schedule is not None and (due := self._schedule.due(runner.manifest)) is not None:
@@ -422,14 +359,14 @@ class JobDriver:
                 except Exception as error:
                     request.done.set_exception(error)
                     raise
-            self._closing = True  # nothing more is read from here on
+            self._closing = True  # no further batch is read
             try:
                 path = self._savepoints.make(request, runner.manifest)
             except Exception as error:
                 request.done.set_exception(error)
-                if request.drain:  # its timers have fired before their time: the job can't go on as if nothing were
+                if request.drain:  # timers have already fired early, so the job must not continue
                     return self._stopped_by_drain(runner.manifest, error)
-                log.warning("job %r: it goes on, the savepoint that it was to stop with failed: %s", self.job, error)
+                log.warning("job %r continues, as the savepoint to stop with failed: %s", self.job, error)
                 self._closing = False
                 continue
             if runner.manifest.drained_early:
@@ -443,24 +380,23 @@ class JobDriver:
         return None
 
     def _stopped_by_drain(self, manifest: Manifest, failed: Exception) -> Result:
-        """The run failed behind its drain, so it ends: with its savepoint, or for the next start to go on from before."""
+        """The run failed after its drain. It ends with its savepoint, or the next run resumes from before the drain."""
         if not manifest.withheld:
             return Result(self.run_id, "stopped", manifest.epoch, str(manifest.metadata["savepoint"]))
         log.error(
-            "job %r: it ends without the savepoint that it was to stop with: %s. What its drain gave is dropped; started "
-            "again, it goes on from before the drain",
-            self.job,
-            failed,
-        )
+            "job %r ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes "
+            "from before the drain",
+            self.job, failed,
+        )  # fmt: skip
         return Result(self.run_id, "stopped", manifest.epoch)
 
-    def _stopped_by_itself(self, runner: EpochRunner) -> Result:
-        """The run has come to where it was to stop: it ends with a savepoint, as if it had been asked for one."""
+    def _stopped_at_bound(self, runner: EpochRunner) -> Result:
+        """The run has reached its ``until``: it ends with a savepoint, as if one had been requested."""
         assert self._until is not None
         request = SavepointRequest(None, None, f"replayed until {self._until.name}", stop=True, drain=False)
         path = self._savepoints.make(request, runner.manifest)
         self._closing = True
-        clean_sinks(self.graph, self.job, runner.manifest.generation)  # of epochs that went too far
+        clean_sinks(self.graph, self.job, runner.manifest.generation)  # staged by epochs that went too far
         return Result(self.run_id, "stopped", runner.manifest.epoch, path)
 
     def _cancelled(self, epoch: int) -> Result:
@@ -477,4 +413,4 @@ class JobDriver:
         except StaleGeneration:
             raise
         except Exception:
-            log.exception("job %r: cleaning up old checkpoints failed; it will be tried again", self.job)
+            log.exception("job %r: cleaning up old checkpoints failed; it will be retried", self.job)

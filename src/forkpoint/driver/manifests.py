@@ -1,4 +1,4 @@
-"""From commit rows to a manifest. Pure."""
+"""Builds an epoch's manifest from its tasks' commit rows. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from forkpoint.state import key_group_range
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the sources are after the epoch, by uid: native positions, and those of DataFrame sources as they came."""
+    """The sources' positions after the epoch, by uid: of native sources, and of the DataFrame sources that had a batch."""
 
     native: Mapping[str, Any]
     frames: Mapping[str, SourcePosition]
@@ -36,30 +36,30 @@ class Positions:
 
 
 def raise_failure(rows: Iterable[CommitRow]) -> None:
-    """Raise the first failure that a task reported, as the error it was."""
+    """Raise the first failure that a task reported, as its original error."""
     for row in sorted(rows, key=lambda r: (r.stage, r.subtask)):
         if row.failure is not None:
             raise error_of(row.failure.kind, row.failure.message)
 
 
 def split_starts(
-    graph: JobGraph, manifest: Manifest, now_ms: int, awake: Mapping[str, Collection[str]] = MappingProxyType({})
+    graph: JobGraph, manifest: Manifest, now_ms: int, paused: Mapping[str, Collection[str]] = MappingProxyType({})
 ) -> dict[str, dict[str, SplitStart]]:
     """Each watermark origin's splits at the start of an epoch, and which of them are idle.
 
-    ``awake`` splits (by source uid) are not idle although they were silent: they were not asked.
+    ``paused`` splits (by source uid) are not idle although they were silent, as they were not read.
     """
     starts: dict[str, dict[str, SplitStart]] = {}
-    unasked_splits = splits_by_origin(graph, awake)
+    paused_splits = splits_by_origin(graph, paused)
     for operator in _origins(graph):
-        unasked = unasked_splits.get(str(operator.id), ())
+        unread = paused_splits.get(str(operator.id), ())
         position = manifest.sources.get(operator.uid)
         if position is not None:
             idle_after = _idleness_ms(operator)
             starts[str(operator.id)] = {
                 split: SplitStart(
                     s.watermark_ms,
-                    idle_after is not None and now_ms - s.last_active_ms >= idle_after and split not in unasked,
+                    idle_after is not None and now_ms - s.last_active_ms >= idle_after and split not in unread,
                     s.marked_idle,
                     None if s.generator is None else base64.b64decode(s.generator),
                 )
@@ -69,13 +69,18 @@ def split_starts(
 
 
 def ended_origins(graph: JobGraph, finished: Collection[str]) -> list[int]:
-    """Watermark origins of which all sources (``finished``: uids) have ended."""
+    """Watermark origins whose sources (``finished``: uids) have all ended."""
     return [o.id for o in _origins(graph) if _ended(graph, o, finished)]
 
 
 def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
-    """Watermark origins that were silent since the start for longer than their idleness allows."""
-    return [o.id for o in _origins(graph) if _silent(o, manifest, began_ms, now_ms)]
+    """Watermark origins that have been silent since the start for longer than their idleness timeout."""
+    silent = []
+    for origin in _origins(graph):
+        after, position = _idleness_ms(origin), manifest.sources.get(origin.uid)
+        if after is not None and (position is None or not position.splits) and now_ms - began_ms >= after:
+            silent.append(origin.id)
+    return silent
 
 
 def _ended(graph: JobGraph, origin: Operator, finished: Collection[str]) -> bool:
@@ -85,9 +90,9 @@ def _ended(graph: JobGraph, origin: Operator, finished: Collection[str]) -> bool
 
 
 def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """Splits of sources (by uid) as each watermark origin knows them, by its id as text."""
+    """The splits of sources (by uid) by watermark origin (id as text), under the names that they have there."""
     found: dict[int, list[str]] = {}
-    for operator in _origins(graph):  # sources before what is behind them
+    for operator in _origins(graph):  # sources come before their downstream operators
         if operator.inputs:
             found[operator.id] = [
                 graph.split_name(operator, o, split)
@@ -99,14 +104,8 @@ def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> 
     return {str(origin): splits for origin, splits in found.items() if splits}
 
 
-def _silent(origin: Operator, manifest: Manifest, began_ms: int, now_ms: int) -> bool:
-    after = _idleness_ms(origin)
-    position = manifest.sources.get(origin.uid)
-    return after is not None and (position is None or not position.splits) and now_ms - began_ms >= after
-
-
 def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None:
-    """When the next split that isn't idle yet will be, without further elements."""
+    """When the next split becomes idle unless it gets elements."""
     times = [
         s.last_active_ms + after
         for operator in _origins(graph)
@@ -120,13 +119,13 @@ def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None
 def build_manifest(
     before: Manifest, graph: JobGraph, context: EpochContext, rows: Sequence[CommitRow], positions: Positions,
     *, run: str, created_ms: int, kind: str, drained: bool, withheld: bool = False,
-    awake: Mapping[str, Collection[str]] = MappingProxyType({}),
+    paused: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Manifest:  # fmt: skip
-    """The manifest of one epoch. The output of epochs that were withheld before it goes with this one's."""
+    """The manifest of one epoch. It includes the withheld output of the epochs before it."""
     joined = joined_splits(graph, context, rows)
     watermarks = watermarks_of(graph, context, joined)
     ends = {o.uid: watermarks.windows[o.id].end for o in graph.operators if o.stage > 0}
-    counts, reports, unasked = _counts(rows), _reports(rows), splits_by_origin(graph, awake)
+    counts, reports, unread = _counts(rows), _reports(rows), splits_by_origin(graph, paused)
     sources = dict(before.sources)
     for operator in _origins(graph):
         splits = joined[operator.id]
@@ -134,7 +133,7 @@ def build_manifest(
         states = {
             split: _split_state(
                 None if known is None else known.splits.get(split), end, counts.get((operator.id, split), 0),
-                reports.get((operator.id, split)), split in unasked.get(str(operator.id), ()), context.processing_time_ms,
+                reports.get((operator.id, split)), split in unread.get(str(operator.id), ()), context.processing_time_ms,
             )
             for split, end in splits.ends.items()
         }  # fmt: skip
@@ -188,12 +187,12 @@ def _counts(rows: Iterable[CommitRow]) -> dict[tuple[int, str], int]:
 
 
 def _reports(rows: Iterable[CommitRow]) -> dict[tuple[int, str], SplitProgress]:
-    """One piece of each split that was read: of splits with a generator, which are read in one piece, the only one."""
+    """One piece of each split that was read. A split with a generator is always read in one piece."""
     return {(p.origin, p.split): p for row in rows for p in row.progress}
 
 
 def _split_state(
-    old: SplitState | None, watermark_ms: int, count: int, report: SplitProgress | None, awake: bool, now_ms: int
+    old: SplitState | None, watermark_ms: int, count: int, report: SplitProgress | None, paused: bool, now_ms: int
 ) -> SplitState:
     if report is not None:
         marked_idle = report.marked_idle
@@ -202,7 +201,7 @@ def _split_state(
         marked_idle, generator = (False, None) if old is None else (old.marked_idle, old.generator)
     return SplitState(
         watermark_ms=watermark_ms,
-        last_active_ms=now_ms if count or awake or old is None else old.last_active_ms,
+        last_active_ms=now_ms if count or paused or old is None else old.last_active_ms,
         count=count + (0 if old is None else old.count),
         marked_idle=marked_idle,
         generator=generator,
@@ -225,7 +224,7 @@ def _position(
 
 
 def merge_states(known: Iterable[StateInfo], rows: Iterable[CommitRow]) -> list[StateInfo]:
-    """The states known so far and those that tasks opened; one number for two states, or a new type, is refused."""
+    """The known states and those that tasks opened. Raises RestoreRefused if two states have the same id."""
     states = {s.sid: s for s in known}
     for row in rows:
         for record in row.states:
@@ -233,7 +232,7 @@ def merge_states(known: Iterable[StateInfo], rows: Iterable[CommitRow]) -> list[
             old = states.setdefault(state.sid, state)
             if (old.uid, old.name) != (state.uid, state.name):
                 raise RestoreRefused(
-                    f"state {state.name!r} of operator {state.uid!r} gets the same number as state {old.name!r} of operator "
+                    f"state {state.name!r} of operator {state.uid!r} gets the same id as state {old.name!r} of operator "
                     f"{old.uid!r}; rename one of the states"
                 )
             if old.ttl_ms != state.ttl_ms:
@@ -253,7 +252,7 @@ def _changes_ref(row: CommitRow, manifest: Manifest) -> ChangesRef:
 
 
 def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRef]:
-    """The snapshots that state begins from: a new one takes the place of the older ones, as far as it covers them."""
+    """The snapshots that a restore starts from: a new one replaces older ones for the key groups that it covers."""
     refs = list(manifest.snapshots)
     for row in rows:
         if row.snapshot is None:
@@ -263,13 +262,15 @@ def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRe
             subtask=row.subtask, attempt=row.attempt, epoch=row.snapshot.epoch, kg_start=start, kg_stop=stop,
             path=row.snapshot.path, entries=row.snapshot.entries, bytes=row.snapshot.size, checksum=row.snapshot.checksum,
         )  # fmt: skip
-        refs = [part for ref in refs if not _is_empty_of(ref, row.subtask) for part in _outside(ref, start, stop)]
+        refs = [
+            part for ref in refs if not _is_operator_state_of(ref, row.subtask) for part in _outside(ref, start, stop)
+        ]
         refs.append(new)
     return refs
 
 
-def _is_empty_of(ref: SnapshotRef, subtask: int) -> bool:
-    """A snapshot of operator state alone, of a subtask without key groups."""
+def _is_operator_state_of(ref: SnapshotRef, subtask: int) -> bool:
+    """Whether it has operator state only, of a subtask without key groups."""
     return ref.subtask == subtask and ref.kg_start == ref.kg_stop
 
 
@@ -289,9 +290,9 @@ def _committables(rows: Iterable[CommitRow], withheld: Mapping[str, list[Any]]) 
 
 
 def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """For each subtask the epochs since its last snapshot, as ``due_snapshots`` takes them; runs go on with old chains.
+    """For each subtask the epochs since its last snapshot, also those of earlier runs, for ``due_snapshots``.
 
-    The bytes are not known without reading all manifests: 0.
+    Bytes are 0, as they are not known without reading all manifests.
     """
     found: dict[int, tuple[int, int]] = {}
     for subtask in range(manifest.parallelism):
@@ -302,9 +303,9 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
-    """Which subtasks should write a snapshot: the changes since the last one are many epochs, or outweigh it.
+    """The subtasks that should write a snapshot: changes since the last one span many epochs, or are larger than it.
 
-    ``history`` has for each subtask the epochs and bytes of changes since its last snapshot.
+    ``history``: for each subtask the epochs and bytes of changes since its last snapshot.
     """
     sizes: dict[int, int] = {}
     for ref in manifest.snapshots:

@@ -1,4 +1,4 @@
-"""What each epoch reads from native sources, and who reads it."""
+"""Plans what each epoch reads from native sources, and in which tasks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Assignment = tuple[int, SplitRange]  # operator id, range
 
 
 class SourcePlanner:
-    """The enumerators of a job's native sources. Positions advance with planning; the manifest decides whether they count.
+    """The enumerators of a job's native sources. Planning advances positions; only a manifest commits them.
 
-    ``stops``: positions beyond which sources must not read, by uid. ``planned``: what the last plan reads, by uid.
-    ``whole``: sources (by operator id) whose splits are each read by one task.
+    ``stops``: positions beyond which sources must not read, by uid. ``planned``: the ranges of the last plan, by uid.
+    ``whole``: sources (by operator id) whose splits are each read by a single task.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class SourcePlanner:
                 enumerator.stop_at(self._stops[operator.uid])
 
     def plan(self, limits: Mapping[str, int | None] | None = None) -> list[bytes]:
-        """One blob for each task of stage 0; none if there is nothing to read now. With ``limits``, only these sources
-        are read, with limits of their own where there are any."""
+        """One blob for each task of stage 0; none if there is nothing to read. With ``limits``, only these sources are read,
+        each up to its limit, or its usual one if that is None."""
         assignments: list[Assignment] = []
         self.planned = {}
         unread = {operator.id for operator, enumerator in self._operators if not enumerator.finished}
@@ -59,24 +59,24 @@ class SourcePlanner:
         return [pickle.dumps(task, protocol=5) for task in tasks]
 
     def pause(self, uid: str, splits: Collection[str]) -> bool:
-        """Leave splits of a source out of the next plan; whether it can."""
+        """Leave these splits of a source out of the next plan; returns whether the source supports that."""
         return any(enumerator.pause_splits(splits) for operator, enumerator in self._operators if operator.uid == uid)
 
     def rewind(self, positions: Mapping[str, Any]) -> None:
-        """Plan again from these positions: what was planned since is not committed."""
+        """Return to these committed positions."""
         self.close()
         self._operators.clear()
         self._open(positions)
 
     def at_stop(self) -> set[str]:
-        """The sources of which everything up to their stops has been planned."""
+        """The sources that are planned up to their stops."""
         return {o.uid for o, enumerator in self._operators if o.uid in self._stops and enumerator.at_stop}
 
     def positions(self) -> dict[str, Any]:
         return {operator.uid: enumerator.position for operator, enumerator in self._operators}
 
     def ignored(self) -> dict[str, int]:
-        """The sources that ignore files, and how many."""
+        """The number of ignored files, by source."""
         return {operator.uid: enumerator.ignored for operator, enumerator in self._operators if enumerator.ignored}
 
     def finished_splits(self) -> dict[str, Collection[str]]:
@@ -91,14 +91,14 @@ class SourcePlanner:
 
 
 def source_limits(graph: JobGraph, max_rows: int | None) -> dict[str, int]:
-    """How many elements an epoch takes from each native source at most."""
+    """The maximum number of elements per epoch, by native source."""
     return {o.uid: max_rows or o.source.default_limit for o in graph.native_sources}
 
 
 def spread(
     assignments: Sequence[Assignment], tasks: int, whole: Collection[int] = frozenset()
 ) -> list[list[Assignment]]:
-    """Cut a list of ranges into runs of about as many rows each, in order, so that a task has neighbouring pieces.
+    """Divide ranges into tasks of about equally many rows, in order, so that each task has neighbouring pieces.
 
     All pieces of a split of a ``whole`` source go to one task, in the split's order.
     """

@@ -1,4 +1,4 @@
-"""Making a committed epoch's output visible, again after a crash, and removing what was staged in vain."""
+"""Publishes a committed epoch's output, repeats that after a crash, and removes staged output that was never committed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = logging.getLogger("forkpoint")
 
 
 def publish(graph: JobGraph, manifest: Manifest) -> None:
-    """Make the committed epoch's output visible; repeated at the next start if it was cut short.
+    """Make the committed epoch's output visible. If it is cut short, the next start repeats it.
 
-    A sink whose staged output is gone does not keep the others from publishing.
+    All sinks publish even if some lack staged output; then NotFound is raised.
     """
     missing: list[NotFound] = []
     for operator in graph.sinks:
@@ -32,7 +32,7 @@ def publish(graph: JobGraph, manifest: Manifest) -> None:
 
 
 def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
-    """Remove what runs up to this one staged in vain."""
+    """Remove uncommitted output that runs up to this generation staged."""
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec):
             operator.spec.sink.cleanup(operator.uid, job, generation)
@@ -40,21 +40,20 @@ def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
 
 @dataclass(frozen=True)
 class Republisher:
-    """Repeats the publishing of the job's last epoch at a start or restart. ``ended_well`` tells whether a run ended by
-    itself: one that was killed after its last commit may still have output to publish."""
+    """Repeats the publishing of the job's last epoch at a start or restart. ``ended_well``: whether a run ended regularly;
+    one that was killed after its last commit may have unpublished output."""
 
     graph: JobGraph
     history: History
-    job: str
     run: str
     ended_well: Callable[[str], bool]
 
     def repeat(self, mine: Manifest) -> None:
-        """Publish what was committed but perhaps not made visible; then remove what was staged in vain. ``mine`` is this
-        run's newest manifest.
+        """Publish committed output that may not be visible yet, then remove uncommitted output. ``mine``: this run's newest
+        manifest.
 
-        Withheld output becomes visible if the run that came next went on from it, and is dropped otherwise. That run's first
-        manifest says so; a later run does the same, as that one may have been killed.
+        Withheld output is published if the next run continued from it, and dropped otherwise. The first manifest of that run
+        tells; later runs repeat this, as that run may have been killed.
         """
         self.history.must_be_newest(mine)
         last: Manifest | None = mine
@@ -64,11 +63,11 @@ class Republisher:
         if last is not None:
             own = last.run == self.run
             if own and last.withheld:
-                return  # the run that comes next decides
-            went_on = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
-            if went_on if last.withheld else not self.ended_well(last.run):
-                self._publish_again(last, must=own or went_on)
-        clean_sinks(self.graph, self.job, mine.generation)
+                return  # the next run decides
+            continued = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
+            if continued if last.withheld else not self.ended_well(last.run):
+                self._publish_again(last, must=own or continued)
+        clean_sinks(self.graph, mine.job, mine.generation)
 
     def _publish_again(self, last: Manifest, *, must: bool) -> None:
         try:
@@ -76,9 +75,9 @@ class Republisher:
         except NotFound as error:
             log.warning(
                 "job %r: output of epoch %d was not found: %s. It was published before and has been removed since",
-                self.job, last.epoch, error,
+                last.job, last.epoch, error,
             )  # fmt: skip
         except OutputLost as error:
             if must:
                 raise
-            log.error("job %r: %s", self.job, error)
+            log.error("job %r: %s", last.job, error)

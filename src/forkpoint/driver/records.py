@@ -1,4 +1,4 @@
-"""job.json and run.json: what people and tools see of a job's history. The manifests alone decide what is committed."""
+"""job.json and run.json: a job's history for people and tools. Only manifests decide what is committed."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ def versions() -> dict[str, str]:
 class RunRecords:
     """The records of one run."""
 
-    def __init__(self, storage: Storage, job: str, run: str) -> None:
+    def __init__(self, storage: Storage, job: str, run: str, options: JobOptions, started_ms: int) -> None:
         self._storage = storage
         self._paths = JobPaths(job)
-        self._job = job
         self._run_id = run
+        self._options = options
+        self._started_ms = started_ms
         self._run: Run | None = None
 
-    def start(self, manifest: Manifest, options: JobOptions, started_ms: int) -> None:
+    def start(self, manifest: Manifest) -> None:
         known = JOB.load_if_whole(self._storage, self._paths.job_file)
-        created_ms = started_ms if known is None else known.created_ms
-        job = Job(job=self._job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
+        options, created_ms = self._options, self._started_ms if known is None else known.created_ms
+        job = Job(job=manifest.job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
         self._storage.put(self._paths.job_file, JOB.dump(job))
         self._run = Run(
-            job=self._job, run=self._run_id, generation=manifest.generation, parent=manifest.parent, started_ms=started_ms,
-            code_version=options.parameters.get("code_version"), versions=versions(),
+            job=manifest.job, run=self._run_id, generation=manifest.generation, parent=manifest.parent,
+            started_ms=self._started_ms, code_version=options.parameters.get("code_version"), versions=versions(),
             options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
             machine=socket.gethostname(), pid=os.getpid(),
         )  # fmt: skip
         self._put()
 
     def ended_well(self, run: str) -> bool:
-        """Whether a run came to its own end, and so did all that follows a commit."""
+        """Whether a run ended regularly, so that everything it committed is also published."""
         record = RUN.load_if_whole(self._storage, self._paths.run_file(run))
         return record is not None and record.outcome in ("finished", "stopped", "cancelled")
 

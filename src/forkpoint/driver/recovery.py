@@ -1,16 +1,15 @@
-"""Bringing a job back whose newest checkpoint is damaged: from its newest checkpoint or savepoint that is whole."""
+"""Recovers a job whose newest checkpoint is damaged, from its newest undamaged checkpoint or savepoint."""
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run, SnapshotRef
+from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.checkpoint.states import StateInfo
+from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.history import History
 from forkpoint.driver.start import from_checkpoint
 from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
@@ -23,8 +22,8 @@ from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)
-class Looked:
-    """A checkpoint or savepoint that was looked at. ``problem``: why the job can't go on from it; None if it is whole."""
+class Candidate:
+    """A checkpoint or savepoint that was checked. ``problem``: why the job can't resume from it; None if it can."""
 
     kind: Literal["checkpoint", "savepoint"]
     epoch: int
@@ -35,11 +34,11 @@ class Looked:
 
 @dataclass(frozen=True)
 class Lost:
-    """What going back means. ``epochs``: committed ones that the job goes back behind, whether or not they can be read.
+    """What a recovery discards. ``epochs``: the discarded committed epochs, readable or not.
 
-    ``elements``: that sources read in them and will read again, as far as their manifests tell. ``output``: for each sink
-    how often those epochs published something (a file, or what else its committables are); it comes once more. ``unknown``:
-    those of the epochs of which nobody can tell, as their manifests can't be read.
+    ``elements``: how many elements sources will read again, as far as manifests tell. ``output``: by sink, the number of
+    committables (files, for example) that those epochs published and that will be published again. ``unknown``: discarded
+    epochs whose manifests can't be read.
     """
 
     epochs: tuple[int, ...]
@@ -50,11 +49,11 @@ class Lost:
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """``origin``: what the job goes back to, a manifest or an opened savepoint; None if there is nothing whole. ``whole``:
-    the newest checkpoint is whole, so that nothing has to be gone back to. ``fenced``: epochs that are no checkpoints any
-    more; their names stay taken. ``epoch``: of the manifest that brings the job back."""
+    """``origin``: what the job resumes from, a manifest or an opened savepoint; None if all are damaged. ``whole``: the newest
+    checkpoint is undamaged, so there is nothing to recover. ``fenced``: epochs that are no longer checkpoints; their names
+    stay taken. ``epoch``: of the recovery's manifest."""
 
-    looked: tuple[Looked, ...]
+    looked: tuple[Candidate, ...]
     origin: Manifest | OpenedSavepoint | None
     whole: bool
     lost: Lost
@@ -63,76 +62,75 @@ class RecoveryPlan:
     generation: int
 
     @property
-    def chosen(self) -> Looked | None:
+    def chosen(self) -> Candidate | None:
         return self.looked[-1] if self.looked and self.looked[-1].problem is None else None
 
 
 def plan_recovery(
     history: History, savepoints: Sequence[tuple[Storage, str, Savepoint]], progress: Progress = no_progress
 ) -> RecoveryPlan:
-    """Look at checkpoints and savepoints, newest epoch first, until one is whole: every file that it needs is read.
+    """Check checkpoints and savepoints, newest epoch first, until one is undamaged: all files that it needs are read.
 
-    ``savepoints``: storage, directory and record of those of the job. Changes nothing.
+    ``savepoints``: storage, directory and record of the job's savepoints. Changes nothing.
     """
     storage, epochs = history.storage, history.epochs()
     names = [file.epoch for path in storage.list(history.paths.directory) if (file := history.paths.parse(path))]
     readable, unreadable = _load_all(history, epochs)
     verified: dict[FileRef, str | None] = {}
-    looked: list[Looked] = []
+    looked: list[Candidate] = []
     origin: Manifest | OpenedSavepoint | None = None
-    # At one epoch the checkpoint comes first: going on from it needs no import.
-    candidates = sorted([*((e, 1, None) for e in epochs), *((s[2].epoch, 0, s) for s in savepoints)], key=_newest_first)
+    # At the same epoch the checkpoint comes first: resuming from it needs no import.
+    candidates = sorted(
+        [*((e, 1, None) for e in epochs), *((s[2].epoch, 0, s) for s in savepoints)], key=lambda c: (-c[0], -c[1])
+    )
     for done, (epoch, _, saved) in enumerate(candidates):
         progress(done, len(candidates))
         if saved is None:
             manifest = readable.get(epoch)
             problem = unreadable[epoch] if manifest is None else _problem(storage, history, manifest, verified)
-            if problem is None and manifest is not None and epoch != epochs[-1] and _is_special(manifest):
-                problem = "it is of a drain or a trial, from which a job goes on only when it is told to"
+            provisional = manifest is not None and (manifest.withheld or manifest.drained_early)
+            if problem is None and provisional and epoch != epochs[-1]:
+                problem = "it belongs to a drain or a trial, from which a job resumes only on request"
             created = None if manifest is None else manifest.created_ms
-            looked.append(Looked("checkpoint", epoch, f"epoch {epoch}", created, problem))
+            looked.append(Candidate("checkpoint", epoch, f"epoch {epoch}", created, problem))
             found: Manifest | OpenedSavepoint | None = manifest
         else:
             found, problem = _opened(*saved[:2])
-            looked.append(Looked("savepoint", epoch, saved[2].id, saved[2].created_ms, problem))
+            looked.append(Candidate("savepoint", epoch, saved[2].id, saved[2].created_ms, problem))
         if problem is None:
             origin = found
             break
     whole = isinstance(origin, Manifest) and origin.epoch == epochs[-1]
-    behind = origin.epoch if isinstance(origin, Manifest) else origin.savepoint.epoch if origin is not None else 0
-    gone = () if whole or origin is None else tuple(epoch for epoch in epochs if epoch > behind)
+    resumed = origin.epoch if isinstance(origin, Manifest) else origin.savepoint.epoch if origin is not None else 0
+    discarded = () if whole or origin is None else tuple(epoch for epoch in epochs if epoch > resumed)
     start = origin if isinstance(origin, Manifest) else origin.savepoint if origin is not None else None
     generations = [m.generation for m in readable.values()]
     return RecoveryPlan(
-        tuple(looked), origin, whole, _lost(start, gone, readable), tuple(sorted({*unreadable, *gone})),
-        max((*names, behind), default=0) + 1, max(generations, default=0) + 1 + len(unreadable),
+        tuple(looked), origin, whole, _lost(start, discarded, readable), tuple(sorted({*unreadable, *discarded})),
+        max((*names, resumed), default=0) + 1, max(generations, default=0) + 1 + len(unreadable),
     )  # fmt: skip
 
 
 def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progress) -> Manifest | None:
-    """Do what was planned; the answer is the manifest from which the next run goes on. None: the newest was whole.
+    """Execute the plan; returns the manifest that the next run resumes from, or None if the newest one was undamaged.
 
-    Cut short at any point, it can be given again.
+    If it is interrupted, it can be repeated.
     """
     origin, manifest = plan.origin, None
     if origin is None:
-        raise StorageError(f"job {history.paths.job!r}: there is neither a checkpoint nor a savepoint that is whole")
+        raise StorageError(f"job {history.paths.job!r}: there is no undamaged checkpoint or savepoint")
     if not plan.whole:
         run = uuid.uuid4().hex[:12]
         manifest = _start(history, origin, plan, run, progress)
         history.commit(manifest, after=plan.epoch - 1)
         record = Run(
             job=manifest.job, run=run, generation=manifest.generation, parent=manifest.parent, started_ms=manifest.created_ms,
-            ended_ms=_now_ms(), outcome="stopped", reason="brought back by forkpoint recover",
+            ended_ms=wall_clock_ms(), outcome="stopped", reason="recovered by forkpoint recover",
         )  # fmt: skip
         history.storage.put(history.paths.run_file(run), RUN.dump(record))
     for epoch in plan.fenced:
         history.storage.put(history.paths.fence(epoch), b"")
     return manifest
-
-
-def _newest_first(candidate: tuple[int, int, object]) -> tuple[int, int]:
-    return -candidate[0], -candidate[1]
 
 
 def _load_all(history: History, epochs: Sequence[int]) -> tuple[dict[int, Manifest], dict[int, str]]:
@@ -161,10 +159,6 @@ def _problem(storage: Storage, history: History, manifest: Manifest, verified: d
     return None
 
 
-def _is_special(manifest: Manifest) -> bool:
-    return manifest.withheld or manifest.drained_early
-
-
 def _damage(storage: Storage, ref: FileRef) -> str | None:
     try:
         ref.read(storage)
@@ -180,20 +174,20 @@ def _opened(storage: Storage, directory: str) -> tuple[OpenedSavepoint | None, s
     except ForkpointError as error:
         return None, str(error)
     if opened.savepoint.drained:
-        return None, "it was drained: going on from it gives other results; restore it with -s if that is what you want"
+        return None, "it was drained, so resuming from it changes results; restore it with -s if that is intended"
     return opened, None
 
 
-def _lost(origin: Manifest | Savepoint | None, gone: Sequence[int], readable: Mapping[int, Manifest]) -> Lost:
+def _lost(origin: Manifest | Savepoint | None, discarded: Sequence[int], readable: Mapping[int, Manifest]) -> Lost:
     output: dict[str, int] = {}
-    for epoch in gone:
+    for epoch in discarded:
         manifest = readable.get(epoch)
         for uid, committables in manifest.sinks.items() if manifest is not None and not manifest.withheld else ():
             output[uid] = output.get(uid, 0) + len(committables)
-    known = [readable[epoch] for epoch in gone if epoch in readable]
+    known = [readable[epoch] for epoch in discarded if epoch in readable]
     elements = 0 if origin is None or not known else max(0, _read(known[-1]) - _read(origin))
-    unknown = tuple(epoch for epoch in gone if epoch not in readable)
-    return Lost(tuple(gone), elements, {uid: count for uid, count in output.items() if count}, unknown)
+    unknown = tuple(epoch for epoch in discarded if epoch not in readable)
+    return Lost(tuple(discarded), elements, {uid: count for uid, count in output.items() if count}, unknown)
 
 
 def _read(saved: Manifest | Savepoint) -> int:
@@ -204,35 +198,26 @@ def _read(saved: Manifest | Savepoint) -> int:
 def _start(
     history: History, origin: Manifest | OpenedSavepoint, plan: RecoveryPlan, run: str, progress: Progress
 ) -> Manifest:
-    """The manifest that brings the job back, as the first of a run that ended at once."""
+    """The recovery's manifest: the first one of a run that ends at once."""
     if isinstance(origin, Manifest):
         base = from_checkpoint(origin)
         return origin.model_copy(
             update={
-                "run": run, "generation": plan.generation, "epoch": plan.epoch, "kind": "start", "created_ms": _now_ms(),
+                "run": run, "generation": plan.generation, "epoch": plan.epoch, "kind": "start", "created_ms": wall_clock_ms(),
                 "changes": [], "sinks": {}, "parent": base.parent, "metadata": {},
             }
         )  # fmt: skip
     saved = origin.savepoint
     states = [state.info for operator in saved.operators for state in operator.states]
+    snapshots = import_savepoint(
+        opened=origin, storage=history.storage, paths=history.paths, epoch=plan.epoch, parallelism=saved.parallelism,
+        max_parallelism=saved.max_parallelism, states=[StateMapping(s.uid, s.name, s) for s in states],
+        run_tasks=run_here, progress=progress, now_ms=wall_clock_ms(),
+    )  # fmt: skip
     return Manifest(
-        job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=_now_ms(),
+        job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=wall_clock_ms(),
         processing_time_ms=saved.created_ms, parallelism=saved.parallelism, max_parallelism=saved.max_parallelism,
         sources=saved.sources, watermarks=saved.watermarks, states=states, parent=origin.as_parent(),
         operators=[OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=0) for o in saved.operators],
-        snapshots=_imported(history, origin, states, plan.epoch, progress),
+        snapshots=snapshots,
     )  # fmt: skip
-
-
-def _imported(
-    history: History, opened: OpenedSavepoint, states: Sequence[StateInfo], epoch: int, progress: Progress
-) -> list[SnapshotRef]:
-    return import_savepoint(
-        opened=opened, storage=history.storage, paths=history.paths, epoch=epoch, parallelism=opened.savepoint.parallelism,
-        max_parallelism=opened.savepoint.max_parallelism, states=[StateMapping(s.uid, s.name, s) for s in states],
-        run_tasks=run_here, progress=progress, now_ms=_now_ms(),
-    )  # fmt: skip
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

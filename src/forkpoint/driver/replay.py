@@ -1,10 +1,9 @@
-"""Bounded replay: a run that stops by itself, when event time has come to a point or where a savepoint was taken."""
+"""Bounded replay: runs that stop at a point in event time, or at a savepoint's positions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.connectors.base import JSON, SplitRange
@@ -18,8 +17,8 @@ MAX_SINGLES = 64
 
 @dataclass(frozen=True)
 class UntilTime:
-    """Stop as soon as the watermark of every source is at ``time_ms`` or beyond; each source reads up to the element
-    that takes its watermark there, and no further. ``name``: as people call it."""
+    """Stop once the watermark of every source has reached ``time_ms``; each source reads exactly up to the element that takes
+    its watermark there. ``name``: the time as the user gave it."""
 
     time_ms: int
     name: str
@@ -27,7 +26,7 @@ class UntilTime:
 
 @dataclass(frozen=True)
 class UntilPositions:
-    """Stop exactly where each source stands in ``sources``, the positions of a savepoint or checkpoint by uid."""
+    """Stop each source exactly at its position in ``sources``, by uid, of a savepoint or checkpoint."""
 
     sources: Mapping[str, SourcePosition]
     name: str
@@ -36,55 +35,43 @@ class UntilPositions:
 Until = UntilTime | UntilPositions
 
 
-class Bound(Protocol):
-    """How far a run reads."""
+class Bound:
+    """How far a run reads. This one has no limits."""
 
     def stops(self) -> Mapping[str, JSON]:
         """Positions beyond which sources must not plan, by uid."""
-
-    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
-        """Positions at which DataFrame sources end, by uid; None: they don't."""
-
-    def limits(self) -> Mapping[str, int | None] | None:
-        """Which sources the next epoch reads, and how many elements of each at most (None: as usual). None: all."""
-
-    def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
-        """Whether an epoch that was computed may be committed; if not, it is planned again, in smaller steps."""
-
-    def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
-        """Whether the run has come to its bound. ``at_stop``: sources that are at their stops."""
-
-
-class NoBound:
-    def stops(self) -> Mapping[str, JSON]:
         return {}
 
     def frame_stops(self) -> Mapping[str, SourcePosition] | None:
+        """Positions at which DataFrame sources stop, by uid; None: nowhere."""
         return None
 
     def limits(self) -> Mapping[str, int | None] | None:
+        """The sources that the next epoch reads, with the maximum number of elements (None: as usual) of each. None: all."""
         return None
 
     def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
+        """Whether a computed epoch may be committed; if not, it is planned again with fewer elements."""
         return True
 
     def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
+        """Whether the run has reached its bound. ``at_stop``: sources that have reached their stops."""
         return False
 
 
-class PositionBound(NoBound):
-    """Up to the positions of a savepoint. A source that had ended there is read to its end."""
+class PositionBound(Bound):
+    """Up to a savepoint's positions. A source that had ended there is read to its end."""
 
     def __init__(self, graph: JobGraph, until: UntilPositions) -> None:
         known = {uid: p for uid, p in until.sources.items() if p.kind == "spark"}
         for operator in graph.frame_sources:
             if operator.uid not in known:
-                raise ConfigError(_has_no_end(until, operator))
+                raise _no_end(until, operator)
         self._frames = {o.uid: known[o.uid] for o in graph.frame_sources}
         self._stops = {uid: p.position for uid, p in until.sources.items() if p.kind == "native" and not p.finished}
         for operator in graph.native_sources:
             if operator.uid not in self._stops and not operator.source.bounded:
-                raise ConfigError(_has_no_end(until, operator))
+                raise _no_end(until, operator)
         self._needed = {o.uid for o in graph.sources}
         self._stops = {uid: stop for uid, stop in self._stops.items() if uid in self._needed}
 
@@ -98,18 +85,18 @@ class PositionBound(NoBound):
         return self._needed <= {*at_stop, *finished} and bool(self._stops or self._frames)
 
 
-def _has_no_end(until: UntilPositions, source: Operator) -> str:
-    return (
-        f"--until {until.name}: source {source.uid!r} has no position there and no end of its own; give a time instead, or name "
-        "a savepoint of a job that has this source"
+def _no_end(until: UntilPositions, source: Operator) -> ConfigError:
+    return ConfigError(
+        f"--until {until.name}: source {source.uid!r} is unbounded and has no position there; give a time, or a savepoint of a "
+        "job that has this source"
     )
 
 
-class TimeBound(NoBound):
+class TimeBound(Bound):
     """Up to a point in event time.
 
-    An epoch that takes a source past it is not committed but planned again with half as many elements of that source
-    (and none of the others), until the step is a single element or a file that cannot be cut.
+    An epoch that takes a source past it is discarded and planned again with half as many elements of that source (and none
+    of others), down to a single element or an indivisible file.
     """
 
     def __init__(self, graph: JobGraph, until: UntilTime, manifest: Manifest, limits: Mapping[str, int]) -> None:
@@ -137,8 +124,8 @@ class TimeBound(NoBound):
         if too_far:
             return False
         self._passed |= past
-        # What is left to the point is less than the step before the last, so each step halves it, down to a few single
-        # elements. Where there are many of those, other files have come in between, and the search begins anew.
+        # Each step halves what is left up to the point, down to a few single elements. Many single elements mean that new
+        # files have appeared in between, so the search starts over.
         self._singles += 1 in self._narrowed.values()
         if self._singles > MAX_SINGLES:
             self._narrowed, self._singles = {}, 0
@@ -152,7 +139,7 @@ class TimeBound(NoBound):
         return self._narrowed.get(uid, self._native[uid])
 
     def _finest(self, uid: str, planned: list[SplitRange]) -> bool:
-        """Whether a step cannot be made smaller."""
+        """Whether the step cannot be smaller."""
         return not planned or self._limit(uid) == 1 or _rows(planned) <= 1 or planned == self._discarded.get(uid)
 
 
@@ -161,7 +148,7 @@ def _rows(planned: list[SplitRange]) -> int:
 
 
 def _origins(graph: JobGraph, source: Operator) -> list[Operator]:
-    """Where the watermarks of what a source reads are made: at itself, or downstream where timestamps are assigned."""
+    """The operators that create watermarks for a source: itself, or those downstream that assign timestamps."""
     return [o for o in graph.operators if isinstance(o.spec, TimestampsSpec) and _reads(graph, o, source)] or [source]
 
 
@@ -177,8 +164,8 @@ def _check_has_watermarks(source: Operator, origins: list[Operator], until: Unti
         strategy = origin.spec.strategy
         if strategy.out_of_orderness_ms is None and strategy.generator_factory is None and not bounded:
             raise ConfigError(
-                f"--until {until.name}: source {source.uid!r} has no watermarks and no end, so it never comes to a time; "
-                "give its stream a WatermarkStrategy, or give a savepoint instead of a time"
+                f"--until {until.name}: source {source.uid!r} is unbounded without watermarks, so it never reaches a time; give "
+                "its stream a WatermarkStrategy, or give a savepoint instead of a time"
             )
 
 

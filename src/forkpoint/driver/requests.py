@@ -1,4 +1,4 @@
-"""What can be asked of a running job from other threads."""
+"""Requests to a running job from other threads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, eq=False)
 class SavepointRequest:
-    """``stop``: end the job with it, ``drain``: and let all timers fire first. ``schedule_ms``: of one that nobody asked
-    for, how often the schedule makes one. ``skip_unreadable``: leave out entries that don't fit their types."""
+    """``stop``: end the job with it; ``drain``: and fire all timers first. ``schedule_ms``: the interval of the schedule
+    that requested it. ``skip_unreadable``: leave out entries that don't fit their types."""
 
     directory: str | None
     label: str | None
@@ -32,7 +32,7 @@ Request = SavepointRequest | CancelRequest
 
 
 class Inbox:
-    """Requests for the driver's loop, which it looks at between epochs."""
+    """Requests that the driver's loop handles between epochs."""
 
     def __init__(self) -> None:
         self._requests: deque[Request] = deque()
@@ -49,20 +49,20 @@ class Inbox:
             return self._requests.popleft() if self._requests else None
 
     def wake(self) -> None:
-        """Let a waiting loop look around."""
+        """End a ``wait``."""
         with self._changed:
             self._awake = True
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait for a request, a wake-up call, or the time to pass."""
+        """Wait until there is a request, ``wake`` is called or the time has passed."""
         with self._changed:
             if not self._requests and not self._awake and seconds > 0:
                 self._changed.wait(seconds)
             self._awake = False
 
     def pause(self, seconds: float) -> None:
-        """Let the time pass; only a request to cancel ends it sooner."""
+        """Wait until the time has passed or there is a request to cancel."""
         with self._changed:
             self._changed.wait_for(self._has_cancel, seconds)
 

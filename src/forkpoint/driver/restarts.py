@@ -1,4 +1,4 @@
-"""Whether and when a failed run starts again. Pure."""
+"""Whether and when a failed run restarts. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from forkpoint.errors import (
 )
 from forkpoint.graph.options import RestartStrategy
 
-_OURS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # users' own come as UserFunctionError
-FATAL = (StaleGeneration, OutputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_OURS)
+_BUGS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # user code raises UserFunctionError
+FATAL = (StaleGeneration, OutputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_BUGS)
 """Errors that a restart cannot cure."""
 
 
 @dataclass(frozen=True)
 class Failures:
-    """What happened so far: times of failures (ms) and the last delay."""
+    """The failures so far: their times (ms) and the last delay."""
 
     times_ms: tuple[int, ...] = ()
     delay_ms: int = 0
@@ -34,9 +34,10 @@ def next_delay_ms(
     strategy: RestartStrategy, failures: Failures, error: BaseException, now_ms: int, rng: random.Random, *,
     proven: bool = True,
 ) -> tuple[int | None, Failures]:  # fmt: skip
-    """The delay before the next attempt, None to give up; and the failures including this one.
+    """The delay before the next attempt (None: give up), and the failures including this one.
 
-    ``proven``: the run has committed an epoch. Before that, storage that denies access is set up wrong, and stays so.
+    ``proven``: the run has committed an epoch. Before that, denied access to storage is a configuration error, not worth a
+    retry.
     """
     if isinstance(error, FATAL) or not isinstance(error, Exception) or strategy.kind == "none":
         return None, failures

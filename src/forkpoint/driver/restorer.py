@@ -1,4 +1,4 @@
-"""Bringing saved state into a run: decide from what, check that it fits, import it."""
+"""Restores saved state: decides what a run starts from, checks that it fits, imports it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from forkpoint.checkpoint.manifest import Manifest, Parent
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.driver.check import check_program
 from forkpoint.driver.declared import program_operators, program_states
 from forkpoint.driver.executor import Executor
@@ -21,7 +20,7 @@ from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.naming import named_savepoint, new_savepoint_id
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
 from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
 from forkpoint.savepoint.tasks import Progress
@@ -34,9 +33,9 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Restorer:
-    """Decides what a run of a job starts from, and brings it into the job's storage.
+    """Decides what a run starts from, and imports it into the job's storage.
 
-    ``ended_well``: whether a run came to its own end. ``progress``: told how much of the state is there.
+    ``ended_well``: whether a run ended regularly. ``progress``: receives the progress of reading and importing.
     """
 
     options: RestoreOptions
@@ -49,7 +48,7 @@ class Restorer:
     now_ms: Callable[[], int]
 
     def restore(self, newest: Manifest | None) -> Restored | None:
-        """``newest``: the job's newest manifest. None: nothing is left to do."""
+        """``newest``: the job's newest manifest. Returns None if the job has already finished."""
         epoch = newest.epoch + 1 if newest is not None else 1
         place = self.options.savepoint
         if place == NONE:
@@ -71,11 +70,9 @@ class Restorer:
             return Restored(Parent(), epoch=epoch)
         if newest.kind == "end" and self.ended_well(newest.run):
             log.warning(
-                "job %r has finished, in epoch %d: its inputs were read to their end. To run it anew, restore from %r",
-                newest.job,
-                newest.epoch,
-                NONE,
-            )
+                "job %r has finished in epoch %d, with all its input read. To run it again, restore from %r",
+                newest.job, newest.epoch, NONE,
+            )  # fmt: skip
             return None
         if newest.drained_early:
             newest = self._past_drain(newest)
@@ -83,45 +80,39 @@ class Restorer:
             return self._from_checkpoint_by_savepoint(newest, epoch)
         plan = self._plan(newest)
         if checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(plan):
-            states = tuple(mapping.target for mapping in plan.states)  # the same entries, their types as declared now
+            states = tuple(mapping.target for mapping in plan.states)  # same entries, but types as declared now
             return replace(from_checkpoint(newest), states=states, epoch=epoch)
         return self._from_checkpoint_by_savepoint(newest, epoch)
 
     def _past_drain(self, newest: Manifest) -> Manifest:
-        """What to go on from where the newest checkpoint was drained."""
+        """What to resume from if the newest checkpoint was drained."""
         if newest.withheld:
             before = self.history.load(newest.epoch - 1)
             log.warning(
-                "job %r: its last run was cut short while it stopped with a drain, in epoch %d. What the drain gave was never "
-                "visible; the job goes on from epoch %d, as if it had not been asked to stop",
-                newest.job,
-                newest.epoch,
-                before.epoch,
-            )
+                "job %r: its last run ended before it had stopped with a drain, in epoch %d. The drain's output was never "
+                "published; the job resumes from epoch %d, as if it had not been asked to stop",
+                newest.job, newest.epoch, before.epoch,
+            )  # fmt: skip
             return before
         if self.options.allow_drained:
             return newest
         savepoint = newest.metadata.get("savepoint", LATEST)
         raise RestoreRefused(
-            f"job {newest.job!r} was stopped with a drain in epoch {newest.epoch}: all its windows and timers fired before their "
-            f"time, and what comes now would be late. To go on from there all the same, restore its savepoint (-s {savepoint}) "
-            f"or its checkpoint (--allow-drained); or restore an earlier savepoint, or {NONE!r} to begin anew"
+            f"job {newest.job!r} was stopped with a drain in epoch {newest.epoch}: all its windows and timers fired early, so "
+            f"new elements would be late. To resume from there nevertheless, restore its savepoint (-s {savepoint}) or its "
+            f"checkpoint (--allow-drained); or restore an earlier savepoint, or {NONE!r} to start from scratch"
         )
 
     def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int) -> Restored:
-        """A checkpoint's files can't serve a changed program as they are: they are read as a savepoint's would be."""
+        """Restore a checkpoint whose files don't suit the changed program, by way of a temporary savepoint."""
         paths, storage = self.history.paths, self.history.storage
         directory = f"{paths.staging_directory}/{epoch:012d}/_restore/{new_savepoint_id()}"
         target = open_storage(f"{storage.url.rstrip('/')}/{directory}")
         try:
             export_savepoint(
-                storage=storage,
-                manifest=newest,
-                target=target,
-                savepoint_id=new_savepoint_id(),
+                storage=storage, manifest=newest, target=target, savepoint_id=new_savepoint_id(), progress=self.progress,
                 run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, "restore: read the checkpoint"),
-                progress=self.progress,
-            )
+            )  # fmt: skip
             restored = self._from_savepoint(open_savepoint(target), epoch)
         finally:
             storage.delete_prefix(directory)
@@ -139,24 +130,17 @@ class Restorer:
                 log.info("job %r: %s %s/%s is migrated: %s", self._job, row.subject, row.uid, row.name, row.why)
         if savepoint.drained:
             log.warning(
-                "job %r: savepoint %s was drained: all its timers fired before their time, so going on from it gives other "
-                "results than going on from one that was not",
-                self._job,
-                savepoint.id,
-            )
+                "job %r: savepoint %s was drained: all its timers fired early, so results differ from those of a job that "
+                "resumes from a savepoint without a drain",
+                self._job, savepoint.id,
+            )  # fmt: skip
         epoch = max(epoch, savepoint.epoch + 1)
         snapshots = import_savepoint(
-            opened=opened,
-            storage=self.history.storage,
-            paths=self.history.paths,
-            epoch=epoch,
-            parallelism=self.parallelism,
-            max_parallelism=self.graph.max_parallelism,
-            states=plan.states,
+            opened=opened, storage=self.history.storage, paths=self.history.paths, epoch=epoch, states=plan.states,
+            parallelism=self.parallelism, max_parallelism=self.graph.max_parallelism, now_ms=self.now_ms(),
             run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
             progress=self.progress,
-            now_ms=self.now_ms(),
-        )
+        )  # fmt: skip
         return Restored(
             parent=opened.as_parent(),
             sources={plan.sources[uid]: p for uid, p in savepoint.sources.items() if uid in plan.sources},
@@ -169,7 +153,7 @@ class Restorer:
         )
 
     def _depends_on_entries(self, newest: Manifest) -> bool:
-        """Whether states stand in the way if they have entries, which a checkpoint doesn't know; a savepoint of it does."""
+        """Whether the program fits only if some removed states are empty, which a savepoint tells but a checkpoint doesn't."""
         graph, renames = self.graph, self.options.renames
         if self.options.allow_non_restored or not check_program(graph, newest, renames=renames).refused:
             return False
@@ -186,12 +170,12 @@ class Restorer:
 
 
 def _dispose(opened: OpenedSavepoint) -> None:
-    """The run has claimed the savepoint and now has its state."""
+    """Delete a savepoint that the run has claimed, now that its state is imported."""
     dispose_savepoint(opened, runs=[], savepoints=[], force=True)
 
 
 def _changed(plan: RestorePlan) -> bool:
-    """Whether state is dropped, renamed, or stored otherwise than it was: what a checkpoint's files don't allow."""
+    """Whether state is dropped, renamed or rewritten, so that a checkpoint's files can't be used as they are."""
     renamed = any(old != new for old, new in plan.uids.items())
     rewritten = any(mapping.rewritten for mapping in plan.states)
     return renamed or rewritten or any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)

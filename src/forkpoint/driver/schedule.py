@@ -1,4 +1,4 @@
-"""Savepoints that a running job takes by itself, at intervals, and forgets again."""
+"""Savepoints that a running job makes at intervals, and their expiration."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger("forkpoint")
 
 
 class Schedule:
-    """One run's schedule. The driver's loop asks it; old savepoints go on the thread that made the new one.
+    """One run's schedule. The driver's loop polls it; expired savepoints are removed on the thread that made the new one.
 
-    The interval counts from the job's last scheduled savepoint, of whichever run: so a job that is started anew more often
-    than that gets some too. A job that has committed nothing since gets none.
+    The interval counts from the job's last scheduled savepoint, of any run, so frequent restarts don't prevent savepoints.
+    None is made if the job has committed nothing since.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class Schedule:
         self._run = run
         self._directory = schedule.directory or directory
         self._now_ms = now_ms
-        self._last: tuple[int, int] | None = None  # when, and of which epoch
+        self._last: tuple[int, int] | None = None  # time and epoch
         self._making: Future[str] | None = None
 
     def due(self, manifest: Manifest) -> SavepointRequest | None:
-        """The savepoint to make now, if there is one."""
+        """The savepoint to make now, if one is due."""
         if self._making is not None and not self._making.done():
             return None
         last_ms, epoch = self._last or self._newest(manifest)
@@ -53,13 +53,13 @@ class Schedule:
         return request
 
     def _newest(self, manifest: Manifest) -> tuple[int, int]:
-        """When the last one was made, or the job began; and of which epoch it was."""
+        """Time and epoch of the last scheduled savepoint, or the time at which the job began and -1."""
         times = [(self._began_ms(), -1)]
         try:
             storage, directory = self._place()
             found = [each.savepoint for each in savepoints_below(storage, directory) if each.savepoint is not None]
         except ForkpointError as error:
-            log.warning("job %r: its scheduled savepoints cannot be looked at: %s", manifest.job, error)
+            log.warning("job %r: its scheduled savepoints cannot be listed: %s", manifest.job, error)
             found = []
         times += [(s.created_ms, s.epoch) for s in found if s.job == manifest.job and s.schedule_ms is not None]
         self._last = max(times[1:], default=times[0])
@@ -74,19 +74,19 @@ class Schedule:
     def _made(self, done: Future[str]) -> None:
         job = self._history.paths.job
         if (error := done.exception()) is not None:
-            log.warning("job %r: its scheduled savepoint failed, the next one is due in time: %s", job, error)
+            log.warning("job %r: its scheduled savepoint failed, the schedule continues: %s", job, error)
             return
         log.info("job %r: scheduled savepoint %s", job, done.result())
         try:
-            gone = self.remove_expired()
+            removed = self.remove_expired()
         except Exception:
-            log.exception("job %r: old scheduled savepoints were not removed; it will be tried again", job)
+            log.exception("job %r: expired scheduled savepoints were not removed; it will be retried", job)
         else:
-            for savepoint in gone:
-                log.info("job %r: scheduled savepoint %s was removed, as its time had come", job, savepoint)
+            for savepoint in removed:
+                log.info("job %r: scheduled savepoint %s has expired and was removed", job, savepoint)
 
     def remove_expired(self) -> list[str]:
-        """Remove what the rules don't keep; by the job's current run only."""
+        """Remove expired savepoints, if this is the job's newest run."""
         newest = self._history.newest()
         if newest is None or newest.run != self._run:
             return []

@@ -1,4 +1,4 @@
-"""Every start is a restore: from nothing, from the job's newest checkpoint, or from a savepoint. Ends in a manifest."""
+"""What a run starts from (nothing, a checkpoint or a savepoint), and its first manifest."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.driver.history import History
 from forkpoint.driver.manifests import operator_infos
 from forkpoint.graph.job import JobGraph
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What a run starts from, already in this job's own storage."""
+    """What a run starts from, already in the job's own storage."""
 
     parent: Parent
     sources: Mapping[str, SourcePosition] = field(default_factory=dict)
@@ -23,21 +22,14 @@ class Restored:
     states: tuple[StateInfo, ...] = ()
     snapshots: tuple[SnapshotRef, ...] = ()
     processing_time_ms: int = 0
-    epoch: int = 1  # of the run's first manifest: ahead of the job's and the savepoint's, as epochs only grow
+    epoch: int = 1  # of the run's first manifest, higher than the job's and the savepoint's
     on_started: Callable[[], None] | None = None
 
 
 def start_manifest(
-    job: str,
-    run: str,
-    graph: JobGraph,
-    restored: Restored,
-    *,
-    generation: int,
-    parallelism: int,
-    now_ms: int,
+    job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int
 ) -> Manifest:
-    """The first manifest of a run. Committing it fences every older run of the job."""
+    """The first manifest of a run. Committing it fences all older runs of the job."""
     return Manifest(
         job=job,
         run=run,
@@ -59,13 +51,13 @@ def start_manifest(
 
 
 def _awake(position: SourcePosition, now_ms: int) -> SourcePosition:
-    """A split counts as active at the start: nobody watched it while the job was down."""
+    """Splits count as active at the start: while the job was down nobody read them."""
     splits = {name: s.model_copy(update={"last_active_ms": now_ms}) for name, s in position.splits.items()}
     return position.model_copy(update={"splits": splits})
 
 
 def from_checkpoint(manifest: Manifest) -> Restored:
-    """Go on from a checkpoint of the same job: its files stay where they are."""
+    """Resume from a checkpoint of the same job, whose files are used in place."""
     return Restored(
         Parent(kind="checkpoint", job=manifest.job, epoch=manifest.epoch, run=manifest.run),
         manifest.sources, manifest.watermarks, manifest.input_watermarks, tuple(manifest.states), tuple(manifest.snapshots),
@@ -74,16 +66,10 @@ def from_checkpoint(manifest: Manifest) -> Restored:
 
 
 def checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bool:
-    """Whether a checkpoint's files serve the new run as they are; otherwise it goes through a savepoint."""
+    """Whether the new run can use a checkpoint's files in place; otherwise it is restored by way of a savepoint."""
     if manifest.max_parallelism != graph.max_parallelism:
         return False
     operator_state = any(s.is_operator_state for s in manifest.states)
     if operator_state and manifest.parallelism != parallelism:
         return False
     return {s.uid for s in manifest.states} <= set(graph.by_uid)
-
-
-def commit_start(history: History, manifest: Manifest, newest: Manifest | None) -> Manifest:
-    """Commit a run's first manifest, of a run that has seen ``newest``. Raises StaleGeneration."""
-    history.commit(manifest, after=newest.epoch if newest is not None else 0)
-    return manifest

@@ -1,4 +1,4 @@
-"""Where a run stands, gathered from its events."""
+"""The status of a run, derived from its events."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ State = Literal["starting", "running", "restarting", "ended"]
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run stands; what ``list`` and the control port show. ``late_records_dropped``: by operator uid, how many
-    elements came too late and went nowhere; it and ``records`` count since the last (re)start. ``ignored_files``: by source,
-    those that showed up too late to be read. ``restored`` and ``savepoint_progress``: parts done, of so many; None where
-    nothing is restored, or no savepoint is being made."""
+    """A run's status, as ``list`` and the control port show it. ``records`` and ``late_records_dropped`` count by operator uid
+    since the last (re)start. ``ignored_files``: by source, the number of files that appeared too late to be read.
+    ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made."""
 
     job: str
     run: str
@@ -46,11 +45,11 @@ class Status:
 
 
 class StatusListener:
-    """Keeps the status; it may be read on any thread."""
+    """Keeps the status up to date; any thread may read it."""
 
     def __init__(self, job: str, run: str, started_ms: int) -> None:
         self._status = Status(job, run, started_ms)
-        self._lock = threading.Lock()  # savepoints tell of themselves on threads of their own
+        self._lock = threading.Lock()  # savepoints send events on their own threads
 
     @property
     def status(self) -> Status:
@@ -62,7 +61,7 @@ class StatusListener:
 
 
 def after(status: Status, event: Event) -> Status:
-    """The status once an event has happened. Pure."""
+    """The status after an event. Pure."""
     match event:
         case RestoreProgressed(done, total):
             return replace(status, restored=(done, total))

@@ -1,1 +1,1 @@
-"""The same job in one process, without Spark: for tests, notebooks and small jobs."""
+"""The local engine: jobs in one process, without Spark, for tests, notebooks and small jobs."""

@@ -1,4 +1,4 @@
-"""Runs the tasks of an epoch one after the other, in this process."""
+"""Runs the tasks of an epoch sequentially in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forkpoint.types import TypeInformation, dumps
 
 
 class LocalExecutor:
-    """The executor of the local engine; the rows between stages are the same bytes as on Spark."""
+    """The executor of the local engine. Stages exchange the same bytes as on Spark."""
 
     def __init__(self) -> None:
         self._spec: JobSpec | None = None
@@ -32,7 +32,7 @@ class LocalExecutor:
 
     def start(self, spec: JobSpec) -> None:
         self.close()
-        # What workers get is what survives being shipped; a program that works here works on a cluster.
+        # Serialized as for a cluster, so that a program that works here also works there.
         self._spec = pickle.loads(dumps(spec))
         self._interrupted = False
 
@@ -52,7 +52,7 @@ class LocalExecutor:
         rows: list[ChunkRow] = []
         for task, plan in enumerate(source_tasks):
             rows.extend(run_source_task(spec, ctx, task, plan))
-            self._check()
+            self._raise_if_interrupted()
         for stage in range(1, spec.graph.stages + 1):
             inboxes: list[list[ChunkRow]] = [[] for _ in range(spec.parallelism)]
             for row in rows:
@@ -60,10 +60,10 @@ class LocalExecutor:
             rows = []
             for subtask, inbox in enumerate(inboxes):
                 rows.extend(run_subtask(spec, ctx, stage, subtask, inbox))
-                self._check()
+                self._raise_if_interrupted()
         return [blob for _, _, _, blob in commits_in(rows)]
 
-    def _check(self) -> None:
+    def _raise_if_interrupted(self) -> None:
         if self._interrupted:
             raise EpochInterrupted
 

@@ -1,4 +1,4 @@
-"""Getting user code to end that runs on one of this process's threads, and telling what it is at."""
+"""Interrupts user code on a thread of this process, and reports what it is doing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 class EpochInterrupted(BaseException):
-    """Is raised in the middle of an epoch. No Exception, so that user code does not take it for a failure of its own."""
+    """Raised in the middle of an epoch. Not an Exception, so that user code does not handle it."""
 
 
 class Interruptible:
-    """At most one thread at a time is ``within``; ``interrupt`` raises EpochInterrupted there, wherever it is."""
+    """``interrupt`` raises EpochInterrupted in the thread that is ``within``; at most one is at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class Interruptible:
             finally:
                 self._leave()
         except EpochInterrupted:
-            self._leave()  # it may have been on its way while the thread was leaving
+            self._leave()  # it may have been raised while the thread was leaving
             raise
 
     def _leave(self) -> None:
@@ -49,16 +49,16 @@ class Interruptible:
             self._sent = False
 
     def interrupt(self) -> None:
-        """Once; code that catches everything, or waits in C, goes on: whoever means it calls this again."""
+        """Raise it once. Code that catches everything, or blocks in C, continues, so callers repeat this."""
         with self._lock:
             if self._thread is not None and self._thread != threading.get_ident():
                 self._sent = True
                 _raise_in(self._thread, EpochInterrupted)
                 if self._thread == threading.main_thread().ident and callable(signal.getsignal(signal.SIGURG)):
-                    signal.pthread_kill(self._thread, signal.SIGURG)  # ends a sleep or a wait for the network
+                    signal.pthread_kill(self._thread, signal.SIGURG)  # ends a sleep or network wait
 
     def activity(self) -> str | None:
-        """Which operator the thread is in, and where in the program: "in operator 'x' (spin, app.py:7)"."""
+        """The operator that the thread is in, and the place in the program: "in operator 'x' (spin, app.py:7)"."""
         thread = self._thread
         frame = sys._current_frames().get(thread) if thread is not None else None
         frames: list[FrameType] = []
@@ -68,7 +68,7 @@ class Interruptible:
         operator = next((o for f in frames if isinstance(o := f.f_locals.get("operator"), Operator)), None)
         if operator is None:
             return None
-        # The innermost of our own frames called what is the user's.
+        # The innermost frame of forkpoint's has called user code.
         ours = next((i for i, f in enumerate(frames) if f.f_code.co_filename.startswith(_PACKAGE)), 0)
         if ours == 0:
             return f"in operator {operator.uid!r}"
@@ -78,18 +78,18 @@ class Interruptible:
 
 
 def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Raise at the thread's next step in Python."""
+    """Raise at the thread's next Python instruction."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def _receive() -> None:
-    """Let an interrupt that is still on its way to this thread arrive here.
+    """Receive an interrupt that this thread has not raised yet.
 
-    Taking it back instead would leave the interpreter looking for it at every call, in all threads and for ever; under a tracer
-    (a debugger, coverage) CPython 3.11 then never gets past the start of a function.
+    Withdrawing it instead would make the interpreter look for it at every call, in all threads and forever; under a tracer (a
+    debugger, coverage) CPython 3.11 then hangs at the start of a function.
     """
     try:
-        for _ in range(100):  # Python looks for it at each jump back
+        for _ in range(100):  # Python checks at each backward jump
             pass
     except EpochInterrupted:
         pass

@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.client import ControlClient, Unreachable
-from forkpoint.control.endpoint import load_endpoint
+from forkpoint.control.endpoint import ENDPOINT
 from forkpoint.control.programs import Program, load_files, load_program
 from forkpoint.control.registry import find_live
 from forkpoint.driver.check import check_program
@@ -199,7 +199,7 @@ class _Change:
     def _ended(self, run: str) -> str | None:
         """Why the run goes on no more; None while it does."""
         storage, paths = self.root.storage, JobPaths(self.job)
-        endpoint = load_endpoint(storage, paths.endpoint_file(run))
+        endpoint = ENDPOINT.load_if_whole(storage, paths.endpoint_file(run))
         if endpoint is not None:
             with ControlClient(endpoint) as client:
                 try:
@@ -218,7 +218,7 @@ class _Change:
 
     def _end(self, started: Started) -> None:
         """End a driver that this operation started: as it should be if it still listens, else by force."""
-        endpoint = load_endpoint(self.root.storage, JobPaths(self.job).endpoint_file(started.run))
+        endpoint = ENDPOINT.load_if_whole(self.root.storage, JobPaths(self.job).endpoint_file(started.run))
         if endpoint is None:
             return
         with ControlClient(endpoint) as client, suppress(ForkpointError):

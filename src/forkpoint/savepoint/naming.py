@@ -1,8 +1,10 @@
-"""Savepoints by name: a path, a URL, an id, a label, or `latest`."""
+"""Savepoint ids, and savepoints by the names people give them: a path, a URL, an id, a label, or `latest`."""
 
 from __future__ import annotations
 
 import os
+import time
+import uuid
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import Run
@@ -21,6 +23,11 @@ class Found:
     job: str
     path: str
     listed: Listed
+
+
+def new_savepoint_id() -> str:
+    """A unique id; ids sort by creation time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
 
 
 def all_savepoints(storage: Storage, job: str | None = None) -> list[Found]:

@@ -1,6 +1,5 @@
 """The Spark engine: sessions, epochs as Spark jobs, and Spark's streaming DataFrames as sources.
 
-`session` finds or builds the SparkSession, `executor` runs one epoch as one Spark job, `streams` turns streaming
-DataFrames into epochs, `frames` maps types between forkpoint and Spark. Nothing here is imported by `import
-forkpoint`.
+`session` finds or builds the SparkSession, `executor` runs an epoch as a Spark job, `streams` turns streaming DataFrames
+into epochs, `frames` maps types between forkpoint and Spark. `import forkpoint` imports nothing from here.
 """

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -24,7 +24,7 @@ def read_frame(
     arguments: Sequence[bytes],
     schema: pa.Schema,
 ) -> DataFrame:
-    """A DataFrame of these columns, whose partitions are what ``read`` makes of the arguments, one each.
+    """A DataFrame of these columns with one partition for each argument, as ``read`` returns it.
 
     Raises TypeNotSupported naming a column whose type Spark lacks.
     """
@@ -41,12 +41,12 @@ def read_frame(
 
 
 def columns_of(frame: DataFrame) -> pa.Table:
-    """A DataFrame's columns, without rows; nothing is computed."""
+    """A DataFrame's columns without rows; computes nothing."""
     return to_arrow_schema(frame.schema, timezone="UTC").empty_table()
 
 
 def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]], Iterator[bytes]]) -> list[bytes]:
-    """What ``write`` makes of each partition of a DataFrame, given its number. A task that is repeated writes anew."""
+    """The results of ``write`` for each partition, called with its number. A repeated task writes again."""
     path = import_path()
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,14 +60,21 @@ def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]
     return [bytes(row.result) for row in frame.mapInArrow(partition, schema).collect()]
 
 
+def map_arguments(
+    sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int
+) -> list[bytes]:
+    """`[fn(each) for each in arguments]` in Spark tasks. Raises tasks' original exceptions."""
+    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
+    with raising_originals(stage.token):
+        return map_bytes(sc, stage, arguments, partitions)
+
+
 def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:
-    """Runs a function of bytes on each argument, in a task of its own."""
+    """Runs a function on each argument, one task each."""
 
     def run(fn: Callable[[bytes], bytes], arguments: Sequence[bytes]) -> list[bytes]:
         if not arguments:
             return []
-        stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
-        with raising_originals(stage.token):
-            return map_bytes(session.sparkContext, stage, list(arguments), len(arguments))
+        return map_arguments(session.sparkContext, fn, arguments, len(arguments))
 
     return run

@@ -1,7 +1,6 @@
-"""Executors that cannot run forkpoint's tasks at all: recognised by what Spark reports, told as what to do about it.
+"""Recognizes executors that cannot run forkpoint's tasks by Spark's report, and says what to do about it.
 
-Such a task fails before any code of forkpoint runs in it, so there is only Spark's text. It decides nothing but whether
-to start again.
+Such a task fails before it runs any code of forkpoint, so there is only Spark's text. It only decides whether to restart.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 
 
 def deployment_error(report: str) -> ConfigError | None:
-    """What is wrong with the executors according to Spark's report of a failed task; None if it is something else."""
+    """The problem of the executors according to Spark's report of a failed task; None if there is none."""
     if (missing := _MISSING_MODULE.search(report)) is not None:
         return ConfigError(
             f"the executors' Python has no module {missing[1]!r}; install forkpoint there in the same version as here, or ship "
-            "an environment that has it (spark.archives) and name its interpreter in PYSPARK_PYTHON"
+            "an environment that has it (spark.archives) and set PYSPARK_PYTHON to its interpreter"
         )
     if any(sign in report for sign in _OTHER_PYTHON):
         return ConfigError(
@@ -30,5 +29,7 @@ def deployment_error(report: str) -> ConfigError | None:
             "PYSPARK_DRIVER_PYTHON)"
         )
     if (program := _NO_PYTHON.search(report)) is not None:
-        return ConfigError(f"the executors have no Python at {program[1]!r}; name one that is there in PYSPARK_PYTHON")
+        return ConfigError(
+            f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there"
+        )
     return None

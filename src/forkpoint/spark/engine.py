@@ -1,4 +1,4 @@
-"""The Spark engine as the launcher asks for it."""
+"""Creates the Spark engine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ DEFAULT_INTERVAL_MS = 100
 
 
 def make_spark_executor(interval_ms: int | None) -> tuple[SparkExecutor, int]:
-    """An executor on the active SparkSession, or on a new one with forkpoint's settings; its default parallelism."""
+    """An executor on the active SparkSession, or on a new one with forkpoint's settings, and its default parallelism."""
     executor = SparkExecutor(get_session(), timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
     return executor, executor.session.sparkContext.defaultParallelism

@@ -1,9 +1,9 @@
-"""How an epoch becomes one Spark job: the only module that knows PySpark's JVM classes.
+"""Runs an epoch as one Spark job. The only module that knows PySpark's JVM classes.
 
-It uses Spark's RDD layer, as `RDD.mapPartitions().partitionBy().mapPartitions().collect()` would, but moves framed
-bytes (see `rows`) where PySpark moves pickles: against `mapInArrow` and `repartitionById` an epoch takes less than
-half the time, because nothing is planned, and 100 MB cross the exchange in half of it. A streaming DataFrame joins at
-stage 0 with its rows already framed.
+It uses Spark's RDD layer like `RDD.mapPartitions().partitionBy().mapPartitions().collect()`, but moves framed bytes (see
+`rows`) instead of pickles. Compared to `mapInArrow` and `repartitionById` an epoch takes less than half the time, as
+nothing is planned, and so does the exchange of 100 MB. A streaming DataFrame joins at stage 0 with rows that are already
+framed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PARTITIONER_ID = -4242
 
 
 class EpochJobs:
-    """The stages of one run, prepared for the JVM: Python functions are pickled once, not once an epoch.
+    """The stages of one run, prepared for the JVM: Python functions are pickled once per run instead of per epoch.
 
     `source` is stage 0's function for native sources, `subtasks` those of stages 1..S. The last stage returns commit
-    blobs, the others chunk rows; stage 0 always returns rows, of which only commit rows may come if it is the last.
+    blobs, the others chunk rows; stage 0 always returns rows, and only commit rows if it is the last stage.
     """
 
     def __init__(
@@ -42,16 +42,13 @@ class EpochJobs:
             for i, fn in enumerate(subtasks)
         ]
         self._partitioner = sc._jvm.PythonPartitioner(parallelism, _PARTITIONER_ID)
-        # Java's own serialization would hold on to the last 100 objects it wrote to each partition, which are whole
-        # chunks here.
+        # Java's own serialization would retain the last 100 objects written to each partition: whole chunks here.
         self._kryo = getattr(sc._jvm, "org.apache.spark.serializer.KryoSerializer")(sc._jsc.sc().conf())
         self._binary = getattr(sc._jvm, "org.apache.spark.sql.Encoders").BINARY()
         self._anchor = self._make_anchor() if subtasks and has_several_hosts(sc.master) else None
 
     def run(self, plans: Sequence[bytes], frame: DataFrame | None) -> list[bytes]:
-        """Runs one job over the native source tasks and the DataFrame of pairs; returns the commit blobs in order of
-        partitions.
-        """
+        """Runs one job over the native source tasks and the DataFrame of pairs; returns commit blobs in partition order."""
         shuffles: list[Any] = []
         try:
             return self._run(plans, frame, shuffles)
@@ -59,7 +56,7 @@ class EpochJobs:
             self._clean(shuffles)
 
     def close(self) -> None:
-        """Releases what the cluster keeps for the run."""
+        """Releases the run's resources on the cluster."""
         if self._anchor is not None:
             self._anchor.unpersist(False)
 
@@ -71,10 +68,10 @@ class EpochJobs:
             heads.append(getattr(frame._jdf, "as")(self._binary).javaRDD())
         head = None if not heads else heads[0] if len(heads) == 1 else heads[0].union(heads[1])
         if not self._subtasks:
-            # Keys and payloads alternate, also over the ends of partitions.
+            # Keys and payloads alternate, also across partitions.
             frames = [] if head is None else collect_bytes(self._sc, head.rdd())
             return [blob_of_payload(payload) for payload in frames[1::2]]
-        # With nothing to exchange the subtasks start on empty partitions, and a whole stage is saved.
+        # Without input the subtasks start on empty partitions, which saves a stage.
         rows = parallel_bytes(self._sc, (), self._parallelism) if head is None else self._exchange(head.rdd(), shuffles)
         for fn in self._subtasks[:-1]:
             rows = self._exchange(self._python(rows, fn), shuffles)
@@ -87,7 +84,7 @@ class EpochJobs:
         pairs = self._partition(frames)
         shuffles.append(pairs.rdd())
         if self._anchor is not None:
-            # Spark unites co-partitioned RDDs partition by partition, and prefers the host where most of them are.
+            # Spark unions co-partitioned RDDs by partition, preferably on the host that has most of them.
             pairs = pairs.union(self._anchor)
         return self._sc._jvm.PythonRDD.valueOfPair(pairs).rdd()
 
@@ -97,11 +94,9 @@ class EpochJobs:
         return pairs
 
     def _make_anchor(self) -> Any:
-        """A cached RDD without rows whose partition i lies on the host that is to run subtask i in every stage and
-        epoch.
+        """A cached empty RDD whose partition i is on the host that is to run subtask i in all stages and epochs.
 
-        Local stores are caches of state; without the anchor every host would sooner or later hold, and catch up, all
-        of it.
+        Local stores are caches of state; without the anchor every host would eventually hold all of it, and catch up.
         """
         level = self._sc._jvm.org.apache.spark.storage.StorageLevel.MEMORY_ONLY()
         anchor = self._partition(parallel_bytes(self._sc, (), self._parallelism)).persist(level)
@@ -109,9 +104,7 @@ class EpochJobs:
         return anchor
 
     def _clean(self, shuffles: list[Any]) -> None:
-        """Deletes the epoch's shuffle files. Spark would do so when the JVM's collector finds the RDDs, often hours
-        later.
-        """
+        """Deletes the epoch's shuffle files. Spark would only do so on garbage collection of the RDDs, often hours later."""
         cleaner = self._sc._jsc.sc().cleaner() if shuffles and self._sc._jsc is not None else None
         if cleaner is None or cleaner.isEmpty():
             return
@@ -120,23 +113,23 @@ class EpochJobs:
 
 
 def has_several_hosts(master: str) -> bool:
-    """Whether tasks may run in other processes than the driver's JVM."""
+    """Whether tasks may run outside of the driver's JVM."""
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def parallel_bytes(sc: SparkContext, items: Sequence[bytes], partitions: int) -> Any:
-    """A Scala RDD of byte arrays over `partitions` partitions, in order."""
+    """A Scala RDD of byte arrays in `partitions` partitions, in order."""
     stream = sc._jvm.java.io.ByteArrayInputStream(frames_of(items))
     return sc._jvm.PythonRDD.readRDDFromInputStream(sc._jsc.sc(), stream, partitions).rdd()
 
 
 def collect_bytes(sc: SparkContext, rdd: Any) -> list[bytes]:
-    """Runs a Spark job and returns the byte arrays of a Scala RDD, in order of partitions."""
+    """Runs a Spark job and returns the byte arrays of a Scala RDD, in partition order."""
     with _load_from_socket(sc._jvm.PythonRDD.collectAndServe(rdd), BlobSerializer()) as blobs:
         return list(blobs)
 
 
 def map_bytes(sc: SparkContext, fn: Callable[..., Any], items: Sequence[bytes], partitions: int) -> list[bytes]:
-    """Runs `fn(partition, items)` over the items cut into partitions; returns its results in order."""
+    """Runs `fn(partition, items)` over the items divided into partitions; returns its results in order."""
     wrapped = _wrap_function(sc, fn, BlobSerializer(), BlobSerializer())
     return collect_bytes(sc, sc._jvm.PythonRDD(parallel_bytes(sc, items, partitions), wrapped, False, False))

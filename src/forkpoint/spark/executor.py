@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,8 @@ from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
-from forkpoint.spark.exchange import EpochJobs, map_bytes
+from forkpoint.spark.background_tasks import map_arguments
+from forkpoint.spark.exchange import EpochJobs
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.rows import pair_struct
@@ -25,30 +27,35 @@ from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,
-    BackgroundStage,
     FrameStage,
     JobHandle,
     Runtime,
     SourceStage,
     SubtaskStage,
-    import_path,
     pack_job,
 )
-from forkpoint.types import TypeInformation, dumps
+from forkpoint.types import TypeInformation
 
 _POOL_PROPERTY = "spark.scheduler.pool"
 _DESCRIPTION_PROPERTY = "spark.job.description"
+
+
+@dataclass(frozen=True)
+class _Run:
+    spec: JobSpec
+    handle: JobHandle
+    jobs: EpochJobs
 
 
 class SparkExecutor(Executor):
     """Runs the epochs of one run of a job on a SparkSession.
 
     session: the session to run on; None takes the active one or builds one (`get_session`).
-    interval: the time between micro-batches of streaming DataFrames; None takes what is there, and ends.
+    interval: the time between micro-batches of streaming DataFrames; None processes available data, and ends.
     runtime: the functions that tasks call; None takes those of `forkpoint.runtime.tasks.entry_points`.
 
-    Errors that tasks raise come out of `run_epoch` and `run_tasks` as they were raised; Spark's own failures (a lost
-    executor, a cancelled job) as Spark's exceptions.
+    `run_epoch` and `run_tasks` raise tasks' errors unchanged, and Spark's exceptions for its own failures (a lost executor,
+    a cancelled job).
     """
 
     def __init__(
@@ -61,121 +68,107 @@ class SparkExecutor(Executor):
         self._interval = interval
         self._sc = self.session.sparkContext
         self._runtime = runtime if runtime is not None else runtime_of_package()
-        self._spec: JobSpec | None = None
-        self._handle: JobHandle | None = None
-        self._jobs: EpochJobs | None = None
-        self._epochs_began = False
+        self._run: _Run | None = None
+        self._epochs_started = False
         run = uuid.uuid4().hex
         self._epoch_tag, self._background_tag = f"forkpoint-epoch-{run}", f"forkpoint-background-{run}"
 
     def start(self, spec: JobSpec) -> None:
-        """Ships the job to the cluster. A run that was started before is closed. Raises EngineLost if Spark has gone."""
+        """Ships the job to the cluster, and closes an earlier run. Raises EngineLost if Spark has terminated."""
         self.close()
-        with self._watched(), self._job(self._epoch_tag, {_DESCRIPTION_PROPERTY: "forkpoint: where subtasks lie"}):
+        with self._detecting_loss(), self._job(self._epoch_tag, {_DESCRIPTION_PROPERTY: "forkpoint: place subtasks"}):
             self._ship(spec)
 
     def _ship(self, spec: JobSpec) -> None:
-        payload = self._sc.broadcast(pack_job(self._runtime, spec))
-        self._spec = spec
-        self._handle = handle = JobHandle(uuid.uuid4().hex, payload)
+        handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(pack_job(self._runtime, spec)))
         stages = spec.graph.stages
-        self._jobs = EpochJobs(
-            self._sc,
-            spec.parallelism,
-            SourceStage(handle, last=stages == 0),
-            [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)],
-        )
+        subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
+        jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
+        self._run = _Run(spec, handle, jobs)
+
+    def _started(self, method: str) -> _Run:
+        if self._run is None:
+            raise ConfigError(f"SparkExecutor.{method} was called before start")
+        return self._run
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
-        """Runs one epoch as one Spark job; returns the blobs of the commit rows, in order of partitions.
+        """Runs one epoch as one Spark job; returns the blobs of the commit rows, in partition order.
 
-        source_tasks: the plan of each task of the native sources; one partition each. frame: a DataFrame of stage-0
-        output, as `frame_stage` makes it, or the micro-batch of a streaming query over such. Every subtask runs, also
-        where no row arrives.
+        source_tasks: the plans of native source tasks; one partition each. frame: a DataFrame of stage-0 output, as
+        `frame_stage` returns it, or the micro-batch of a streaming query over such. All subtasks run, even without rows.
         """
-        if self._jobs is None or self._handle is None:
-            raise ConfigError("SparkExecutor.run_epoch was called before start")
-        self._epochs_began = True
+        run = self._started("run_epoch")
+        self._epochs_started = True
         properties = {
             EPOCH_PROPERTY: msgspec.json.encode(ctx).decode(),
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
-        with self._watched(), raising_originals(self._handle.token), self._job(self._epoch_tag, properties):
-            return self._jobs.run(source_tasks, frame)
+        with self._detecting_loss(), raising_originals(run.handle.token), self._job(self._epoch_tag, properties):
+            return run.jobs.run(source_tasks, frame)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
-        """`[fn(arg) for arg in args]` on the cluster, outside epochs; may be called from another thread while epochs
-        run.
+        """`[fn(arg) for arg in args]` on the cluster, outside epochs; other threads may call it while epochs run.
 
-        Before the first epoch each argument is a task of its own. Once epochs run, at most half of the cores are
-        taken, each working through several arguments: Spark does not interrupt tasks, so a pool of low weight alone
-        would not leave a core free.
+        Before the first epoch each argument is a task. Once epochs run, tasks take at most half of the cores and several
+        arguments each: Spark does not preempt tasks, so a pool of low weight alone would leave no core free.
         """
         if not args:
             return []
-        slots = max(1, self._sc.defaultParallelism // 2) if self._epochs_began else len(args)
-        stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
+        slots = max(1, self._sc.defaultParallelism // 2) if self._epochs_started else len(args)
         properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
-        with raising_originals(stage.token), self._job(self._background_tag, properties):
-            return map_bytes(self._sc, stage, args, min(slots, len(args)))
+        with self._job(self._background_tag, properties):
+            return map_arguments(self._sc, fn, args, min(slots, len(args)))
 
     def frame_stage(self, operator: int, frame: DataFrame) -> DataFrame:
-        """Stage 0 of a DataFrame source: a DataFrame, streaming if `frame` is, whose rows `run_epoch` takes as its
-        `frame`.
+        """Stage 0 of a DataFrame source: a DataFrame, streaming if `frame` is, that `run_epoch` takes as its `frame`.
 
-        The runtime's `run_frame_task` is called once for each partition, with the partition's id among all partitions
-        of the job as `task`: unique in an epoch, and in the order of the DataFrame's partitions. Spark leaves out
-        sources that it knows to be empty in a micro-batch: then no task runs for them.
+        It calls the runtime's `run_frame_task` for each partition, with the partition's id in the job as `task`: unique in
+        an epoch, and in the order of the DataFrame's partitions. Spark runs no task for sources that it knows to be empty.
         """
-        if self._handle is None or self._spec is None:
-            raise ConfigError("SparkExecutor.frame_stage was called before start")
-        last = self._spec.graph.stages == 0
-        return frame.mapInArrow(FrameStage(self._handle, operator, last), pair_struct())
+        run = self._started("frame_stage")
+        return frame.mapInArrow(FrameStage(run.handle, operator, last=run.spec.graph.stages == 0), pair_struct())
 
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
         stops: Mapping[str, SourcePosition] | None = None,
     ) -> StreamingSources:  # fmt: skip
-        """Starts one streaming query over the graph's DataFrame sources, each at its position or, without one,
-        afresh.
+        """Starts one streaming query over the graph's DataFrame sources, each at its position or from its beginning.
 
-        `on_batch(frame, positions)` is called on the query's thread for each micro-batch; see `StreamingSources`.
-        Raises ConfigError for DataFrames whose position or state a savepoint could not hold, RestoreRefused for
-        positions of another kind of source, TypeNotSupported for a DataFrame without the declared type's columns.
+        `on_batch(frame, positions)` is called on the query's thread for each micro-batch; see `StreamingSources`. Raises
+        ConfigError for DataFrames whose position or state does not fit into a savepoint, RestoreRefused for positions of
+        another kind of source, TypeNotSupported for a DataFrame without the declared type's columns.
         """
-        sources = []
+        token, sources = self._started("start_streams").handle.token, []
         for operator in graph.frame_sources:
             spec = operator.spec
             assert isinstance(spec, DataFrameSpec)
             if operator.output_type is not None:
                 columns = (spec.timestamp_column, spec.split_column)
                 check_columns(spec.frame.schema, operator.output_type, operator.uid, *columns)
-            # A watermark generator sees elements in their order, which is that of the partitions: one task reads all.
+            # A watermark generator needs elements in order, that of the partitions: one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
-        if self._handle is None:
-            raise ConfigError("SparkExecutor.start_streams was called before start")
         streams = StreamingSources(
-            self.session, self.frame_stage, self._handle.token, sources, positions, on_batch, self._interval, stops
+            self.session, self.frame_stage, token, sources, positions, on_batch, self._interval, stops
         )
         streams.start()
         return streams
 
     def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> DataFrame:
-        """A Spark DataFrame of `type`'s columns over staged Parquet files; without files, a DataFrame without rows."""
+        """A DataFrame of `type`'s columns over staged Parquet files, without rows if there are no files."""
         schema = struct_of(type)
         if not paths:
             return self.session.createDataFrame([], schema)
         return self.session.read.schema(schema).parquet(*paths)
 
     def interrupt(self) -> None:
-        """Makes a running epoch fail soon, with Spark's exception of a cancelled job."""
+        """Makes a running epoch fail soon, with Spark's exception for cancelled jobs."""
         if not self._is_lost():
             self._sc.cancelJobsWithTag(self._epoch_tag)
 
     def abandon(self) -> None:
-        """Makes the run's Spark jobs fail soon, those beside epochs and of its start too."""
+        """Makes the run's Spark jobs fail soon, including those of its start and beside epochs."""
         if not self._is_lost():
             for tag in (self._epoch_tag, self._background_tag):
                 self._sc.cancelJobsWithTag(tag)
@@ -193,39 +186,37 @@ class SparkExecutor(Executor):
         return f"Spark runs {running} tasks, {waiting} wait" + ("" if running else ": it has no free core for them")
 
     def close(self) -> None:
-        """Cancels the run's Spark jobs and releases what the cluster keeps for it. The session stays. May be called
-        twice.
-        """
-        handle, jobs, self._handle, self._jobs = self._handle, self._jobs, None, None
-        if handle is None or jobs is None or self._is_lost():
+        """Cancels the run's Spark jobs and releases its resources on the cluster, but keeps the session. Idempotent."""
+        run, self._run = self._run, None
+        if run is None or self._is_lost():
             return
         self.abandon()
-        jobs.close()
-        handle.payload.unpersist(blocking=False)
+        run.jobs.close()
+        run.handle.payload.unpersist(blocking=False)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """An error that comes of Spark's having gone says so: no restart of the job could succeed."""
+    def _detecting_loss(self) -> Iterator[None]:
+        """Raise EngineLost for errors after Spark has terminated: no restart of the job could succeed."""
         try:
             yield
         except Exception as error:
             if not self._is_lost():
                 raise
             raise EngineLost(
-                "Spark's JVM has gone: it was killed (out of memory?), crashed, or the SparkSession was stopped; its own log "
-                "tells. Start the job again: it goes on from the last checkpoint"
+                "Spark terminated while the job was running: its JVM was killed (out of memory?) or crashed, or the SparkSession "
+                "was stopped; see Spark's log. Start the job again: it resumes from the last checkpoint"
             ) from error
 
     def _is_lost(self) -> bool:
-        """Whether Spark does not answer any more."""
+        """Whether Spark no longer responds."""
         try:
             return self._sc._jsc is None or bool(self._sc._jsc.sc().isStopped())
-        except Exception:  # Py4J has many
+        except Exception:  # Py4J raises many kinds
             return True
 
     @contextmanager
     def _job(self, tag: str, properties: Mapping[str, str]) -> Iterator[None]:
-        """A Spark job of this run started by this thread, under local properties that it gives back afterwards."""
+        """Within it, this thread's Spark jobs have this tag and these local properties."""
         before = {name: self._sc.getLocalProperty(name) for name in properties}
         for name, value in properties.items():
             self._sc.setLocalProperty(name, value)

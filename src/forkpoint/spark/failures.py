@@ -1,9 +1,9 @@
-"""A task's exception, carried through Spark to the driver.
+"""Carries a task's exception through Spark to the driver.
 
-Spark reports a Python task's failure as text, which also holds what records say: an exception's message may quote one. The
-task therefore appends what it raised, as data: a kind out of a closed table, its message and its notes. What the driver
-takes out again has the run's token before it, which no record can know, and is never more than text. So a job fails with
-the user's own error, not with three stack traces about it, and a record can neither run code here nor pass for an error.
+Spark reports a Python task's failure as text, which may quote records. So the task appends its exception as data: a kind
+from a closed table, the message and the notes. The driver only reads data that follows the run's token, which no record can
+know, and reads it as text. Thus a job fails with the user's own error instead of three stack traces about it, and a record
+can neither run code here nor pass for an error.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _BUILT_IN: dict[str, type[Exception]] = {
         OSError, PermissionError, RecursionError, RuntimeError, TypeError, UnboundLocalError, ValueError,
     )
 }  # fmt: skip
-"""Those that are built from a message alone. Whether a restart can help depends on some of them."""
+"""Exceptions that take only a message. For some of them a restart cannot help."""
 
 
 class TaskFailure(Exception):
-    """What a task raises instead of its own exception; the message ends in the encoded original."""
+    """Raised by a task in place of its exception; its message ends with the encoded original."""
 
 
 class _Failed(msgspec.Struct, frozen=True):
@@ -60,14 +60,14 @@ def pack_failure(error: BaseException, where: str, token: str) -> TaskFailure:
 
 
 def unpack_failure(error: BaseException, token: str) -> BaseException | None:
-    """The task's exception that Spark's `error` was caused by; None if it did not come from a task of this run."""
+    """The task's exception that caused Spark's `error`; None if that is not from a task of this run."""
     found = re.search(re.escape(_mark(token)) + r"([0-9A-Za-z+/]+=*)", str(error))
     if found is None:
         return None
     try:
         failed = msgspec.json.decode(base64.b64decode(found[1], validate=True), type=_Failed)
-    except ValueError:  # cut off by Spark, say
-        return UserFunctionError(f"a task failed and its exception came damaged; Spark says: {str(error)[:4000]}")
+    except ValueError:  # truncated by Spark, for example
+        return UserFunctionError(f"a task failed and its exception arrived damaged; Spark reports: {str(error)[:4000]}")
     kind = _BUILT_IN.get(failed.kind)
     original = error_of(failed.kind, failed.message) if kind is None else kind(failed.message)
     for note in failed.notes:
@@ -77,8 +77,8 @@ def unpack_failure(error: BaseException, token: str) -> BaseException | None:
 
 @contextmanager
 def raising_originals(token: str) -> Iterator[None]:
-    """Within it, a task's exception comes out as itself, executors that cannot run tasks as ConfigError, and Spark's other
-    failures as Spark's exceptions."""
+    """Raise tasks' original exceptions, ConfigError for executors that cannot run tasks, and Spark's exceptions for its other
+    failures."""
     try:
         yield
     except Exception as error:
@@ -95,7 +95,7 @@ def _mark(token: str) -> str:
 
 
 def _own_kind(error: ForkpointError) -> str:
-    """The name of its class, or of the first of ours that a user's own class is made from."""
+    """The name of the error's class, or of the first forkpoint class that it derives from."""
     return next(c.__name__ for c in type(error).__mro__ if type(error_of(c.__name__, "")) is c)
 
 
@@ -103,16 +103,16 @@ def _text(error: BaseException) -> str:
     try:
         return _printable(str(error)[:_MAX_TEXT])
     except Exception as unprintable:
-        return f"(its text can't be told: {type(unprintable).__name__})"
+        return f"(its message can't be printed: {type(unprintable).__name__})"
 
 
 def _trace(error: BaseException) -> str:
     try:
         return _printable("".join(traceback.format_exception(error))[-_MAX_TEXT:])
     except Exception as unprintable:
-        return f"(its traceback can't be told: {type(unprintable).__name__})"
+        return f"(its traceback can't be printed: {type(unprintable).__name__})"
 
 
 def _printable(text: str) -> str:
-    """JSON has no place for lone surrogates."""
+    """Without lone surrogates, which JSON can't encode."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Types of columns: forkpoint's TypeInformation on one side, Spark's schemas and Arrow batches on the other."""
+"""Converts column types between forkpoint's TypeInformation and Spark's schemas and Arrow batches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def type_from_frame(schema: spark.StructType) -> TypeInformation:
 
 
 def struct_of(type: TypeInformation) -> spark.StructType:
-    """The Spark schema of the columns that `type.to_columns` makes. Raises TypeNotSupported naming the column."""
+    """The Spark schema of `type`'s columns. Raises TypeNotSupported naming the column."""
     return struct_of_schema(type.arrow_schema)
 
 
@@ -56,9 +56,9 @@ def struct_of_schema(schema: pa.Schema) -> spark.StructType:
 def to_declared(batches: Iterator[pa.RecordBatch], declared: TypeInformation, uid: str) -> Iterator[pa.RecordBatch]:
     """Record batches of a DataFrame as batches of the declared type's columns, in its order.
 
-    Columns are found by name, ignoring case where that is unambiguous, as Spark does. Fields of a tuple (f0, f1, …)
-    and the one column of a type that is no record are found by position. Values are cast where that loses nothing.
-    Raises TypeNotSupported naming the source, the column and both types.
+    Columns are found by name, ignoring case if that is unambiguous, as in Spark; fields of a tuple (f0, f1, …) and the
+    single column of a type that is not a record by position. Values are cast if that is lossless. Raises TypeNotSupported
+    naming the source, the column and both types.
     """
     fields = list(declared.arrow_schema)
     schema = None
@@ -75,15 +75,13 @@ def to_declared(batches: Iterator[pa.RecordBatch], declared: TypeInformation, ui
 def check_columns(
     schema: spark.StructType, declared: TypeInformation, uid: str, timestamp: str | None, split: str | None
 ) -> None:
-    """Raises TypeNotSupported, before anything runs, if the frame lacks a column of the declared type.
-
-    Also if the timestamp or split column is not among the declared type's.
-    """
+    """Raises TypeNotSupported, before anything runs, if the frame lacks a column of the declared type, or that type the
+    timestamp or split column."""
     _positions(schema.names, declared.column_names, uid)
     for role, name in (("timestamp", timestamp), ("split", split)):
         if name is not None and name not in declared.column_names:
             raise TypeNotSupported(
-                f"source {uid!r}: the {role} column {name!r} is no field of the declared type "
+                f"source {uid!r}: the {role} column {name!r} is not a field of the declared type "
                 f"(it has {', '.join(declared.column_names)}); add it to the type"
             )
 

@@ -1,13 +1,12 @@
-"""The logs of a Structured Streaming query's checkpoint, of any Spark of version 3 or 4: what it has committed, and where
-its sources are.
+"""The logs of a Structured Streaming query's checkpoint, of Spark 3 or 4: committed batches and source positions.
 
     metadata            {"id": …}
     offsets/<batch>     written before a batch runs: a version line, metadata (watermark, settings), a line for each source;
                         v1 by position, "-" for none yet; v2 "<name>:<offset>"
-    commits/<batch>     written behind it: a version line, and the watermark of the next batch
+    commits/<batch>     written after it: a version line, and the watermark of the next batch
     sources/<name>/     the private log of a source
 
-Pure but for reading through ``Files``.
+Pure apart from reading through ``Files``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Files(Protocol):
         ...
 
     def list(self, prefix: str = "") -> Sequence[str]:
-        """Every file below a directory, at any depth, relative to the root."""
+        """All files below a directory, recursively, relative to the root."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -46,8 +45,8 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class QuerySource:
-    """A source of the query by its place in the plan. ``name``: of its private log, and in v2 logs. ``offset``: JSON, as
-    Spark's; None where it had none yet."""
+    """A source of the query by its index in the plan. ``name``: of its private log, and in v2 logs. ``offset``: Spark's JSON;
+    None if it has none yet."""
 
     index: int
     name: str
@@ -56,11 +55,11 @@ class QuerySource:
 
 @dataclass(frozen=True)
 class QueryLog:
-    """What a query had done when ``batch`` was committed.
+    """A query's progress when ``batch`` was committed.
 
-    ``watermark_ms``: the one that the batch saw, so that state has been dropped and timers have fired up to it;
-    ``next_watermark_ms``: the one after it. 0 is none. ``unfinished``: a later batch that was begun and not committed.
-    ``state_format``: of the state stores' files, 2 where each has an id of its own.
+    ``watermark_ms``: the watermark within the batch, up to which state was dropped and timers fired; ``next_watermark_ms``:
+    the one after it. 0 is none. ``unfinished``: a later batch that was started but not committed. ``state_format``: of the
+    state stores' files; 2 if each has its own id.
     """
 
     url: str
@@ -77,20 +76,20 @@ class QueryLog:
 
     @property
     def provider(self) -> str:
-        """The class of its state stores, without the package."""
+        """The class name of its state stores, without the package."""
         return self.settings.get(_PROVIDER, _HDFS_PROVIDER).rpartition(".")[2]
 
 
 def read_log(files: Files, batch: int | None = None) -> QueryLog:
-    """The log up to a batch, by default the last one committed.
+    """The log up to a batch, by default the last committed one.
 
-    Raises ConfigError for what is no checkpoint, for a batch that is not there, and for logs of unknown versions;
-    SavepointCorrupt for files that can't be read.
+    Raises ConfigError if this is not a checkpoint, for an unknown batch and for logs of unknown versions; SavepointCorrupt
+    for unreadable files.
     """
     commits, offsets = committed(files), _numbers(files, "offsets")
     if not offsets:
         raise ConfigError(
-            f"{files.url} is no checkpoint of a Structured Streaming query: it has no offsets/; give the query's "
+            f"{files.url} is not a checkpoint of a Structured Streaming query: it has no offsets/; give the query's "
             "checkpointLocation"
         )
     if not commits:
@@ -103,8 +102,8 @@ def read_log(files: Files, batch: int | None = None) -> QueryLog:
     if chosen not in both:
         raise ConfigError(
             f"{files.url}: batch {chosen} has {'no entry in offsets/' if chosen in commits else 'not been committed'}; "
-            f"there are those from {both[0]} to {both[-1]}" if both else f"{files.url}: no batch is in both offsets/ and "
-            "commits/; files were removed from it"
+            f"available are {both[0]} to {both[-1]}" if both else f"{files.url}: no batch is in both offsets/ and "
+            "commits/; files have been removed"
         )  # fmt: skip
     version, metadata, lines = _entry(files, f"offsets/{chosen}", _OFFSET_VERSIONS)
     commit_version, commit, _ = _entry(files, f"commits/{chosen}", _COMMIT_VERSIONS)
@@ -125,12 +124,12 @@ def read_log(files: Files, batch: int | None = None) -> QueryLog:
 
 
 def committed(files: Files) -> list[int]:
-    """The batches that have been committed and are still on record."""
+    """The committed batches that are still in the log."""
     return _numbers(files, "commits")
 
 
 def query_id(files: Files) -> str:
-    """The query's id; empty where the file is missing."""
+    """The query's id; empty if the file is missing."""
     try:
         return str(_json(_text(files, "metadata"), f"{files.url}/metadata").get("id", ""))
     except NotFound:
@@ -140,9 +139,9 @@ def query_id(files: Files) -> str:
 def positions(
     files: Files, log: QueryLog, splits: Sequence[str], names: Mapping[int, str]
 ) -> dict[str, SourcePosition]:
-    """Where each source named goes on, by uid. ``names``: uids by the sources' index. ``splits``: names of the splits that
-    get the query's watermark."""
-    # Spark closes a window at its watermark w, Flink at w - 1: as the window's last millisecond is over.
+    """The positions of sources by uid. ``names``: uids by the sources' index. ``splits``: names of the splits that get the
+    query's watermark."""
+    # Spark closes a window that ends at t when the watermark is t, Flink when it is t - 1, the window's last millisecond.
     marks = {
         split: {"watermark_ms": log.next_watermark_ms - 1, "last_active_ms": log.started_ms, "count": 0}
         for split in splits
@@ -174,7 +173,7 @@ def _sources(
             if line or index < len(lines) - 1
         )
     found = _named(lines, f"{files.url}/offsets/{batch}")
-    if batch - 1 in offsets:  # a source that is paused or was taken out is known as long as one of the last two has it
+    if batch - 1 in offsets:  # a paused or removed source is known as long as one of the last two batches has it
         earlier_version, _, earlier = _entry(files, f"offsets/{batch - 1}", _OFFSET_VERSIONS)
         if earlier_version == "v2":
             found = {**_named(earlier, f"{files.url}/offsets/{batch - 1}"), **found}
@@ -197,8 +196,8 @@ def _entry(files: Files, path: str, versions: Sequence[str]) -> tuple[str, dict[
     version, *lines = _text(files, path).split("\n")
     if version not in versions:
         raise ConfigError(
-            f"{where} is of version {version!r}; forkpoint reads {', '.join(versions)}. Let a Spark that forkpoint knows run "
-            "a batch, or upgrade forkpoint"
+            f"{where} is of version {version!r}; forkpoint reads {', '.join(versions)}. Run a batch with a Spark version "
+            "that forkpoint supports, or upgrade forkpoint"
         )
     return version, _json(lines[0], where) if lines else {}, lines[1:]
 
@@ -207,9 +206,9 @@ def _json(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
-        raise SavepointCorrupt(f"{where} is damaged or cut short: {text[:80]!r} is no JSON ({error})") from error
+        raise SavepointCorrupt(f"{where} is damaged or cut short: {text[:80]!r} is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise SavepointCorrupt(f"{where} is damaged: {text[:80]!r} is no JSON object")
+        raise SavepointCorrupt(f"{where} is damaged: {text[:80]!r} is not a JSON object")
     return found
 
 
@@ -217,7 +216,7 @@ def _text(files: Files, path: str) -> str:
     try:
         return files.read(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SavepointCorrupt(f"{files.url}/{path} is no text ({error}); forkpoint cannot keep it") from error
+        raise SavepointCorrupt(f"{files.url}/{path} is not text ({error}); forkpoint cannot save it") from error
 
 
 def _numbers(files: Files, directory: str) -> list[int]:

@@ -1,14 +1,14 @@
-"""The state that a Structured Streaming query keeps, as DataFrames, through Spark's state data source.
+"""A Structured Streaming query's state as DataFrames, read by Spark's state data source.
 
-Each state becomes a frame of flat columns, whose names tell keys, map keys and values apart no more than a table's do: a
-value's column that has the name of another is called ``name_2``. Spark's operators, and what they become:
+Each state becomes a DataFrame with flat columns for key, map key and value; a column whose name is taken is called
+``name_2``. Spark's operators, and the states they become:
 
     stateStoreSave                        the aggregation buffers of each group: value
-    dedupe, dedupeWithinWatermark         the keys seen: value without columns; within a watermark also event-time timers
+    dedupe, dedupeWithinWatermark         the keys: value without columns; within a watermark also event-time timers
     transformWithState…                   its variables: value, list, map; and timers
     applyInPandasWithState, flatMapGroupsWithState
                                           the group's state: value; and the timeouts: timers
-    sessionWindowStateStoreSaveExec       the same, of each session, which becomes a part of the key: value
+    sessionWindowStateStoreSaveExec       the same for each session, which becomes part of the key: value
     symmetricHashJoin, globalLimit, …
                                           ``unreadable``: no counterpart
 """
@@ -34,17 +34,17 @@ from forkpoint.spark.session import settings
 
 StateRole = Literal["value", "list", "map", "timers-event", "timers-processing"]
 
-ONLY = "state"  # the name of an operator's only state, and of what map_with_state keeps
+ONLY = "state"  # the name of an operator's only state, and of map_with_state's
 TIMERS = "timers"
 _KINDS: dict[str, StateRole] = {"ValueState": "value", "ListState": "list", "MapState": "map"}
 _GROUP_STATE = ("applyInPandasWithState", "flatMapGroupsWithState", "mapGroupsWithState")
-_BUFFER = "buf"  # of aggregations that keep Java objects, in a format of Spark's own
+_BUFFER = "buf"  # of aggregations over Java objects, in Spark's internal format
 
 
 @dataclass(frozen=True)
 class QueryState:
-    """A state of an operator. ``key``, ``map_key`` and ``value`` are names of the frame's columns, besides ``index`` of a
-    list, ``timestamp`` (ms) of timers, and ``ttl_expiration_ms`` where entries expire."""
+    """A state of an operator. ``key``, ``map_key`` and ``value`` are names of the frame's columns; lists also have ``index``,
+    timers ``timestamp`` (ms), and expiring entries ``ttl_expiration_ms``."""
 
     operator: int
     operator_name: str
@@ -66,7 +66,7 @@ class QueryState:
 
     @property
     def opaque(self) -> list[str]:
-        """Value columns that only Spark can make sense of."""
+        """Value columns that only Spark can interpret."""
         fields = {field.name: field.dataType for field in self.frame.schema.fields}
         buffers = (name for name in self.value if name.partition("_")[0] == _BUFFER)
         aggregated = self.operator_name == "stateStoreSave"
@@ -75,7 +75,7 @@ class QueryState:
 
 @dataclass(frozen=True)
 class QueryOperator:
-    """A stateful operator of the query. ``unreadable``: why its state cannot be taken over, where that is so."""
+    """A stateful operator of the query. ``unreadable``: why its state cannot be imported; None if it can."""
 
     id: int
     name: str
@@ -85,7 +85,7 @@ class QueryOperator:
 
 
 class HadoopFiles:
-    """The files below a directory of whatever file system Spark can reach, for reading; see ``query_log.Files``."""
+    """The files below a directory in any file system that Spark can reach; a ``query_log.Files``."""
 
     def __init__(self, session: SparkSession, root: str) -> None:
         jvm: Any = session._jvm
@@ -119,7 +119,7 @@ class HadoopFiles:
 
 @contextmanager
 def reading(session: SparkSession, log: QueryLog | None = None) -> Iterator[None]:
-    """Within it, the session can read state of any provider. Spark's errors come out as StorageError."""
+    """Within it, the session can read state of any provider. Raises Spark's errors as StorageError."""
     wanted = {
         "spark.sql.streaming.stateStore.checkpointFormatVersion": str(log.state_format if log else 1),
         "spark.sql.session.timeZone": "UTC",
@@ -141,7 +141,7 @@ def _reason(error: Exception) -> str:
 
 
 def is_running(session: SparkSession, query: str) -> bool:
-    """Whether this very session runs the query; of others nothing can be known."""
+    """Whether this session runs the query; that of others is unknown."""
     return any(str(active.id) == query for active in session.streams.active)
 
 
@@ -174,7 +174,7 @@ def _operator(session: SparkSession, root: str, log: QueryLog, row: Any) -> Quer
     elif name.startswith("transformWithState"):
         states = [_variable(number, name, each, load) for each in _variables(row.operatorProperties)]
     else:
-        unreadable = f"forkpoint has nothing that goes on with the state of {name}"
+        unreadable = f"forkpoint has no operator for the state of {name}"
     return QueryOperator(number, name, int(row.numPartitions), tuple(states), unreadable)
 
 
@@ -191,7 +191,7 @@ def _variable(number: int, operator: str, variable: tuple[str, str, bool], load:
         domain: StateRole = "timers-processing" if name.startswith("$proc") else "timers-event"
         return _flat(number, operator, TIMERS, domain, frame)
     if kind not in _KINDS:
-        raise ConfigError(f"operator {number} ({operator}): its variable {name!r} is of the unknown kind {kind!r}")
+        raise ConfigError(f"operator {number} ({operator}): its variable {name!r} has the unknown kind {kind!r}")
     frame = load(stateVarName=name, **({"flattenCollectionTypes": "false"} if kind == "ListState" else {}))
     if kind == "ListState":
         frame = frame.select("key", f.posexplode("list_value").alias("index", "value"))
@@ -213,7 +213,7 @@ def _deduplication(number: int, name: str, frame: DataFrame) -> list[QueryState]
 
 
 def _sessions(frame: DataFrame) -> DataFrame:
-    """Keys end in the session's start, and values begin with the whole key again, the session's window in its place."""
+    """Keys end with the session's start; values begin with the whole key, which has the session's window instead."""
     keys, inner = frame.schema["key"].dataType, frame.schema["value"].dataType
     assert isinstance(keys, spark.StructType)
     assert isinstance(inner, spark.StructType)
@@ -227,7 +227,7 @@ def _sessions(frame: DataFrame) -> DataFrame:
 
 
 def _numbered(of: spark.StructType) -> spark.StructType:
-    """With fields c0, c1, … by which each can be named, even if several have the same name."""
+    """The struct with its fields renamed to c0, c1, …, as several may have the same name."""
     return spark.StructType([spark.StructField(f"c{i}", field.dataType) for i, field in enumerate(of.fields)])
 
 
@@ -238,7 +238,7 @@ def _group_state(number: int, name: str, frame: DataFrame, log: QueryLog) -> lis
     value = f.col("value.groupState") if nested else f.col("value").dropFields("timeoutTimestamp")
     states = [_flat(number, name, ONLY, "value", frame.select("key", value.alias("value")).where("value is not null"))]
     if "timeoutTimestamp" in inner.names:
-        # Spark does not record which time a timeout is of; a timeout of event time needs a watermark.
+        # Spark does not record the time domain of a timeout; one in event time needs a watermark.
         domain: StateRole = "timers-event" if log.next_watermark_ms > 0 else "timers-processing"
         timeouts = frame.select("key", f.col("value.timeoutTimestamp").alias("timestamp")).where("timestamp >= 0")
         states.append(_flat(number, name, TIMERS, domain, timeouts))
@@ -248,7 +248,7 @@ def _group_state(number: int, name: str, frame: DataFrame, log: QueryLog) -> lis
 def _flat(
     number: int, operator: str, name: str, kind: StateRole, frame: DataFrame, *, expires: bool = False
 ) -> QueryState:
-    """With a column for each field of the records. Fields are taken by position, as buffers repeat their names."""
+    """The state with a column for each field of its records, by position, as buffers repeat names."""
     own = [each for each in ("index", "timestamp", "ttl_expiration_ms") if each in frame.columns]
     taken = {each.lower() for each in own}
     columns: list[Column] = [f.col(each) for each in own]
@@ -279,7 +279,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def select(state: QueryState, expressions: Sequence[str]) -> DataFrame:
-    """SQL expressions over a state's columns. Raises ConfigError for one that is wrong."""
+    """SQL expressions over a state's columns. Raises ConfigError for invalid ones."""
     try:
         return state.frame.selectExpr(*expressions)
     except (AnalysisException, ParseException) as error:
@@ -288,7 +288,7 @@ def select(state: QueryState, expressions: Sequence[str]) -> DataFrame:
 
 
 def nulls(frame: DataFrame, names: Sequence[str]) -> tuple[int, frozenset[str]]:
-    """The number of rows, and the paths of the columns, fields, elements and map values that hold nulls."""
+    """The number of rows, and the paths of the columns, fields, elements and map values that have nulls."""
     found: dict[str, Column] = {}
     for field in frame.schema.fields:
         if field.name in names:
@@ -311,7 +311,7 @@ def _paths(column: Column, of: spark.DataType, path: str, found: dict[str, Colum
 
 
 def _within(array: Column, of: spark.DataType, path: str, found: dict[str, Column]) -> None:
-    """The checks of elements, each as: some element fails it."""
+    """For each path of the elements: whether some element has a null there."""
     inner: dict[str, Column] = {}
     _paths(f.col("x"), of, path, inner)  # for the paths only
     for each in inner:

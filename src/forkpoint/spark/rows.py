@@ -1,8 +1,8 @@
-"""Chunk rows on the wire between the JVM and its Python workers: framed bytes, never pickled.
+"""Chunk rows between the JVM and its Python workers: framed bytes, never pickled.
 
-A chunk row (target, edge, origin, blob) leaves a worker as a pair of frames, the target as an 8-byte key and the
-payload `target i32 | edge i32 | origin i64 | blob`, all big-endian. Spark shuffles the pairs by key without looking
-into the payload; the next worker receives the payloads alone.
+A chunk row (target, edge, origin, blob) leaves a worker as a pair of frames: the target as an 8-byte key, and the payload
+`target i32 | edge i32 | origin i64 | blob`, all big-endian. Spark shuffles the pairs by key without reading the payload;
+the next worker receives only payloads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAIR_SCHEMA = pa.schema([pa.field(PAIR_COLUMN, pa.binary(), nullable=False)])
 
 
 class PairWriter(Serializer):  # type: ignore[misc]
-    """Writes chunk rows as the pairs of frames that the exchange takes."""
+    """Writes chunk rows as the pairs of frames that an exchange takes."""
 
     def dump_stream(self, iterator: Iterable[ChunkRow], stream: IO[bytes]) -> None:
         write, pack, header = stream.write, _PAIR.pack, _HEADER.size
@@ -44,7 +44,7 @@ class PairWriter(Serializer):  # type: ignore[misc]
 
 
 class RowReader(Serializer):  # type: ignore[misc]
-    """Reads the payloads that come out of an exchange as chunk rows."""
+    """Reads the payloads that leave an exchange as chunk rows."""
 
     def load_stream(self, stream: IO[bytes]) -> Iterator[ChunkRow]:
         read, header, unpack = stream.read, _HEADER.size, _HEADER.unpack
@@ -54,7 +54,7 @@ class RowReader(Serializer):  # type: ignore[misc]
 
 
 class BlobSerializer(Serializer):  # type: ignore[misc]
-    """Bytes in, bytes out, a frame each."""
+    """Reads and writes bytes, one frame each."""
 
     def dump_stream(self, iterator: Iterable[bytes], stream: IO[bytes]) -> None:
         write, pack = stream.write, _FRAME.pack
@@ -68,19 +68,19 @@ class BlobSerializer(Serializer):  # type: ignore[misc]
 
 
 def frames_of(blobs: Iterable[bytes]) -> bytes:
-    """The blobs as one byte string of frames."""
+    """The blobs as frames, in one byte string."""
     return b"".join(part for blob in blobs for part in (_FRAME.pack(len(blob)), blob))
 
 
 def pair_batch(row: ChunkRow) -> pa.RecordBatch:
-    """A chunk row as the two rows of binary that a DataFrame's stage 0 hands to the exchange."""
+    """A chunk row as the two binary rows that a DataFrame's stage 0 passes to the exchange."""
     target, edge, origin, blob = row
     frames = [_KEY.pack(target), _HEADER.pack(target, edge, origin) + blob]
     return pa.record_batch([pa.array(frames, pa.binary())], schema=PAIR_SCHEMA)
 
 
 def blob_of_payload(payload: bytes) -> bytes:
-    """The blob within a payload frame."""
+    """The blob of a payload frame."""
     return payload[_HEADER.size :]
 
 

@@ -1,7 +1,7 @@
-"""The SparkSession that forkpoint runs on: the one that is there, else one with the settings that make epochs short.
+"""The SparkSession that forkpoint runs on: the active one, or a new one with settings for short epochs.
 
-A session of the user's keeps its settings. What a streaming query of ours needs from the session's SQL settings is
-set around the start of the query only (`QUERY_SETTINGS`): Spark clones the session at that moment.
+A user's session keeps its settings. Those that forkpoint's streaming query needs (`QUERY_SETTINGS`) are only set while the
+query starts, when Spark clones the session.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ BACKGROUND_POOL = "forkpoint-background"
 _HERE = Path(__file__).resolve().parent
 _PANDAS_WARNING = "PySpark does not yet fully support pandas"
 
-# Spark's default manager of checkpoint files goes through FileContext, which forks processes where the native Hadoop
-# library is missing (85 ms a micro-batch). Its atomic rename is not needed: a query's checkpoint directory is
-# scratch.
+# Spark's default manager of checkpoint files uses FileContext, which forks processes without the native Hadoop library
+# (85 ms per micro-batch). Its atomic rename is not needed, as a query's checkpoint directory is scratch.
 QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -40,8 +39,8 @@ QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "4",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # No .crc file beside every file, and no process forked to give a file its mode. For our query alone: the local file
-    # system of Spark's RocksDB state stores has to be Hadoop's default one. Not cached, as that would be for all queries.
+    # No .crc files, and no process forked to set a file's mode. Only for our query, as Spark's RocksDB state stores need
+    # Hadoop's default local file system; hence not cached, as the cache is for all queries.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
@@ -51,14 +50,14 @@ OWN_SETTINGS: Mapping[str, str] = {
     "spark.driver.memory": "2g",
     "spark.executorEnv.PYTHONWARNINGS": f"ignore:{_PANDAS_WARNING}:FutureWarning",
     "spark.log.level": "WARN",
-    # Loopback TCP costs 40 ms more for each Python stage.
+    # Loopback TCP would add 40 ms to each Python stage.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
-    # How long a cancelled task may go on before its worker is killed; until then it holds a core.
+    # How long a cancelled task may continue, and hold a core, before its worker is killed.
     "spark.python.task.killTimeout": "500ms",
     "spark.scheduler.allocation.file": (_HERE / "pools.xml").as_uri(),
     "spark.scheduler.mode": "FAIR",
-    # Subtasks belong where their local store is (see exchange), not where most of an epoch's input happens to be.
+    # Subtasks run where their local store is (see exchange), not where most of an epoch's input is.
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -67,18 +66,17 @@ OWN_SETTINGS: Mapping[str, str] = {
 
 
 def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
-    """The active SparkSession if there is one, else a new one.
+    """The active SparkSession, or else a new one.
 
-    `options` are Spark settings by name ("spark.master": "local[4]"); they win over forkpoint's own, and apply only
-    to a new session. The master comes from the options, else from the environment's SPARK_MASTER, else from
-    spark-submit or spark-defaults.conf, else it is local[*]. Raises ConfigError for Spark Connect and where no Java
-    is found.
+    `options` are Spark settings by name ("spark.master": "local[4]"); they override forkpoint's own, and apply only to a new
+    session. The master is that of the options, of the environment's SPARK_MASTER, of spark-submit or spark-defaults.conf,
+    or local[*], in this order. Raises ConfigError for Spark Connect, and if no Java is found.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
         raise ConfigError(
-            "SPARK_REMOTE asks for Spark Connect, which cannot run forkpoint's jobs; unset it and give a master"
+            "SPARK_REMOTE selects Spark Connect, which cannot run forkpoint's jobs; unset it and set a master"
         )
-    # pandas is only imported by PySpark here, never used: its warning would tell a user nothing.
+    # PySpark imports pandas without using it here, so its warning is irrelevant.
     warnings.filterwarnings("ignore", message=_PANDAS_WARNING, category=FutureWarning)
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -105,17 +103,17 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
             raise
         raise ConfigError(
-            f"Spark's JVM ended while it started; it says why above. JAVA_HOME is {os.environ.get('JAVA_HOME')!r}: Spark "
-            "needs Java 17 or newer there, and settings (spark.driver.memory, spark.driver.extraJavaOptions) that it takes"
+            f"Spark's JVM ended while it started; see its output above. JAVA_HOME is {os.environ.get('JAVA_HOME')!r}: Spark "
+            "needs Java 17 or newer there, and valid settings (spark.driver.memory, spark.driver.extraJavaOptions)"
         ) from error
     _refuse_connect(session)
-    # Active is a session on the thread that made it.
+    # A session is only active on the thread that created it.
     SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
     return session
 
 
 def _set_java_home() -> None:
-    """Make sure that Spark finds a Java; raises ConfigError if JAVA_HOME names none, or there is none."""
+    """Make sure that Spark finds Java. Raises ConfigError if JAVA_HOME is wrong, or none is found."""
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
         raise ConfigError(
@@ -127,11 +125,11 @@ def _set_java_home() -> None:
 
 
 def _start(builder: Any, settings: Mapping[str, str]) -> SparkSession:
-    """Starts Spark, if it has not been, on a thread of its own: so Ctrl-C ends the waiting but not PySpark's work.
+    """Starts Spark, unless it runs, on a separate thread, so that Ctrl-C ends the waiting but not PySpark's work.
 
-    On the main thread PySpark would put its own handler of Ctrl-C in place, which fails in the middle of a call to the JVM.
-    The JVM ends when this process does, because it reads an input that then closes; but only once it has said its port
-    in a directory that PySpark removes if it is interrupted before. Such a JVM failed half-way and stayed for good.
+    On the main thread PySpark would install its own handler of Ctrl-C, which fails in the middle of a call to the JVM. The
+    JVM ends with this process, as its input closes, but only after it has written its port to a directory that PySpark
+    removes if it is interrupted before. Such a JVM failed half-way and never ended.
     """
     conf = SparkConf()
     for name, value in settings.items():
@@ -150,7 +148,7 @@ def _start(builder: Any, settings: Mapping[str, str]) -> SparkSession:
 
 
 def find_java_home(places: tuple[str, ...] | None = None) -> Path:
-    """The newest Java home below the usual places (glob patterns); raises ConfigError if there is none."""
+    """The newest Java home in the usual places (glob patterns). Raises ConfigError if there is none."""
     patterns = places or (
         "/usr/lib/jvm/*",
         "/opt/java/*",
@@ -171,7 +169,7 @@ def find_java_home(places: tuple[str, ...] | None = None) -> Path:
 
 @contextmanager
 def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Within it, the session has these settings; those it had are back behind it."""
+    """Within it, the session has these settings; afterwards its own again."""
     before = {name: session.conf.get(name, None) for name in wanted}
     try:
         for name, value in wanted.items():
@@ -188,5 +186,5 @@ def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]
 def _refuse_connect(session: SparkSession) -> None:
     if not hasattr(session, "_jsparkSession"):
         raise ConfigError(
-            "the active SparkSession is one of Spark Connect; forkpoint needs a classic one, with a master"
+            "the active SparkSession belongs to Spark Connect; forkpoint needs a classic one, with a master"
         )

@@ -1,4 +1,4 @@
-"""Types of state from Spark's schemas: records without a class, whose fields may be None only where there are nulls."""
+"""Types of state from Spark's schemas: records without a class; a field is Optional only if it has nulls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from forkpoint.types import TypeInformation, from_description
 
 
 def state_type(of: spark.DataType, nulls: Set[str], path: str) -> TypeInformation:
-    """The type of a column. ``nulls``: paths that hold nulls; see ``query_state.nulls``.
+    """The type of a column. ``nulls``: paths that have nulls; see ``query_state.nulls``.
 
-    A struct is a record by its fields' names, which a NamedTuple with such fields can take, and as values a dataclass too;
-    with the fields f0, f1, … it is a tuple. Raises TypeNotSupported naming the column.
+    A struct becomes a record, for a NamedTuple with the same fields (or, as a value, a dataclass); with fields f0, f1, … a
+    tuple. Raises TypeNotSupported naming the column.
     """
     return from_description(_described(of, nulls, path))
 
@@ -44,9 +44,9 @@ def _described(of: spark.DataType, nulls: Set[str], path: str) -> Any:
             try:
                 row = type_from_frame(spark.StructType([spark.StructField(path, of, False)])).describe()
                 found = row["fields"][0]["type"]
-                found = found["of"] if found["kind"] == "optional" else found  # a Row's fields may all be None
+                found = found["of"] if found["kind"] == "optional" else found  # all fields of a Row are Optional
             except TypeNotSupported as error:
-                raise TypeNotSupported(f"{error}, or choose columns with a SQL expression of your own") from error
+                raise TypeNotSupported(f"{error}, or select columns with a SQL expression") from error
     return {"kind": "optional", "of": found} if path in nulls else found
 
 

@@ -1,10 +1,9 @@
-"""The checkpoint directory of a stateless streaming query: reading source positions out of it, writing them into a
-fresh one.
+"""The checkpoint directory of a stateless streaming query: reads source positions from it, and writes them to a new one.
 
-Spark keeps `offsets/<batch>` (a version line, metadata, one line for each source, "-" for none) and a private log for
-each source below `sources/<ordinal>`. A directory with a new query id, batch 0 committed at given offsets, and the
-private logs makes a query go on from exactly there with batch 1, wherever its sources stood in the plan before. If the offsets
-of batch 1 are there too, Spark takes it for one that was cut short, and repeats it up to exactly these.
+Spark keeps `offsets/<batch>` (a version line, metadata, one line for each source, "-" for none) and a private log for each
+source below `sources/<ordinal>`. With a new query id, batch 0 committed at given offsets, and the private logs, a query
+continues exactly there with batch 1, whatever its sources' order was before. If there are offsets of batch 1 too, Spark
+assumes that this batch was interrupted, and repeats it exactly up to them.
 """
 
 from __future__ import annotations
@@ -22,55 +21,52 @@ _NO_OFFSET = "-"
 
 
 def craft(directory: Path, positions: Sequence[SourcePosition | None], stops: Sequence[SourcePosition] = ()) -> int:
-    """Makes `directory` a checkpoint from which a query with these sources, in order, goes on; None starts a source
-    afresh. If there are `stops`, its first batch ends exactly there.
+    """Makes `directory` a checkpoint from which a query continues at the positions of its sources, in order; None starts a
+    source from its beginning. With `stops`, its first batch ends exactly there.
 
-    If no source has a position, the directory stays empty: a new query. Returns the last batch that is laid down, -1
-    where there is none.
+    If no source has a position, the directory stays empty: a new query. Returns the last batch written, or -1.
     """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     begin = [position or SourcePosition(kind="spark") for position in positions]
-    laid = [each for each in (begin, stops) if any(p.spark_offset is not None or p.spark_log for p in each)]
-    if not laid:
+    batches = [each for each in (begin, stops) if any(p.spark_offset is not None or p.spark_log for p in each)]
+    if not batches:
         return -1
     _write(directory / "metadata", json.dumps({"id": str(uuid.uuid4())}))
-    if laid[0] is begin:
+    if batches[0] is begin:
         _write(directory / "commits" / "0", "v1\n{}")
-    for batch, each in enumerate(laid):
-        _lay(directory, batch, each)
-    return len(laid) - 1
+    for batch, each in enumerate(batches):
+        _write_batch(directory, batch, each)
+    return len(batches) - 1
 
 
-def _lay(directory: Path, batch: int, known: Sequence[SourcePosition]) -> None:
-    """Writes the offsets at a batch's end, and what the sources had logged by then."""
+def _write_batch(directory: Path, batch: int, known: Sequence[SourcePosition]) -> None:
+    """Writes the offsets at a batch's end, and the sources' logs up to there."""
     lines = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})]
     for position in known:
         if position.spark_offset is not None and "\n" in position.spark_offset:
             raise SavepointCorrupt(
-                f"a Spark offset holds a line break, which no offset log can: {position.spark_offset!r}"
+                f"a Spark offset has a line break, which an offset log cannot hold: {position.spark_offset!r}"
             )
         lines.append(_NO_OFFSET if position.spark_offset is None else position.spark_offset)
     _write(directory / "offsets" / str(batch), "\n".join(lines))
     for ordinal, position in enumerate(known):
         for name, text in position.spark_log.items():
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                raise SavepointCorrupt(f"the log of a Spark source names a file outside of itself: {name!r}")
+                raise SavepointCorrupt(f"the log of a Spark source names a file outside of its directory: {name!r}")
             _write(directory / "sources" / str(ordinal) / name, text)
 
 
 def check_follows(uid: str, position: SourcePosition | None, stop: SourcePosition) -> None:
-    """Refuses to read up to a position that files lead to in another order than to where reading begins: Spark numbers
-    them as they came. Raises ConfigError.
-    """
+    """Raises ConfigError if the files before `position` and `stop` differ: Spark numbers files in the order of arrival."""
     begin = None if position is None else file_log_end(position.spark_offset or "")
     if position is None or begin is None:
         return
     end = file_log_end(stop.spark_offset or "")
     if end is None or end < begin or _read_until(stop, begin) != _read_until(position, begin):
         raise ConfigError(
-            f"source {uid!r} cannot be read from where this run begins to where it is to stop: the files ahead of both are not "
-            "the same. Begin with a savepoint that the other one's job came from, or with nothing (-s none)"
+            f"source {uid!r} cannot be read from where this run starts to the savepoint it is to stop at: the files before "
+            "both differ. Start from a savepoint that the latter's job was restored from, or from nothing (-s none)"
         )
 
 
@@ -82,9 +78,7 @@ def _read_until(position: SourcePosition, entry: int) -> set[str]:
 
 
 class CheckpointReader:
-    """Reads the positions at a batch's end from a running query's directory. Log files are read once: Spark never
-    rewrites them.
-    """
+    """Reads the positions at a batch's end from a running query's directory. It reads log files once, as they don't change."""
 
     def __init__(self, directory: Path, sources: int) -> None:
         self._directory = directory
@@ -92,12 +86,12 @@ class CheckpointReader:
         self._texts: list[dict[str, tuple[int, str]]] = [{} for _ in range(sources)]
 
     def positions(self, batch: int) -> list[SourcePosition]:
-        """The position of each source, in the plan's order, after batch `batch`, whose offsets Spark has logged."""
+        """The position of each source, in the plan's order, after a batch whose offsets Spark has logged."""
         path = self._directory / "offsets" / str(batch)
         version, _, *offsets = path.read_text(encoding="utf-8").split("\n")
         if version != "v1":
             raise ConfigError(
-                f"Spark writes offset logs of version {version}, which forkpoint does not read; unset "
+                f"Spark writes offset logs of version {version}, which forkpoint cannot read; unset "
                 "spark.sql.streaming.offsetLog.formatVersion and "
                 "spark.sql.streaming.queryEvolution.enableSourceEvolution"
             )
@@ -137,10 +131,10 @@ def file_log_end(offset: str) -> int | None:
 
 
 def needed_log_files(names: Sequence[str], end: int | None) -> list[str]:
-    """Of a source's log files, those that a restore needs.
+    """The files of a source's log that a restore needs.
 
-    A file source's log is cut after entry `end`, and before the last compacted entry, which holds all earlier ones.
-    Of other sources, every file that is not hidden or temporary.
+    For a file source these are the entries up to `end`, starting with the last compacted one, which includes all earlier
+    ones; for other sources all files that are not hidden or temporary.
     """
     visible = sorted(name for name in names if not _hidden(name))
     if end is None:
@@ -160,7 +154,7 @@ def _read(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"the private log of a Spark source, {path}, is not text ({error}); forkpoint cannot keep its position"
+            f"the private log of a Spark source, {path}, is not text ({error}); forkpoint cannot save its position"
         ) from error
 
 

@@ -1,8 +1,7 @@
-"""Spark streaming DataFrames as sources: one stateless query over all of them, each micro-batch of which is an epoch.
+"""Streaming DataFrames as sources: one stateless query over all of them, each micro-batch of which is an epoch.
 
-Spark finds out what is new and logs the offsets before a batch runs; they are handed to the driver together with the
-batch, whose manifest is what counts. The query's own checkpoint directory is scratch: every start crafts a new one from
-the manifest's positions.
+Spark detects new data and logs the offsets before a batch runs; the driver receives them with the batch and commits them in
+its manifest. The query's own checkpoint directory is scratch: each start writes a new one from the manifest's positions.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _STATEFUL = {
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """A streaming DataFrame as the source `uid`, which is operator `operator` of the job's graph."""
+    """A streaming DataFrame as source `uid`, with operator id `operator`."""
 
     uid: str
     operator: int
@@ -46,18 +45,15 @@ class StreamSource:
 
 
 class StreamingSources(Streams):
-    """Runs the query over the sources and calls `on_batch(frame, positions)` for each micro-batch, on the query's
-    thread.
+    """Runs the query and calls `on_batch(frame, positions)` for each micro-batch, on the query's thread.
 
-    session: where the query is started. stage: adds stage 0 to a DataFrame, given its operator's id. token: marks the
-    failures of its tasks. positions: where to go on, by uid; a uid without one starts where its own options say.
-    interval: the time between micro-batches; None takes what is there, in as many batches as the sources make, and
-    ends. stops: where each source ends, by uid: one batch takes all up to there, and nothing comes behind it.
+    stage: adds stage 0 to a DataFrame, given its operator id. token: marks the failures of its tasks. positions: where to
+    continue, by uid; a source without one starts as its options say. interval: the time between micro-batches; None
+    processes available data, in one or more batches, and ends. stops: where each source ends, by uid, with the first batch.
 
-    `on_batch` gets a DataFrame of stage-0 output, which lives as long as the call, and the positions at the batch's
-    end, by uid. When it returns the batch is done; when it raises, the query ends and `failure` gives that same
-    exception. Raises ConfigError for DataFrames whose position or state a savepoint could not hold, RestoreRefused
-    for a position of another kind of source.
+    `on_batch` gets a DataFrame of stage-0 output, which is valid during the call, and the positions at the batch's end, by
+    uid. If it raises, the query ends and `failure` returns that exception. Raises ConfigError for DataFrames whose position
+    or state does not fit into a savepoint, RestoreRefused for a position of another kind of source.
     """
 
     def __init__(
@@ -90,15 +86,15 @@ class StreamingSources(Streams):
         self._failure: BaseException | None = None
         self._stopped = False
         self._turn = threading.RLock()
-        # Written several times an epoch and worth nothing afterwards: memory, where there is a memory disk.
+        # Scratch that is written several times per epoch: in memory if possible.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._directory = Path(tempfile.mkdtemp(prefix="forkpoint-query-", dir=memory))
         self._reader = CheckpointReader(self._directory, len(self._sources))
 
     def start(self) -> None:
-        """Starts the query; once."""
+        """Starts the query. May be called once."""
         if self._query is not None or self._stopped:
-            raise ConfigError("these StreamingSources were started before; make new ones for another run")
+            raise ConfigError("these StreamingSources have been started before; create new ones for another run")
         begin = [self._positions.get(source.uid) for source in self._sources]
         if self._stops is None:
             craft(self._directory, begin)
@@ -111,7 +107,7 @@ class StreamingSources(Streams):
             self._query = _triggered(writer, self._interval).start()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Waits for the query's end, for `timeout` at most; returns whether it has ended. See `failure` for why."""
+        """Waits up to `timeout` for the query's end; returns whether it has ended. `failure` tells why."""
         if self._query is None:
             raise ConfigError("StreamingSources.wait was called before start")
         with suppress(StreamingQueryException):
@@ -123,11 +119,11 @@ class StreamingSources(Streams):
 
     @property
     def active(self) -> bool:
-        """Whether the query runs."""
+        """Whether the query is running."""
         return self._query is not None and bool(self._query.isActive)
 
     def failure(self) -> BaseException | None:
-        """What ended the query by itself: what `on_batch` or a task raised, or Spark's StreamingQueryException."""
+        """The error that ended the query: of `on_batch`, of a task, or Spark's StreamingQueryException."""
         if self._failure is not None:
             return self._failure
         if self._query is None or self._stopped or self.active:
@@ -136,13 +132,10 @@ class StreamingSources(Streams):
         return None if error is None else unpack_failure(error, self._token) or error
 
     def stop(self) -> None:
-        """Ends the query. A batch that is being worked on is finished first; none begins once this was called.
-
-        May be called from within `on_batch`, and more than once.
-        """
+        """Ends the query after the current batch. May be called within `on_batch`, and more than once."""
         self._stopped = True
         if getattr(_within, "sources", None) is self:
-            # The query's own thread cannot wait for itself.
+            # The query's thread cannot wait for itself.
             threading.Thread(target=self._end, name="forkpoint-stop", daemon=True).start()
         else:
             self._end()
@@ -157,7 +150,7 @@ class StreamingSources(Streams):
     def _batch(self, frame: DataFrame, batch: int) -> None:
         with self._turn:
             if self._stopped or (self._last is not None and batch > self._last):
-                return  # Spark may note the batch as done: only the manifests count
+                return  # Spark may log the batch as done, but only manifests count
             _within.sources = self
             try:
                 positions = self._reader.positions(batch)
@@ -174,20 +167,20 @@ _within = threading.local()
 
 
 def check_positions(sources: Sequence[StreamSource], positions: Mapping[str, SourcePosition]) -> None:
-    """Refuses positions that are not of Spark's kind: the source would silently start afresh. Raises RestoreRefused."""
+    """Raises RestoreRefused for positions of another kind of source: it would silently start from its beginning."""
     for source in sources:
         position = positions.get(source.uid)
         if position is not None and position.kind != "spark":
             raise RestoreRefused(
                 f"source {source.uid!r} is a DataFrame now, but its position is of kind {position.kind!r}; "
-                "give it a new uid to start it afresh"
+                "give it a new uid to start it from its beginning"
             )
 
 
 def check_streams(sources: Sequence[StreamSource]) -> None:
-    """Refuses DataFrames whose position or state a savepoint could not hold. Raises ConfigError naming the uid.
+    """Raises ConfigError, naming the uid, for DataFrames whose position or state does not fit into a savepoint.
 
-    Each must have one streaming source of its own, and nothing in it that Spark keeps state for.
+    Each must have exactly one streaming source, not shared with others, and no operator with state in Spark.
     """
     seen: dict[str, Any] = {}
     for source in sources:
@@ -197,8 +190,8 @@ def check_streams(sources: Sequence[StreamSource]) -> None:
         _walk(source.frame._jdf.queryExecution().analyzed(), source.uid, streams)
         if len(streams) != 1:
             raise ConfigError(
-                f"source {source.uid!r} reads {len(streams)} streams in one DataFrame; give each a uid of its own "
-                "and unite or join them in forkpoint"
+                f"source {source.uid!r} reads {len(streams)} streams in one DataFrame; give each its own uid "
+                "and union or join them in forkpoint"
             )
         for uid, other in seen.items():
             if streams[0].equals(other):
@@ -207,13 +200,13 @@ def check_streams(sources: Sequence[StreamSource]) -> None:
 
 
 def _walk(node: Any, uid: str, streams: list[Any]) -> None:
-    """Collects the streaming leaves below a node of Spark's logical plan; refuses nodes that keep state."""
+    """Collects the streaming leaves below a node of Spark's logical plan. Raises ConfigError for stateful nodes."""
     if not node.isStreaming():
         return
     name = str(node.nodeName())
     if name in _STATEFUL:
         raise ConfigError(
-            f"source {uid!r}: its DataFrame keeps state in Spark ({name}), which no savepoint would hold; "
+            f"source {uid!r}: its DataFrame keeps state in Spark ({name}), which savepoints do not include; "
             "do that step in forkpoint"
         )
     children = node.children()

@@ -1,8 +1,7 @@
-"""What runs inside Spark's Python workers.
+"""The code that runs in Spark's Python workers.
 
-The functions that Spark ships with a job are small objects holding a handle on the job's broadcast; the job itself is
-unpickled once a worker process and kept. An epoch's context comes as a local property of the Spark job, so the same
-function serves every epoch.
+The functions that Spark ships with a job are small objects with a handle of the job's broadcast; the job itself is unpickled
+once per worker process. An epoch's context is a local property of the Spark job, so the same functions serve all epochs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ EPOCH_PROPERTY = "forkpoint.epoch"
 
 
 class Runtime(NamedTuple):
-    """The functions of `forkpoint.runtime.tasks.entry_points`, as the engine calls them."""
+    """The functions of `forkpoint.runtime.tasks.entry_points`."""
 
     run_source_task: Callable[[JobSpec, EpochContext, int, bytes], Iterator[ChunkRow]]
     run_frame_task: Callable[[JobSpec, EpochContext, int, int, Iterator[pa.RecordBatch]], Iterator[ChunkRow]]
@@ -40,16 +39,14 @@ class Runtime(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job as a worker holds it."""
+    """A job in a worker."""
 
     runtime: Runtime
     spec: JobSpec
 
 
 def pack_job(runtime: Runtime, spec: JobSpec) -> bytes:
-    """The job as the bytes that are broadcast; workers also get the driver's import path, which modules beside a
-    script need.
-    """
+    """The bytes to broadcast: the job, and the driver's import path, for modules beside a script."""
     return pickle.dumps((import_path(), dumps(Job(runtime, spec))))
 
 
@@ -60,30 +57,30 @@ def import_path() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class JobHandle:
-    """A run's job: `token` tells runs apart and marks their failures, `payload` is the Spark broadcast of `pack_job`."""
+    """A run's job: `token` identifies the run and its failures, `payload` is the Spark broadcast of `pack_job`."""
 
     token: str
     payload: Any
 
     def open(self) -> Job:
-        """The job in this process, unpickled at the first call."""
+        """The job in this process; the first call unpickles it."""
         job = _jobs.pop(self.token, None)
         if job is None:
             collecting = gc.isenabled()
             path, pickled = pickle.loads(self.payload.value)
             if not collecting:
-                gc.disable()  # PySpark turns the collector on whenever it has read a broadcast
+                gc.disable()  # PySpark enables the collector after reading a broadcast
             extend_import_path(path)
             job = pickle.loads(pickled)
             while len(_jobs) >= _MAX_JOBS:
                 drop_worker(_jobs.pop(next(iter(_jobs))).spec.run)
-        _jobs[self.token] = job  # behind those that were used before it
+        _jobs[self.token] = job  # at the end, as the most recently used
         return job
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStage:
-    """Stage 0 of native sources, as a function of an RDD partition."""
+    """Stage 0 of native sources, as a function over an RDD partition."""
 
     handle: JobHandle
     last: bool
@@ -99,7 +96,7 @@ class SourceStage:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskStage:
-    """A stage behind an exchange, as a function of an RDD partition. Runs also where no row arrives."""
+    """A stage after an exchange, as a function over an RDD partition. Also runs without rows."""
 
     handle: JobHandle
     stage: int
@@ -116,14 +113,14 @@ class SubtaskStage:
 
 @dataclass(frozen=True, slots=True)
 class FrameStage:
-    """Stage 0 of a Spark DataFrame, for `mapInArrow`; yields batches of the pairs that the exchange takes."""
+    """Stage 0 of a DataFrame, for `mapInArrow`; yields batches of the pairs that the exchange takes."""
 
     handle: JobHandle
     operator: int
     last: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from forkpoint.spark.frames import to_declared  # pyspark.sql, which other tasks need not load
+        from forkpoint.spark.frames import to_declared  # loads pyspark.sql, which other tasks do not need
 
         task = TaskContext.get().partitionId()
         with _task(f"stage 0, partition {task} of operator {self.operator}", self.handle.token):
@@ -140,7 +137,7 @@ class FrameStage:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundStage:
-    """A function of bytes, applied to each argument in a partition."""
+    """Applies a function to each argument in a partition."""
 
     path: Sequence[str]
     pickled: bytes
@@ -154,12 +151,12 @@ class BackgroundStage:
 
 
 def extend_import_path(path: Sequence[str]) -> None:
-    """Appends the directories and archives that exist here and are not importable from yet."""
+    """Appends the directories and archives that exist here and are not on the path yet."""
     known = set(sys.path)
     sys.path.extend(entry for entry in path if entry not in known and os.path.exists(entry))
 
 
-# Jobs of one session that run side by side share its workers; ended runs fall out at the front.
+# Concurrent jobs of one session share its workers; the least recently used one is dropped.
 _MAX_JOBS = 4
 _jobs: dict[str, Job] = {}
 _decode_context = msgspec.json.Decoder(EpochContext).decode
@@ -176,7 +173,7 @@ def _context() -> EpochContext:
 
 @contextmanager
 def _task(where: str, token: str) -> Iterator[None]:
-    """Around the whole of a task: no cyclic collection within, and an exception that reaches the driver whole."""
+    """Around a task: no garbage collection within it, and its exception reaches the driver unchanged."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -192,10 +189,10 @@ def _task(where: str, token: str) -> Iterator[None]:
 
 
 class _Collector:
-    """Keeps PySpark's full collection after every task (its daemon's) short.
+    """Keeps the full collection that PySpark's daemon does after every task short.
 
-    Freezing takes all objects out of the collector's sight, in constant time; they are shown to it again every
-    `EVERY` tasks, or when the process has grown by `GROWTH` bytes since.
+    Freezing excludes all objects from collection, in constant time; they are unfrozen every `EVERY` tasks, or when the
+    process has grown by `GROWTH` bytes.
     """
 
     EVERY = 64

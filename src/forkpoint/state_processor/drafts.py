@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.errors import ForkpointError
 from forkpoint.savepoint.directory import remove_partial
 from forkpoint.savepoint.layout import Layout, layout_of
+from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import ENTRIES_PER_SLICE, MAX_SLICES, cut_groups

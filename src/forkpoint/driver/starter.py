@@ -1,0 +1,105 @@
+"""Starts a run: restores its state, commits its first manifest, publishes what an earlier run left unpublished."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.driver.claims import claim_places
+from forkpoint.driver.executor import Executor
+from forkpoint.driver.history import History
+from forkpoint.driver.publishing import Republisher
+from forkpoint.driver.records import RunRecords
+from forkpoint.driver.restorer import Restorer
+from forkpoint.driver.start import Restored, start_manifest
+from forkpoint.errors import StaleGeneration
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.options import RestoreOptions
+from forkpoint.savepoint.tasks import Progress
+
+log = logging.getLogger("forkpoint")
+
+START_TRIES = 10
+START_PAUSE_SECONDS = 0.1
+
+
+class Starter:
+    """Starts one run of a job, and resumes it after a failure. ``progress``: receives the progress of a restore."""
+
+    def __init__(
+        self, run: str, graph: JobGraph, history: History, executor: Executor, records: RunRecords, restore: RestoreOptions,
+        *, parallelism: int, progress: Progress, now_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self._run = run
+        self._graph = graph
+        self._history = history
+        self._job = history.paths.job
+        self._records = records
+        self._parallelism = parallelism
+        self._now_ms = now_ms
+        self._republisher = Republisher(graph, history, run, records.ended_well)
+        self._restorer = Restorer(
+            restore,
+            history,
+            graph,
+            parallelism,
+            executor,
+            ended_well=records.ended_well,
+            progress=progress,
+            now_ms=now_ms,
+        )
+
+    def start(self) -> Manifest | None:
+        """The run's first manifest, committed; None if the job has already finished.
+
+        An older run that is still alive may commit during the restore. The newer run then tries again, a few times.
+        """
+        for tries_left in reversed(range(START_TRIES)):
+            newest = self._history.newest()
+            generation = newest.generation + 1 if newest is not None else 1
+            try:
+                return self._try(newest, generation)
+            except StaleGeneration as error:
+                newest = self._history.newest()
+                if not tries_left or newest is None or newest.run == self._run or newest.generation >= generation:
+                    raise
+                log.warning("%s. Trying again", error)
+                time.sleep(random.uniform(0, START_PAUSE_SECONDS))
+        raise AssertionError
+
+    def _try(self, newest: Manifest | None, generation: int) -> Manifest | None:
+        base = self.restore(newest)
+        if base is None:
+            return None
+        claim_places(self._graph, self._history.storage, self._job, self._now_ms())
+        manifest = start_manifest(
+            self._job, self._run, self._graph, base,
+            generation=generation, parallelism=self._parallelism, now_ms=self._now_ms(),
+        )  # fmt: skip
+        self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
+        self._records.start(manifest)
+        if base.on_started is not None:
+            base.on_started()
+        self._republisher.repeat(manifest)
+        return manifest
+
+    def restore(self, newest: Manifest | None) -> Restored | None:
+        """Import what the run starts from, given the job's newest manifest; None if the job has already finished."""
+        return self._restorer.restore(newest)
+
+    def resume(self, mine: Manifest, error: BaseException) -> Manifest:
+        """This run's newest manifest after a failure, with its output published. Raises StaleGeneration."""
+        newest = self.newest_own(mine, error)
+        self._republisher.repeat(newest)
+        return newest
+
+    def newest_own(self, mine: Manifest, error: BaseException) -> Manifest:
+        """This run's newest manifest. Raises StaleGeneration if another run has committed a later one."""
+        newest = self._history.newest()
+        assert newest is not None
+        if newest.run != self._run:
+            raise self._history.stale(mine, newest) from error
+        return newest
