@@ -1,4 +1,4 @@
-"""Functions of two inputs: each element goes to the method for its input, both inputs in one order."""
+"""Functions of two inputs: both are merged in order, and each element goes to its input's method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from forkpoint.functions import Function, KeyedCoProcessFunction
-from forkpoint.runtime.exchange.batch import Batch, Longs
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec
@@ -31,7 +31,7 @@ class KeyedCoProcessSpec(KeyedProcessSpec):
 
 
 class KeyedCoProcess(KeyedProcess):
-    """Runs one KeyedCoProcessFunction, as KeyedProcess does: key by key, both inputs' elements and due timers in order."""
+    """Runs one KeyedCoProcessFunction key by key, both inputs' elements and due timers in order."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedCoProcessFunction) -> None:
         super().__init__(info, backend, fn)
@@ -45,10 +45,6 @@ class KeyedCoProcess(KeyedProcess):
         merged = Merged(inputs[0], inputs[1], self._methods)
         return merged, group_by_key(merged, merged.keyed(self._key, self._second_key))
 
-    def _element(self, batch: Batch, at: Longs) -> Any:
-        assert isinstance(batch, Merged)
-        return batch.element(int(at[0])) if len(at) else None
-
 
 @dataclass(frozen=True)
 class CoProcessSpec(RunnableSpec):
@@ -60,7 +56,7 @@ class CoProcessSpec(RunnableSpec):
 
     @property
     def needs_exchange(self) -> bool:
-        return True  # all that an epoch has of both inputs is put in one order
+        return True  # an epoch's elements of both inputs are merged in order
 
     def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
         fn = self.fn

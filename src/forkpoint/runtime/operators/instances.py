@@ -1,4 +1,4 @@
-"""From an operator of the graph to what runs it on a subtask."""
+"""Creates the instances that run the graph's operators on a subtask."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from forkpoint.types import dumps
 
 
 class Checkpointed:
-    """An operator with operator state, broadcast state or its function's own: restored before ``open()``, written at each
-    epoch's end."""
+    """An operator with operator state or broadcast state, or whose function has its own: restored before ``open()``, written
+    at the end of each epoch."""
 
     def __init__(self, info: TaskInfo, spec: RunnableSpec, store: Store, *, restored: bool) -> None:
         self._function = checkpointed(spec.function)
@@ -56,7 +56,7 @@ class Checkpointed:
 def make_instance(
     info: TaskInfo, store: Store | None, *, restored: bool
 ) -> tuple[OperatorInstance, CheckpointListener | None]:
-    """An operator's instance for one subtask, with a copy of the function of its own, and its listener if it is one."""
+    """An operator's instance for one subtask, with its own copy of the function, and that copy if it is a listener."""
     spec = private_copy(info.operator)
     listener = spec.function if isinstance(spec.function, CheckpointListener) else None
     if spec.has_operator_state:
@@ -66,7 +66,7 @@ def make_instance(
 
 
 def private_copy(operator: Operator) -> RunnableSpec:
-    """Functions have attributes; subtasks that share a process must not share those."""
+    """The operator's spec with its own copy of the function: subtasks in one process must not share its attributes."""
     spec = pickle.loads(dumps(operator.spec))
     assert isinstance(spec, RunnableSpec)
     return spec
