@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from forkpoint.errors import ForkpointError
 from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomain, declared_states
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
@@ -228,6 +229,8 @@ class KeyedProcess(KeyedOperator):
         backend.element_time = moment.element_time
         try:
             self._run_epoch(batch, groups, window, emission)
+        except ForkpointError:
+            raise
         except USER_ERRORS as error:
             at = emission.element
             value = batch.element(int(groups.order[at])) if at < batch.size else None

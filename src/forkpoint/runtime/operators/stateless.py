@@ -170,8 +170,8 @@ class ElementContext(ProcessFunction.Context, TimerService):
 
     def current_watermark(self) -> int:
         assert self.epoch is not None
-        if self.epoch.asked is not None:
-            self.epoch.asked()
+        if self.epoch.on_watermark_read is not None:
+            self.epoch.on_watermark_read()
         positions = self.positions
         return to_flink_ms(
             self.epoch.window.at_one(positions if isinstance(positions, int) else int(positions[self.index]))
