@@ -26,31 +26,31 @@ class Checkpointed:
         self._state = OperatorState(store, info.operator.uid, info.subtask, restored=restored)
         if self._function is not None:
             self._function.initialize_state(self._state)
-        self._inner: Any = spec.instance(info, ManagedState(info, store, self._state))
+        self.inner: Any = spec.instance(info, ManagedState(info, store, self._state))
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        outputs: Outputs = self._inner.run(inputs, epoch)
+        outputs: Outputs = self.inner.run(inputs, epoch)
         if self._function is not None:
             self._function.snapshot_state(SnapshotContext(epoch.id, epoch.processing_time_ms))
         return outputs
 
     def changes(self) -> ChangeLog:
         log = self._state.collect()
-        if hasattr(self._inner, "changes"):
-            keyed = self._inner.changes()
+        if hasattr(self.inner, "changes"):
+            keyed = self.inner.changes()
             log.keys.extend(keyed.keys)
             log.values.extend(keyed.values)
         return log
 
     def states(self) -> list[StateInfo]:
-        keyed = self._inner.states() if hasattr(self._inner, "states") else []
+        keyed = self.inner.states() if hasattr(self.inner, "states") else []
         return [*self._state.records, *keyed]
 
     def next_processing_timer_ms(self) -> int | None:
-        return self._inner.next_processing_timer_ms() if hasattr(self._inner, "next_processing_timer_ms") else None
+        return self.inner.next_processing_timer_ms() if hasattr(self.inner, "next_processing_timer_ms") else None
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
 
 def make_instance(
