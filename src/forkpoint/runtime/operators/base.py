@@ -107,13 +107,16 @@ class Context(RuntimeContext):
         self._info = info
         self._backend = backend
 
-    def get_state(self, state_descriptor: Any) -> Any:
+    def _state(self, descriptor: Any) -> Any:
         if self._backend is None:
             raise UserFunctionError(
-                f"operator {self._info.operator.uid!r}: state {state_descriptor.name!r} is keyed state, but the stream has no "
-                "keys; call key_by() first, or use CheckpointedFunction for operator state"
+                f"operator {self._info.operator.uid!r}: state {descriptor.name!r} is keyed state, but the stream has no keys; "
+                "call key_by() first, or use CheckpointedFunction for operator state"
             )
-        return self._backend.get(state_descriptor)
+        return self._backend.get(descriptor)
+
+    def get_state(self, state_descriptor: Any) -> Any:
+        return self._state(state_descriptor)
 
     get_list_state = get_map_state = get_reducing_state = get_aggregating_state = get_state
 

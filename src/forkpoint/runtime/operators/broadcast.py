@@ -89,7 +89,6 @@ class ReadOnlyContext(stateless.ElementContext, BroadcastProcessFunction.ReadOnl
     """The context of ``process_element``."""
 
     def __init__(self, states: BroadcastStates) -> None:
-        super().__init__()
         self._states = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:

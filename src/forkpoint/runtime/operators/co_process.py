@@ -6,17 +6,14 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from forkpoint.functions import Function, KeyedCoProcessFunction
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec
 from forkpoint.runtime.operators.merged import Merged, Methods
-from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
-from forkpoint.runtime.operators.stateless import ElementContext
+from forkpoint.runtime.operators.stateless import ElementContext, Process
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 
 
@@ -60,40 +57,17 @@ class CoProcessSpec(RunnableSpec):
 
     def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
         fn = self.fn
-        return CoProcess(info, fn, (fn.process_element1, fn.process_element2), ElementContext())
+        return CoProcess(info, fn, (fn.process_element1, fn.process_element2))
 
 
-class CoProcess:
-    """Runs one function of two inputs without keys. ``methods``: ``f(element, context)`` for the elements of each."""
+class CoProcess(Process):
+    """Runs one function of two inputs without keys. ``methods``: ``f(element, context)`` for each input's elements."""
 
-    def __init__(self, info: TaskInfo, fn: Function, methods: Methods, context: ElementContext) -> None:
-        self._uid = info.operator.uid
-        self._type = info.operator.output_type
-        self._outlet = Outlet(info.operator)
-        self._fn = fn
+    rich = Function
+
+    def __init__(self, info: TaskInfo, fn: Function, methods: Methods, context: ElementContext | None = None) -> None:
+        super().__init__(info, fn, operator.call, context)  # the elements are calls
         self._methods = methods
-        self._context = context
-        fn.open(Context(info, None))
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = Merged(inputs[0], inputs[1], self._methods)
-        context = self._context
-        context.epoch, context.timestamps, context.positions = epoch, batch.timestamps, batch.positions
-        out: list[Any] = []
-        counts: list[int] = []
-        self._outlet.begin(epoch)
-        extend = self._outlet.into(out)
-        try:
-            for i, call in enumerate(batch.objects(np.arange(batch.size))):
-                context.index = i
-                before = len(out)
-                results = call(context)
-                if results is not None:
-                    extend(results)
-                counts.append(len(out) - before)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.element(len(counts))) from error
-        return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
-
-    def close(self) -> None:
-        self._fn.close()
+        return super().run([Merged(inputs[0], inputs[1], self._methods)], epoch)

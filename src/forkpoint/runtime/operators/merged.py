@@ -48,6 +48,10 @@ class Merged(Batch):
         """Which elements are from the second input."""
         return np.asarray(self.rows >= self._inputs[0].size)
 
+    @property
+    def values(self) -> list[Any]:
+        return self.objects(np.arange(self.size))
+
     def objects(self, indices: Indices) -> list[Any]:
         rows = self.rows[indices]
         limit = self._inputs[0].size
