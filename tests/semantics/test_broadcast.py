@@ -168,7 +168,11 @@ def careless(env, source):
             GraphError,
             r"'careless': MapStateDescriptor\('others'\) is not one of its broadcast states \(rules\)",
         ),
-        (("rule", 1, "unknown"), GraphError, r"'careless': MapStateDescriptor\('others'\) is none"),
+        (
+            ("rule", 1, "unknown"),
+            GraphError,
+            r"'careless': MapStateDescriptor\('others'\) is not one of its broadcast states",
+        ),
         (
             ("rule", 1, "value"),
             UserFunctionError,

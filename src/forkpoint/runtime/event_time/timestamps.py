@@ -18,7 +18,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
 from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
-from forkpoint.runtime.operators.base import USER_ERRORS, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, user_error
 from forkpoint.types import Types
 
 
@@ -68,6 +68,7 @@ class PieceClock:
             )
         try:
             out.extend(map(self._assign, batch.values, batch.stamps.tolist()))
+            check_all_done(len(out), batch)
         except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(out)]) from error
         batch.stamp(self._checked(batch, out), None)

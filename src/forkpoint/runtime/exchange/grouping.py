@@ -12,7 +12,7 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
-from forkpoint.runtime.operators.base import USER_ERRORS, shorten, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation, independent_all
 
@@ -55,7 +55,9 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
         if len(columns) == len(key.columns):
             return columns[0] if key.single else list(zip(*columns, strict=True))
     assert key.key_type is not None
-    return key.key_type.accept_all(list(map(key.selector, batch.values)))
+    keys = list(map(key.selector, batch.values))
+    check_all_done(len(keys), batch)
+    return key.key_type.accept_all(keys)
 
 
 def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.NDArray[Any]:

@@ -159,6 +159,12 @@ USER_ERRORS = (Exception, SystemExit, GeneratorExit)
 nor GeneratorExit one of our generators. KeyboardInterrupt is Ctrl-C."""
 
 
+def check_all_done(done: int, batch: Batch) -> None:
+    """Raise the StopIteration of a user function that ended ``map()`` before the batch's last element."""
+    if done < batch.size:
+        raise StopIteration
+
+
 def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:
     """The error of a user function, with operator, key, element and the user's part of the traceback."""
     if isinstance(error, ForkpointError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.errors import ForkpointError
+from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
@@ -99,6 +99,8 @@ class OneValue(KeyedOperator, ABC):
                 for k in range(first, last):
                     backend.current_key = keys[k]
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
+            if self._done(out) < batch.size:  # it ended accumulate(), at an unknown element
+                raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
         except ForkpointError:
             raise
         except USER_ERRORS as error:

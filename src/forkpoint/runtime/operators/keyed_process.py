@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from forkpoint.errors import ForkpointError
+from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomain, declared_states
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
@@ -229,6 +229,8 @@ class KeyedProcess(KeyedOperator):
         backend.element_time = moment.element_time
         try:
             self._run_epoch(batch, groups, window, emission)
+            if emission.element < batch.size:  # it ended map(), at an unknown element
+                raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
         except ForkpointError:
             raise
         except USER_ERRORS as error:

@@ -15,7 +15,15 @@ from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFu
 from forkpoint.functions.join_functions import tag_left, tag_right
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import (
+    USER_ERRORS,
+    Context,
+    Epoch,
+    Outputs,
+    TaskInfo,
+    check_all_done,
+    user_error,
+)
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 
@@ -53,12 +61,6 @@ class FunctionSpec(RunnableSpec):
 
     def instance(self, info: TaskInfo, state: ManagedState) -> Stateless:
         return self.runs(info, self.fn)
-
-
-def check_all_done(done: int, batch: Batch) -> None:
-    """A StopIteration of the function ends ``map()`` as its last element does."""
-    if done < batch.size:
-        raise StopIteration
 
 
 class Map(Stateless):
@@ -187,7 +189,8 @@ class ElementContext(ProcessFunction.Context, TimerService):
 class Process(FlatMap):
     """As in Flink, a flat_map with a context."""
 
-    rich, method = ProcessFunction, "process_element"
+    rich: ClassVar[type[Function]] = ProcessFunction
+    method = "process_element"
 
     def __init__(
         self, info: TaskInfo, fn: Any, call: Callable[..., Any] | None = None, context: ElementContext | None = None
