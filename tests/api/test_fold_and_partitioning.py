@@ -102,7 +102,7 @@ def test_elements_go_where_the_function_says(partitioner: Any, behind: bool) -> 
 
 
 def test_a_partitioner_that_is_wrong_is_told_with_its_element() -> None:
-    with pytest.raises(UserFunctionError, match=r"gives 7 for element 7; there are 3 subtasks"):
+    with pytest.raises(UserFunctionError, match=r"returned 7 for element 7; there are 3 subtasks"):
         run_local(sent(lambda key, count: key // 2, False), TestSource(list(range(9))[7:], type=int), parallelism=3)
     with pytest.raises(UserFunctionError, match=r"ZeroDivisionError.*element 4"):
         run_local(

@@ -233,7 +233,7 @@ def test_results_that_are_no_list_are_refused(wrong):
     async def ask(value):
         return wrong
 
-    with pytest.raises(GraphError, match=r"operator 'asks'.*put it into a list"):
+    with pytest.raises(GraphError, match=r"operator 'asks'.*return a list"):
         run_local(asking(ask), [1])
 
 

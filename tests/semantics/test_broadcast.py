@@ -166,16 +166,20 @@ def careless(env, source):
         (
             ("a", 1, "unknown"),
             GraphError,
-            r"'careless': MapStateDescriptor\('others'\) is none of its broadcast states \(rules\)",
+            r"'careless': MapStateDescriptor\('others'\) is not one of its broadcast states \(rules\)",
         ),
-        (("rule", 1, "unknown"), GraphError, r"'careless': MapStateDescriptor\('others'\) is none"),
+        (
+            ("rule", 1, "unknown"),
+            GraphError,
+            r"'careless': MapStateDescriptor\('others'\) is not one of its broadcast states",
+        ),
         (
             ("rule", 1, "value"),
             UserFunctionError,
-            r"'careless': count is state of a key, and a broadcast element has no key",
+            r"'careless': count is keyed state, and a broadcast element has no key",
         ),
-        (("rule", 1, "list"), UserFunctionError, r"'careless': items is state of a key"),
-        (("rule", 1, "opened"), UserFunctionError, r"'careless': opened is state of a key"),
+        (("rule", 1, "list"), UserFunctionError, r"'careless': items is keyed state"),
+        (("rule", 1, "opened"), UserFunctionError, r"'careless': opened is keyed state"),
         (("rule", 1, "bad"), GraphError, r"'careless', broadcast state 'rules': 'text' of entry 'x' is not valid for"),
     ],
 )

@@ -98,6 +98,33 @@ def test_the_message_has_the_key_too(kind):
     assert "key 'b', element ('b', 13)" in text
 
 
+def stops(value):
+    return next(e for e in (value,) if e[1] != 13)
+
+
+class StopsKeyed(fp.KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        return [stops(value)]
+
+
+STOPPING = {
+    "map": lambda s: s.map(stops),
+    "filter": lambda s: s.filter(stops),
+    "flat_map": lambda s: s.flat_map(lambda e: [stops(e)]),
+    "timestamps": lambda s: s.assign_timestamps_and_watermarks(
+        EVENT_TIME.with_timestamp_assigner(lambda e, _: stops(e)[1])
+    ),
+    "key_by": lambda s: s.key_by(lambda e: stops(e)[0], str).process(StopsKeyed()),
+    "keyed process": lambda s: s.key_by(key, str).process(StopsKeyed()),
+    "reduce": lambda s: s.key_by(key, str).reduce(lambda a, b: stops(b)),
+}
+
+
+@pytest.mark.parametrize("kind", STOPPING)
+def test_a_stop_iteration_is_a_failure_not_the_end_of_the_elements(kind):
+    assert "raised StopIteration" in message(STOPPING[kind])
+
+
 def test_a_failing_timer_names_its_time():
     text = message(lambda s: s.key_by(key, str).process(FailsInTimer()), strategy=EVENT_TIME)
     check(text)

@@ -405,10 +405,14 @@ def test_outputs_are_what_their_type_says(operator, of, convert, of_three):
 @pytest.mark.parametrize(
     ("of", "convert", "named"),
     [
-        (Types.STRING(), lambda v: str(v) if v < 3 else v, "hands over 3, and its output type is STRING"),
-        (Types.INT(), lambda v: v << 39, "hands over 549755813888, and its output type is INT"),
-        (Types.TUPLE([Types.INT()]), lambda v: (None,), r"hands over \(None,\), and its output type is tuple\[INT\]"),
-        (AMOUNT, lambda v: v, r"hands over 1, and its output type is Row\("),
+        (Types.STRING(), lambda v: str(v) if v < 3 else v, "emits 3, which is not valid for its output type STRING"),
+        (Types.INT(), lambda v: v << 39, "emits 549755813888, which is not valid for its output type INT"),
+        (
+            Types.TUPLE([Types.INT()]),
+            lambda v: (None,),
+            r"emits \(None,\), which is not valid for its output type tuple\[INT\]",
+        ),
+        (AMOUNT, lambda v: v, r"emits 1, which is not valid for its output type Row\("),
     ],
 )
 def test_misfits_are_refused_where_they_are_handed_over(operator, of, convert, named, epochs):
@@ -493,7 +497,7 @@ def test_a_key_that_is_none_of_its_type_is_refused():
     def build(env, source):
         return env.from_source(source, NO_TIME, "source").key_by(lambda v: v, str).process(Counting()).uid("here")
 
-    with pytest.raises(TypeNotSupported, match=r"operator 'here': key_by\(\) gives 1 for element 1, .* type STRING"):
+    with pytest.raises(TypeNotSupported, match=r"operator 'here': key 1 of element 1 is not valid for key type STRING"):
         run_local(build, [1, 2])
 
 

@@ -79,7 +79,7 @@ def test_streams_without_keys():
         harness.process_element2(3)
         harness.process_element2(-3)
         assert harness.output == [("first", 1), ("first", 2), ("second", 3)]
-    with pytest.raises(GraphError, match="a harness is for one operator, and the function added 2"):
+    with pytest.raises(GraphError, match="a harness is for one operator, but the function added 2"):
         TwoInputHarness(lambda a, b: a.connect(b).map(Tell()).map(lambda v: v))
 
 

@@ -219,7 +219,7 @@ class Slots(fp.WatermarkGenerator):
 
 
 @pytest.mark.parametrize(("factory", "ts", "error", "message"), [
-    (Slots, 1, TypeNotSupported, "'in-0'.*Slots keeps.*snapshot_state"),
+    (Slots, 1, TypeNotSupported, "'in-0'.*Slots cannot be saved.*snapshot_state"),
     (Slots, 13, UserFunctionError, "'in-0'.*thirteen.*Event"),
     (lambda: None, 1, UserFunctionError, "for_generator.*returned None"),
     (lambda: 1 / 0, 1, UserFunctionError, "division by zero"),

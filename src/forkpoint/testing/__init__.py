@@ -1,11 +1,11 @@
-"""Testing kit: whole jobs in this process (``run_local``), single operators (harnesses), scripted inputs, a clock by hand.
+"""Testing kit: whole jobs in this process (``run_local``), single operators (harnesses), scripted inputs, a manual clock.
 
-Everything here runs on the engine's own runtime; nothing is a second implementation of it.
+Everything here runs on the engine's own runtime.
 """
 
 from forkpoint.testing.clock import ManualClock
-from forkpoint.testing.harness import KeyedProcessHarness, OperatorHarness, ProcessHarness
 from forkpoint.testing.local import LocalRun, run_local
+from forkpoint.testing.one_input_harness import KeyedProcessHarness, OperatorHarness, ProcessHarness
 from forkpoint.testing.script import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause
 from forkpoint.testing.sink import Record, TestSink
 from forkpoint.testing.source import TestSource

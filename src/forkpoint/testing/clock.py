@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that advances only on request."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ManualClock:
         return datetime.fromtimestamp(self._now_ms / 1000, UTC)
 
     def advance(self, by: timedelta | int) -> int:
-        """Move on by a timedelta or int ms (≥ 0, else ConfigError); returns the new time in ms."""
+        """Advance by a timedelta or int ms (≥ 0, else ConfigError); returns the new time in ms."""
         self._now_ms += to_ms(by, "the step of the clock")
         return self._now_ms
 
     def set(self, time: datetime | int) -> int:
-        """Move to an aware datetime or int ms; a time that has passed leaves the clock where it is. Returns ms."""
+        """Advance to an aware datetime or int ms; a time in the past leaves the clock unchanged. Returns ms."""
         self._now_ms = max(self._now_ms, epoch_ms(time))
         return self._now_ms

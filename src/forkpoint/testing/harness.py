@@ -1,11 +1,11 @@
-"""Harnesses for single operators: push elements, watermarks and time; look at output, state and timers.
+"""Harnesses for single operators: push elements, watermarks and time; inspect output, state and timers.
 
-The operator runs as it does in a job, on stores in memory. Each push is an epoch of its own, committed at once.
+The operator runs as it does in a job, on in-memory stores. Each push is an epoch of its own, committed at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -15,17 +15,17 @@ import msgspec
 import numpy as np
 
 from forkpoint.api.environment import StreamExecutionEnvironment
-from forkpoint.api.streams import DataStream, KeyedStream
+from forkpoint.api.streams import DataStream
 from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
     FilterFunction,
     FlatMapFunction,
-    KeyedProcessFunction,
     MapFunction,
     MetricGroup,
     OutputTag,
-    ProcessFunction,
     WatermarkStrategy,
 )
 from forkpoint.functions.watermarks import epoch_ms
@@ -57,9 +57,8 @@ from forkpoint.state import (
 from forkpoint.state.dict_store import DictStore
 from forkpoint.testing.clock import ManualClock
 from forkpoint.testing.harness_snapshot import HarnessSnapshot
-from forkpoint.testing.sink import Record
+from forkpoint.testing.sink import Record, records_of
 from forkpoint.testing.source import TestSource
-from forkpoint.types import TypeInformation
 
 H = TypeVar("H", bound="Harness")
 
@@ -74,8 +73,8 @@ class _Subtask:
 
     @property
     def inner(self) -> Any:
-        """The operator proper, without the part that keeps operator state."""
-        return self.instance._inner if isinstance(self.instance, Checkpointed) else self.instance
+        """The operator itself, without the wrapper that keeps operator state."""
+        return self.instance.inner if isinstance(self.instance, Checkpointed) else self.instance
 
 
 @dataclass
@@ -83,15 +82,23 @@ class _Collected:
     records: list[Record] = field(default_factory=list)
     taken: int = 0
 
+    @property
+    def values(self) -> list[Any]:
+        return [record.value for record in self.records]
+
+    def take(self) -> list[Any]:
+        taken, self.taken = self.taken, len(self.records)
+        return self.values[taken:]
+
 
 class Harness:
-    """What all harnesses have: an operator's subtasks, its output, time, state and timers.
+    """The base of all harnesses: an operator's subtasks, output, time, state and timers.
 
     ``build`` takes a stream for each of the ``input_types`` and adds exactly one operator; else GraphError.
-    ``parallelism``: the operator runs as so many subtasks, each element on the one that owns its key. ``restore``: what
-    ``snapshot()`` of such a harness returned, at this or another parallelism.
+    ``parallelism``: the operator's number of subtasks; each element is processed by the one that owns its key. ``restore``:
+    the result of ``snapshot()`` of such a harness, at this or another parallelism.
 
-    A failing function raises UserFunctionError, with its own exception as ``__cause__``; the harness is of no use then.
+    A failing function raises UserFunctionError, with its own exception as ``__cause__``; then the harness is unusable.
     """
 
     def __init__(
@@ -118,14 +125,12 @@ class Harness:
         if saved is not None:
             if saved.max_parallelism != max_parallelism:
                 raise GraphError(
-                    f"the snapshot is of max_parallelism {saved.max_parallelism}, the harness has {max_parallelism}; "
-                    "give the harness the same"
+                    f"the snapshot has max_parallelism {saved.max_parallelism}, the harness {max_parallelism}; "
+                    "create the harness with the snapshot's"
                 )
             self._watermarks_ms = list(saved.watermarks_ms)
             self._clock.set(saved.processing_time_ms)
-        self._subtasks = [
-            self._subtask(index, parallelism, parameters or {}, saved) for index in range(parallelism)
-        ]  # fmt: skip
+        self._subtasks = [self._subtask(index, parallelism, parameters or {}, saved) for index in range(parallelism)]
 
     def _subtask(
         self, index: int, parallelism: int, parameters: dict[str, str], saved: HarnessSnapshot | None
@@ -176,16 +181,16 @@ class Harness:
             self._run(0, {}, Window(before, before, self._watermark_ms))
 
     def process_watermark(self, watermark: int | datetime) -> None:
-        """Move event time on: due timers fire. A watermark that is not ahead of the last one does nothing."""
+        """Advance event time: due timers fire. A watermark not ahead of the last one does nothing."""
         self._process_watermark(watermark, *range(len(self._watermarks_ms)))
 
     def set_processing_time(self, time: datetime | int) -> None:
-        """Move processing time on to an aware datetime or int ms: due timers fire."""
+        """Advance processing time to an aware datetime or int ms: due timers fire."""
         self._clock.set(time)
         self._run(0, {}, Window(self._watermark_ms, self._watermark_ms, self._watermark_ms))
 
     def advance_processing_time(self, by: timedelta | int) -> None:
-        """Move processing time on by a timedelta or int ms: due timers fire."""
+        """Advance processing time by a timedelta or int ms: due timers fire."""
         self.set_processing_time(self._clock() + (by if isinstance(by, int) else by // timedelta(milliseconds=1)))
 
     def _run(self, ordinal: int, batches: dict[int, Batch], window: Window) -> None:
@@ -196,9 +201,10 @@ class Harness:
             inputs[ordinal] = batches.get(index, inputs[ordinal])
             outputs = subtask.instance.run(inputs, epoch)
             self._late_records_dropped += outputs.late_records_dropped
-            _collect(self._main, outputs.main.in_order(), self._epoch, index)
+            self._main.records += records_of(outputs.main.in_order(), self._epoch, index)
             for tag, side in outputs.sides.items():
-                _collect(self._sides.setdefault(tag, _Collected()), side.in_order(), self._epoch, index)
+                collected = self._sides.setdefault(tag, _Collected())
+                collected.records += records_of(side.in_order(), self._epoch, index)
             if self._operator.stateful:
                 log = subtask.instance.changes()
                 version = subtask.store.version
@@ -208,8 +214,8 @@ class Harness:
 
     @property
     def output(self) -> list[Any]:
-        """All elements that came out so far."""
-        return [record.value for record in self._main.records]
+        """All elements emitted so far."""
+        return self._main.values
 
     @property
     def records(self) -> list[Record]:
@@ -217,20 +223,20 @@ class Harness:
         return list(self._main.records)
 
     def take(self) -> list[Any]:
-        """The elements that came out since the last call."""
-        return _take(self._main)
+        """The elements emitted since the last call."""
+        return self._main.take()
 
     def side_output(self, tag: OutputTag) -> list[Any]:
         """All elements of a side output so far."""
-        return [record.value for record in self._sides.get(tag.tag_id, _Collected()).records]
+        return self._sides.get(tag.tag_id, _Collected()).values
 
     def take_side_output(self, tag: OutputTag) -> list[Any]:
         """The elements of a side output since the last call."""
-        return _take(self._sides.setdefault(tag.tag_id, _Collected()))
+        return self._sides.setdefault(tag.tag_id, _Collected()).take()
 
     @property
     def late_records_dropped(self) -> int:
-        """How many elements came too late and went nowhere so far."""
+        """How many late elements were dropped so far."""
         return self._late_records_dropped
 
     # -- time
@@ -246,17 +252,15 @@ class Harness:
         return self._clock()
 
     def metrics(self, subtask: int = 0) -> dict[str, float]:
-        """The numbers of a subtask's metrics by name: ``bad_lines``, those of a meter and a distribution behind a dot."""
+        """The values of a subtask's metrics by name; a meter and a distribution have several, such as ``name.count``."""
         return dict(self._subtasks[subtask].metrics.values())
 
     # -- state and timers
 
     def state(self, name: str, key: Any) -> Any:
-        """What a state holds for a key: the value (None where empty), a list, a dict, or the result."""
-        backend, key_type = self._backend(name)
-        group = key_group(hash_keys([key], key_type), self._max_parallelism)
-        subtask = self._subtasks[int(subtask_of(group, len(self._subtasks), self._max_parallelism)[0])]
-        backend = self._backend(name, subtask)[0]
+        """A state's content for a key: the value (None if empty), a list, a dict, or the result."""
+        group = key_group(hash_keys([key], self._backend(name).key_type), self._max_parallelism)
+        backend = self._backend(name, int(subtask_of(group, len(self._subtasks), self._max_parallelism)[0]))
         backend.begin([key], self._clock(), lambda: self._watermark_ms)
         backend.enter(0)
         handle: Any = backend.by_name[name][1]
@@ -267,25 +271,21 @@ class Harness:
         else:
             found = handle.get()
         backend.leave()
-        backend.collect()  # looking changes nothing, not even a time to live
+        backend.collect()  # inspection changes nothing, not even a time to live
         return found
 
     def keys(self, name: str) -> list[Any]:
-        """The keys that have something in a state, in the order of key groups."""
-        _, key_type = self._backend(name)
-        found: dict[bytes, None] = {}
-        for subtask in self._subtasks:
-            sid = self._backend(name, subtask)[0].sid(name)
-            for group in range(subtask.kg_start, subtask.kg_stop):
-                found.update((decode_state_key(k).key, None) for k, _ in subtask.store.scan(*sid_range(group, sid)))
+        """The keys with content in a state, in the order of key groups."""
+        key_type = self._backend(name).key_type
+        found = dict.fromkeys(decode_state_key(entry).key for entry, _ in self._entries(name))
         return list(map(key_type.decode, found))
 
     def states(self, name: str) -> dict[Any, Any]:
-        """Everything that a state holds, by key."""
+        """A state's content by key."""
         return {key: self.state(name, key) for key in self.keys(name)}
 
     def event_time_timers(self, key: Any = None) -> list[tuple[int, Any]]:
-        """Pending event-time timers as (time in ms, key), in the order of time; of one key, if one is given."""
+        """Pending event-time timers as (time in ms, key), ordered by time; only those of ``key``, if given."""
         return self._timers(EVENT_TIMERS, key)
 
     def processing_time_timers(self, key: Any = None) -> list[tuple[int, Any]]:
@@ -296,27 +296,29 @@ class Harness:
         key_type = self._operator.key.key_type if self._operator.key is not None else None
         if key_type is None:
             return []
-        found: list[tuple[int, bytes]] = []
+        timers = [decode_timer_key(entry) for entry, _ in self._entries(name)]
+        wanted = None if key is None else key_type.encode_key(key)
+        found = sorted((timer_ms(timer.ts_ms), timer.key) for timer in timers if wanted in (None, timer.key))
+        return [(time, key_type.decode(k)) for time, k in found]
+
+    def _entries(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        """All subtasks' store entries of a keyed state, in the order of key groups."""
         sid = state_id(self._operator.uid, name)
         for subtask in self._subtasks:
             for group in range(subtask.kg_start, subtask.kg_stop):
-                for entry, _ in subtask.store.scan(*sid_range(group, sid)):
-                    timer = decode_timer_key(entry)
-                    found.append((timer_ms(timer.ts_ms), timer.key))
-        wanted = None if key is None else key_type.encode_key(key)
-        return [(time, key_type.decode(k)) for time, k in sorted(found) if wanted is None or k == wanted]
+                yield from subtask.store.scan(*sid_range(group, sid))
 
-    def _backend(self, name: str, subtask: _Subtask | None = None) -> tuple[KeyedBackend, TypeInformation]:
-        backend: KeyedBackend | None = getattr((subtask or self._subtasks[0]).inner, "_backend", None)
+    def _backend(self, name: str, subtask: int = 0) -> KeyedBackend:
+        backend: KeyedBackend | None = getattr(self._subtasks[subtask].inner, "_backend", None)
         if backend is None or name not in backend.by_name:
             known = sorted(backend.by_name) if backend is not None else []
             raise GraphError(f"the operator has no keyed state {name!r}; it has {known}")
-        return backend, backend.key_type
+        return backend
 
     # -- life
 
     def snapshot(self) -> bytes:
-        """Everything that a checkpoint keeps: state, timers, watermark, processing time. For ``restore=``."""
+        """The contents of a checkpoint: state, timers, watermark, processing time. For ``restore=``."""
         kinds = {
             record.sid: record.kind
             for subtask in self._subtasks if self._operator.stateful
@@ -342,78 +344,19 @@ class Harness:
         self.close()
 
 
-class OperatorHarness(Harness):
-    """One operator with one input: ``OperatorHarness(lambda stream: stream.key_by("user").sum("amount"))``.
-
-    ``build`` takes the stream of inputs and adds exactly one operator to it; else GraphError. ``input_type``: the
-    elements' type. The other arguments are those of Harness.
-    """
-
-    def __init__(self, build: Callable[[DataStream], DataStream], *, input_type: Any = None, **more: Any) -> None:
-        super().__init__(build, (input_type,), **more)
-
-    def process_element(self, value: Any, timestamp: int | datetime | None = None) -> None:
-        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
-        self._process(0, [(value, timestamp)])
-
-    def process_elements(self, elements: Iterable[tuple[Any, int | datetime | None]]) -> None:
-        """Push pairs of element and timestamp as one epoch."""
-        self._process(0, elements)
-
-
-class KeyedProcessHarness(OperatorHarness):
-    """A function on a keyed stream: a KeyedProcessFunction, or a MapFunction, FlatMapFunction or FilterFunction.
-
-    ``key``, ``key_type``: as in ``key_by``. The other arguments are those of OperatorHarness.
-    """
-
-    def __init__(
-        self,
-        fn: KeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction,
-        *,
-        key: Any,
-        key_type: Any = None,
-        output_type: Any = None,
-        **more: Any,
-    ) -> None:
-        def build(stream: DataStream) -> DataStream:
-            keyed: KeyedStream = stream.key_by(key, key_type)
-            match fn:
-                case MapFunction():
-                    return keyed.map(fn, output_type)
-                case FlatMapFunction():
-                    return keyed.flat_map(fn, output_type)
-                case FilterFunction():
-                    return keyed.filter(fn)
-            return keyed.process(fn, output_type)
-
-        super().__init__(build, **more)
-
-
-class ProcessHarness(OperatorHarness):
-    """A function on a stream without keys: a ProcessFunction, MapFunction, FlatMapFunction or FilterFunction.
-
-    The other arguments are those of OperatorHarness.
-    """
-
-    def __init__(
-        self,
-        fn: ProcessFunction | MapFunction | FlatMapFunction | FilterFunction,
-        *,
-        output_type: Any = None,
-        **more: Any,
-    ) -> None:
-        def build(stream: DataStream) -> DataStream:
-            match fn:
-                case MapFunction():
-                    return stream.map(fn, output_type)
-                case FlatMapFunction():
-                    return stream.flat_map(fn, output_type)
-                case FilterFunction():
-                    return stream.filter(fn)
-            return stream.process(fn, output_type)
-
-        super().__init__(build, **more)
+def with_function(stream: Any, fn: Any, *more: Any) -> DataStream:
+    """The stream with the operator that runs a function of any kind added."""
+    added: DataStream
+    match fn:
+        case MapFunction() | CoMapFunction():
+            added = stream.map(fn, *more)
+        case FlatMapFunction() | CoFlatMapFunction():
+            added = stream.flat_map(fn, *more)
+        case FilterFunction():
+            added = stream.filter(fn)
+        case _:
+            added = stream.process(fn, *more)
+    return added
 
 
 def _single_operator(
@@ -429,19 +372,5 @@ def _single_operator(
     operators = [o for o in graph.operators if o.inputs] if graph is not None else []
     if len(operators) != 1:
         names = ", ".join(o.name for o in operators) or "none"
-        raise GraphError(f"a harness is for one operator, and the function added {len(operators)}: {names}")
+        raise GraphError(f"a harness is for one operator, but the function added {len(operators)}: {names}")
     return operators[0]
-
-
-def _collect(into: _Collected, batch: Batch, epoch: int, subtask: int) -> None:
-    stamps = [NO_TIMESTAMP_MS] * batch.size if batch.timestamps is None else batch.timestamps.tolist()
-    into.records.extend(
-        Record(value, None if stamp == NO_TIMESTAMP_MS else stamp, epoch, subtask)
-        for value, stamp in zip(batch.values, stamps, strict=True)
-    )
-
-
-def _take(collected: _Collected) -> list[Any]:
-    taken = [record.value for record in collected.records[collected.taken :]]
-    collected.taken = len(collected.records)
-    return taken

@@ -1,4 +1,4 @@
-"""What a harness keeps of an operator, and what each subtask of another one gets of it."""
+"""Snapshots of harnesses, and how another harness's subtasks are restored from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forkpoint.state import OPERATOR_KG, Changes, read_snapshot, sid_of
 
 
 class HarnessSnapshot(msgspec.Struct, frozen=True):
-    """``watermarks_ms``: of each input. ``files``: snapshots of all subtasks' stores."""
+    """``watermarks_ms``: one for each input. ``files``: snapshots of all subtasks' stores."""
 
     watermarks_ms: list[int]
     processing_time_ms: int
@@ -22,7 +22,7 @@ class HarnessSnapshot(msgspec.Struct, frozen=True):
         return [chunk for file in self.files for chunk in read_snapshot(file, kg_start, kg_stop)]
 
     def operator_state(self, subtask: int, parallelism: int) -> Changes:
-        """One subtask's part of the operator state of all subtasks."""
+        """One subtask's share of all subtasks' operator state."""
         entries: dict[int, list[tuple[bytes, bytes]]] = {}
         for file in self.files:
             for chunk in read_snapshot(file, OPERATOR_KG, OPERATOR_KG + 1):

@@ -29,17 +29,17 @@ from forkpoint.testing.source import ProcessDied, TestSource
 Named = DataStream | Mapping[str, DataStream] | Sequence[DataStream] | None
 Build = Callable[..., Named]
 
-_OUTPUT = "output:"  # ahead of the names of returned streams in the uids of their sinks
+_OUTPUT = "output:"  # prefix of the uids of returned streams' sinks
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    """What a run gave. ``records``: each sink's elements by the sink's uid (or the stream's name), in the order of epoch
+    """The result of a run. ``records``: each sink's elements by the sink's uid (or the stream's name), in the order of epoch
     and subtask, and within both in the stream's order.
 
     ``epochs``: how many were committed in this run. ``deaths``: how often ABORT ended the process. ``restarts``: how
-    often the restart strategy started the job again. ``savepoint``: where the one is that the run was stopped with.
-    ``late_records_dropped``: by operator uid, how many elements came too late and went nowhere, since the last restart.
+    often the restart strategy restarted the job. ``savepoint``: the path of the one that the run was stopped with.
+    ``late_records_dropped``: the number of late elements dropped since the last restart, by operator uid.
     """
 
     records: Mapping[str, list[Record]]
@@ -53,18 +53,18 @@ class LocalRun:
 
     @property
     def outputs(self) -> dict[str, list[Any]]:
-        """The elements alone, by name."""
+        """The elements without timestamps, by name."""
         return {name: [record.value for record in records] for name, records in self.records.items()}
 
     @property
     def output(self) -> list[Any]:
         """The elements of the only output. GraphError if there are several."""
         if len(self.records) != 1:
-            raise GraphError(f"the job has the outputs {sorted(self.records)}; ask for one by name in .outputs")
+            raise GraphError(f"the job has the outputs {sorted(self.records)}; get one by name from .outputs")
         return next(iter(self.outputs.values()))
 
     def by_key(self, key: Callable[[Any], Any], name: str | None = None) -> dict[Any, list[Any]]:
-        """The elements of an output for each key, in order: what is the same at any parallelism."""
+        """The elements of an output for each key, in order, which is the same at any parallelism."""
         found: dict[Any, list[Any]] = {}
         for value in self.output if name is None else self.outputs[name]:
             found.setdefault(key(value), []).append(value)
@@ -83,25 +83,25 @@ def run_local(
     job_name: str = "test",
     options: Mapping[str, Any] | None = None,
 ) -> LocalRun:
-    """Run a job to its end in this process and return what came out of its sinks.
+    """Run a job to its end in this process and return the output of its sinks.
 
-    ``build(env, *sources)`` makes the job on an environment; each of the ``inputs`` reaches it as a TestSource (a list
+    ``build(env, *sources)`` defines the job in an environment; each of the ``inputs`` is passed as a TestSource (a list
     becomes one). It may return a stream (an output named "output"), several by name or in a list ("0", "1", …), or
-    nothing; TestSinks within the job are outputs too, named by their uid. A finished environment may be given instead.
+    nothing; TestSinks within the job are outputs too, named by their uid. A complete environment may be given instead.
 
     ``epochs``: the greatest number of rows an epoch takes from a source, or cut points: numbers of elements of each
-    split after which an epoch ends. ``clock``: processing time, standing still unless the inputs say ``Advance``.
-    ``state_root``: keep checkpoints and savepoints there, so that a later run goes on where this one was stopped; then
+    split after which an epoch ends. ``clock``: processing time, which advances only at ``Advance`` in the inputs.
+    ``state_root``: keep checkpoints and savepoints there, so that a later run can resume where this one was stopped; then
     every source, sink and stateful operator needs a uid. ``restore``: a savepoint's path, "latest", or RestoreOptions.
-    ``options``: fields of JobOptions. A failing function ends the run with its error unless a restart strategy was set.
-    If the savepoint that the inputs stop the run with fails, the job goes on, and its error is raised at the end.
+    ``options``: fields of JobOptions. A failing function ends the run with its error unless a restart strategy is set.
+    If the inputs stop the run with a savepoint and that fails, the job continues, and the error is raised at its end.
     """
     env = build if isinstance(build, StreamExecutionEnvironment) else StreamExecutionEnvironment(JobOptions())
     sources = [i if isinstance(i, TestSource) else TestSource(i) for i in inputs]
     if not isinstance(build, StreamExecutionEnvironment):
         _add_sinks(build(env, *sources))
     elif sources:
-        raise ConfigError("run_local(env, inputs): inputs go to a function that builds the job; give one, or no inputs")
+        raise ConfigError("run_local(env, inputs): inputs need a function that builds the job; pass one, or no inputs")
     given = _options(env.options, parallelism, max_parallelism, epochs, options or {})
     graph = compile_graph(
         env.transformations,
@@ -129,7 +129,7 @@ def _options(
     base: JobOptions, parallelism: int | None, max_parallelism: int | None, epochs: int | Sequence[int] | None,
     more: Mapping[str, Any],
 ) -> JobOptions:  # fmt: skip
-    """The job's options with those of the test. Epochs don't wait for a clock, and failures are not hidden by default."""
+    """The job's options with those of the test. Epochs don't wait for an interval, and by default failures end the run."""
     options = replace(
         base,
         engine="local",
@@ -158,13 +158,13 @@ def _add_sinks(named: Named) -> None:
 
 
 class _Script(Steps):
-    """Carries out what the inputs say of the run: where the process dies and where it stops."""
+    """Executes the inputs' sentinels: where the process dies and where the run stops."""
 
     def __init__(self, sources: list[TestSource]) -> None:
         self.sources = sources
         self.driver: JobDriver | None = None
         self.committed = 0
-        self.asked: Future[str] | None = None  # the savepoint that the run is stopped with
+        self.savepoint: Future[str] | None = None  # the one that the run is stopped with
 
     def on_step(self, step: str, epoch: int) -> None:
         self.committed += step == "committed"
@@ -173,7 +173,7 @@ class _Script(Steps):
         stops = [source.stop for source in self.sources if source.stop is not None]
         if step == "published" and stops and self.driver is not None:
             if any(stop.savepoint for stop in stops):
-                self.asked = self.driver.savepoint(stop=True, drain=any(stop.drain for stop in stops)).done
+                self.savepoint = self.driver.savepoint(stop=True, drain=any(stop.drain for stop in stops)).done
             else:
                 self.driver.cancel()
             for source in self.sources:
@@ -182,7 +182,7 @@ class _Script(Steps):
 
 @dataclass
 class _Runner:
-    """Runs the job, again and again while ABORT ends the process."""
+    """Runs the job, restarting it while ABORT ends the process."""
 
     name: str
     graph: JobGraph
@@ -199,14 +199,15 @@ class _Runner:
             if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)
         }
         while True:
-            driver, result = self._live(restore)
+            driver, result = self._run_once(restore)
             status = driver.status()
             restarts += status.restarts
             if result is None:
                 deaths += 1
                 restore = RestoreOptions()
                 continue
-            if (asked := self.script.asked) is not None and (error := asked.exception()) is not None:
+            savepoint = self.script.savepoint
+            if savepoint is not None and (error := savepoint.exception()) is not None:
                 raise error
             return LocalRun(
                 {uid.removeprefix(_OUTPUT): list(sink.records) for uid, sink in sinks.items()},
@@ -219,15 +220,15 @@ class _Runner:
                 status.late_records_dropped,
             )
 
-    def _live(self, restore: RestoreOptions) -> tuple[JobDriver, Result | None]:
-        """One life of the process; no result if it died."""
+    def _run_once(self, restore: RestoreOptions) -> tuple[JobDriver, Result | None]:
+        """Run until the job ends or the process dies, which gives no result."""
         local_dir = tempfile.mkdtemp(prefix="forkpoint-test-")
         driver = JobDriver(
             self.name, self.graph, self.options, open_storage(self.root), LocalExecutor(),
             parallelism=self.options.parallelism or 2, local_dir=local_dir, now_ms=self.clock, steps=self.script,
             restore=restore,
         )  # fmt: skip
-        self.script.driver, self.script.asked = driver, None
+        self.script.driver, self.script.savepoint = driver, None
         try:
             return driver, driver.run()
         except ProcessDied:

@@ -1,7 +1,7 @@
-"""What may stand between the elements of a test's input, and how an input with it is cut into sections.
+"""The sentinels in a test's input, and how they divide it into sections.
 
-The inputs' lists are a script: elements, and sentinels that say what happens between them. A section is what lies
-between two sentinels that end an epoch; the splits of a source go through their sections in step.
+An input's lists are scripts: elements, and sentinels for what happens between them. A section lies between two sentinels
+that end an epoch; the splits of a source are read section by section, in step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Advance:
-    """An epoch ends here, and processing time moves on (timedelta, or int ms) before the next."""
+    """An epoch ends here, and processing time advances (timedelta, or int ms) before the next."""
 
     by: timedelta | int
 
@@ -34,10 +34,10 @@ class Advance:
 
 @dataclass(frozen=True)
 class Abort:
-    """The process dies here, once: what was not committed is lost, and the job starts again from its last checkpoint.
+    """The process dies here, once: uncommitted work is lost, and the job restarts from its last checkpoint.
 
-    ``at`` is how far the epoch that ends here still gets. "computed": its tasks have run, nothing is committed;
-    "written": the engine's own writers have run too; "committed": it is committed, but its output was not made visible.
+    ``at``: how far the epoch that ends here gets. "computed": its tasks have run, nothing is committed; "written": the
+    engine's own writers have run too; "committed": it is committed, but its output is not visible.
     """
 
     at: Step = "computed"
@@ -45,10 +45,10 @@ class Abort:
 
 @dataclass(frozen=True)
 class Eof:
-    """The run is stopped here, once the epoch is committed. A later run over the same state root goes on behind it.
+    """The run stops here, once the epoch is committed. A later run over the same state root resumes after it.
 
-    ``savepoint``: stop with a savepoint. ``drain``: and fire all timers first. The end of a list is another thing: there
-    the input ends, and with it event time.
+    ``savepoint``: stop with a savepoint. ``drain``: and fire all timers first. At the end of a list, by contrast, the input
+    ends, and with it event time.
     """
 
     savepoint: bool = False
@@ -64,7 +64,7 @@ Ending = Pause | Advance | Eof
 
 @dataclass
 class Section:
-    """Elements ``start`` to ``stop`` of a split. ``aborts``: where the process dies. ``ending`` stands behind them."""
+    """Elements ``start`` to ``stop`` of a split, and the sentinel after them. ``aborts``: where the process dies."""
 
     start: int
     stop: int
@@ -80,13 +80,13 @@ class Script:
     sections: list[Section]
 
     def section(self, index: int) -> Section:
-        """A section; behind the last one there is nothing but empty ones."""
+        """A section; those after the last one are empty."""
         end = len(self.elements)
         return self.sections[index] if index < len(self.sections) else Section(end, end)
 
 
 def parse(items: Iterable[Any], cuts: Sequence[int] = ()) -> Script:
-    """Part elements from sentinels. ``cuts``: further places (numbers of elements) where an epoch ends."""
+    """Separate elements from sentinels. ``cuts``: further numbers of elements after which an epoch ends."""
     elements: list[Any] = []
     sections = [Section(0, 0)]
 

@@ -1,4 +1,4 @@
-"""A sink that hands elements to the test as they are, with their time and epoch."""
+"""A sink that collects elements for the test, with their timestamp and epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS
 
 @dataclass(frozen=True)
 class Record:
-    """An element that came out. ``timestamp`` in int ms, None where it has none."""
+    """An emitted element. ``timestamp`` in int ms, or None."""
 
     value: Any
     timestamp: int | None
@@ -21,15 +21,24 @@ class Record:
     subtask: int
 
 
-# Elements that were written but not yet committed: (job, uid) → token → elements. Only tokens go to the manifest, and
-# each is handed out once, so the test sees every element exactly once however often a commit is repeated.
+def records_of(batch: SinkBatch[Any], epoch: int, subtask: int) -> list[Record]:
+    values = batch.values
+    stamps = [NO_TIMESTAMP_MS] * len(values) if batch.timestamps is None else batch.timestamps.tolist()
+    return [
+        Record(value, None if stamp == NO_TIMESTAMP_MS else stamp, epoch, subtask)
+        for value, stamp in zip(values, stamps, strict=True)
+    ]
+
+
+# Elements that are written but not yet committed: (job, uid) → token → elements. Only tokens go to the manifest, and each
+# is resolved once, so the test sees every element exactly once even if a commit is repeated.
 _staged: dict[tuple[str, str], dict[str, list[Record]]] = {}
 
 
 class TestSink(Sink):
     """Collects a job's elements within this process: ``values`` and ``records``, in the order of epoch and subtask."""
 
-    __test__ = False  # not a class of tests, whatever pytest makes of its name
+    __test__ = False  # not collected by pytest, despite its name
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -62,12 +71,7 @@ class _Writer(SinkWriter):
         self._records: list[Record] = []
 
     def write(self, batch: SinkBatch) -> None:
-        epoch, subtask = self._context.epoch, self._context.subtask
-        stamps = [NO_TIMESTAMP_MS] * len(batch.values) if batch.timestamps is None else batch.timestamps.tolist()
-        self._records.extend(
-            Record(value, None if stamp == NO_TIMESTAMP_MS else stamp, epoch, subtask)
-            for value, stamp in zip(batch.values, stamps, strict=True)
-        )
+        self._records += records_of(batch, self._context.epoch, self._context.subtask)
 
     def prepare_commit(self) -> list[JSON]:
         token = f"{self._context.generation}-{uuid.uuid4().hex}"

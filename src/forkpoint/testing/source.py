@@ -1,4 +1,4 @@
-"""A scripted source: lists of elements with sentinels between them, one list a split."""
+"""A scripted source: lists of elements with sentinels between them, one list for each split."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from forkpoint.types import TypeInformation, type_of
 
 
 class ProcessDied(BaseException):
-    """Raised by ABORT in the driver: like a killed process, it is no failure that a restart strategy sees."""
+    """Raised by ABORT in the driver: like a killed process, it is invisible to the restart strategy."""
 
 
 class TestSource(Source[Any]):
     """A source for tests: ``TestSource([1, 2, PAUSE, 3])``, or several lists for as many splits.
 
-    Sentinels between the elements: ``PAUSE`` (an epoch ends here), ``Advance(timedelta)`` (and processing time moves
-    on), ``ABORT`` or ``Abort(at)`` (the process dies here, once), ``EOF`` or ``Eof(savepoint=True)`` (the run is stopped
-    here). Epoch k reads the k-th section of every split, in one epoch or, under a limit of rows, in several.
+    Sentinels between the elements: ``PAUSE`` (an epoch ends here), ``Advance(timedelta)`` (and processing time advances),
+    ``ABORT`` or ``Abort(at)`` (the process dies here, once), ``EOF`` or ``Eof(savepoint=True)`` (the run stops here).
+    Section k of all splits is read together, in one epoch or, under a limit of rows, in several.
 
-    ``type``: a ``TypeInformation`` or annotation; untyped elements are passed on as they are. ``columnar``: elements
-    travel as columns of the type, as from a file. ``batch_rows``: how many elements the reader gives at a time.
-    Sentinels take effect with ``run_local``; elsewhere PAUSE alone does.
+    ``type``: a ``TypeInformation`` or annotation; untyped elements are passed unchanged. ``columnar``: elements travel as
+    columns of the type, as from a file. ``batch_rows``: how many elements the reader returns at a time. Sentinels take
+    effect with ``run_local``; elsewhere only PAUSE does.
     """
 
-    __test__ = False  # not a class of tests, whatever pytest makes of its name
+    __test__ = False  # not collected by pytest, despite its name
 
     def __init__(
         self, *splits: Iterable[Any], type: Any = None, columnar: bool = False, batch_rows: int | None = None
     ) -> None:
         if columnar and type is None:
-            raise ConfigError("TestSource(columnar=True) needs a type; give type=, of which the columns are made")
+            raise ConfigError("TestSource(columnar=True) needs a type for its columns; pass type=")
         self._splits = [list(split) for split in splits or ([],)]
         self._type = None if type is None else type_of(type)
         self._columnar = columnar
         self._batch_rows = batch_rows
         self.scripts = [parse(split) for split in self._splits]
         self.clock: ManualClock | None = None
-        self.doom: tuple[tuple[int, int, int], Abort] | None = None
+        self.next_abort: tuple[tuple[int, int, int], Abort] | None = None
         self.stop: Eof | None = None
-        self.died: set[tuple[int, int, int]] = set()
+        self.aborted: set[tuple[int, int, int]] = set()
         self.advanced: set[int] = set()
 
     def output_type(self) -> TypeInformation | None:
@@ -59,7 +59,7 @@ class TestSource(Source[Any]):
         return True
 
     def cut(self, points: Sequence[int]) -> None:
-        """End an epoch after so many elements of each split, too."""
+        """Also end an epoch after these numbers of elements of each split."""
         self.scripts = [parse(split, points) for split in self._splits]
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
@@ -69,10 +69,10 @@ class TestSource(Source[Any]):
         return _Reader(self.scripts, self._type if self._columnar else None, self._batch_rows)
 
     def on_step(self, step: Step) -> None:
-        """An epoch got this far; die if the script says so."""
-        if self.doom is not None and self.doom[1].at == step:
-            self.died.add(self.doom[0])
-            self.doom = None
+        """An epoch reached this step; die if the script says so."""
+        if self.next_abort is not None and self.next_abort[1].at == step:
+            self.aborted.add(self.next_abort[0])
+            self.next_abort = None
             raise ProcessDied(f"ABORT at {step!r}")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class TestSource(Source[Any]):
 
 
 class _Enumerator(SplitEnumerator):
-    """Position: ``{"section": k, "next": [n, …]}``, the section at hand and the elements planned of each split."""
+    """Position: ``{"section": k, "next": [n, …]}``, the current section and the number of elements planned of each split."""
 
     def __init__(self, source: TestSource, position: JSON | None) -> None:
         self._source = source
@@ -92,25 +92,25 @@ class _Enumerator(SplitEnumerator):
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         source, at = self._source, self._section
-        source.doom = source.stop = None
+        source.next_abort = source.stop = None
         if self.finished:
             return []
         self._advance_clock()
         sections = [script.section(at) for script in self._scripts]
-        limits, dooms = [], []
+        limits, aborts = [], []
         for split, section in enumerate(sections):
             pending = [
                 (index, (split, at, n), abort)
-                for n, (index, abort) in enumerate(section.aborts) if (split, at, n) not in source.died
+                for n, (index, abort) in enumerate(section.aborts) if (split, at, n) not in source.aborted
             ]  # fmt: skip
             limits.append(pending[0][0] if pending else section.stop)
-            dooms.append(pending[0] if pending else None)
+            aborts.append(pending[0] if pending else None)
         shares = fair_shares([limit - n for limit, n in zip(limits, self._next, strict=True)], self._next, max_rows)
         ranges = self._ranges(shares, parallelism_hint)
-        for doom, place in zip(dooms, self._next, strict=True):
-            if doom is not None and doom[0] == place and source.doom is None:
-                source.doom = (doom[1], doom[2])
-        if not any(dooms) and self._next == limits:
+        for abort, place in zip(aborts, self._next, strict=True):
+            if abort is not None and abort[0] == place and source.next_abort is None:
+                source.next_abort = (abort[1], abort[2])
+        if not any(aborts) and self._next == limits:
             self._section += 1
             source.stop = next((s.ending for s in sections if isinstance(s.ending, Eof)), None)
         return ranges
@@ -122,14 +122,14 @@ class _Enumerator(SplitEnumerator):
             start = self._next[split]
             pieces = max(1, min(share, -(-parallelism_hint // max(active, 1))))
             cuts = [start + share * i // pieces for i in range(pieces + 1)]
-            # A split that has yet to begin takes part from the start: the watermark waits for it.
+            # A split without elements read so far takes part too: it holds the watermark back.
             if share or (start == 0 and self._scripts[split].elements) or not (active or ranges):
                 ranges.extend(SplitRange(str(split), piece, a, b, b - a) for piece, (a, b) in enumerate(pairwise(cuts)))
             self._next[split] = start + share
         return ranges
 
     def _advance_clock(self) -> None:
-        """At the beginning of a section: what the one before said of the clock."""
+        """At the start of a section, advance the clock as the last one's sentinel says."""
         at, source = self._section, self._source
         fresh = all(n == script.section(at).start for n, script in zip(self._next, self._scripts, strict=True))
         if at == 0 or not fresh or at in source.advanced or source.clock is None:
@@ -148,7 +148,7 @@ class _Enumerator(SplitEnumerator):
 
     @property
     def finished_splits(self) -> list[str]:
-        """Those whose script is at its end; one that ends in PAUSE goes on without elements for a section."""
+        """Splits whose script has ended; one that ends in PAUSE lasts for another section, without elements."""
         ends = zip(self._next, self._scripts, strict=True)
         return [
             str(split) for split, (n, script) in enumerate(ends)

@@ -19,7 +19,7 @@ from forkpoint.functions import (
 )
 from forkpoint.runtime.operators.broadcast import BroadcastSpec
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
-from forkpoint.testing.harness import Harness
+from forkpoint.testing.harness import Harness, with_function
 
 Timestamp = int | datetime | None
 
@@ -29,7 +29,7 @@ class TwoInputHarness(Harness):
 
     ``build`` takes both streams and adds exactly one operator; else GraphError. ``input_type1``, ``input_type2``: the
     elements' types. The other arguments are those of Harness. Each push is an epoch of its own, so elements are processed
-    in the order in which they are pushed.
+    in the order of the pushes.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class TwoInputHarness(Harness):
         self._process(1, elements)
 
     def process_watermark1(self, watermark: int | datetime) -> None:
-        """The watermark of the first input. The operator's is the smaller one of both; timers fire as that moves on."""
+        """Push the first input's watermark. The operator's is the smaller of both; timers fire as that advances."""
         self._process_watermark(watermark, 0)
 
     def process_watermark2(self, watermark: int | datetime) -> None:
-        """The watermark of the second input."""
+        """Push the second input's watermark."""
         self._process_watermark(watermark, 1)
 
 
@@ -74,7 +74,7 @@ class CoProcessHarness(TwoInputHarness):
     """
 
     def __init__(self, fn: CoProcessFunction | CoMapFunction | CoFlatMapFunction, **more: Any) -> None:
-        super().__init__(lambda first, second: _with_function(first.connect(second), fn), **more)
+        super().__init__(lambda first, second: with_function(first.connect(second), fn), **more)
 
 
 class KeyedCoProcessHarness(TwoInputHarness):
@@ -93,19 +93,8 @@ class KeyedCoProcessHarness(TwoInputHarness):
         **more: Any,
     ) -> None:
         super().__init__(
-            lambda first, second: _with_function(first.connect(second).key_by(key1, key2, key_type), fn), **more
+            lambda first, second: with_function(first.connect(second).key_by(key1, key2, key_type), fn), **more
         )
-
-
-def _with_function(connected: Any, fn: Any) -> DataStream:
-    match fn:
-        case CoMapFunction():
-            found: DataStream = connected.map(fn)
-        case CoFlatMapFunction():
-            found = connected.flat_map(fn)
-        case _:
-            found = connected.process(fn)
-    return found
 
 
 class _BroadcastInput(TwoInputHarness):
@@ -124,7 +113,7 @@ class _BroadcastInput(TwoInputHarness):
         self.process_element2(value, timestamp)
 
     def broadcast_state(self, name: str | MapStateDescriptor[Any, Any]) -> Mapping[Any, Any]:
-        """What a broadcast state holds. GraphError if there is none of this name, or the subtasks' copies differ."""
+        """A broadcast state's content. GraphError if there is none of this name, or the subtasks' copies differ."""
         spec = self._operator.spec
         assert isinstance(spec, BroadcastSpec)
         wanted = name if isinstance(name, str) else name.name
@@ -139,7 +128,7 @@ class _BroadcastInput(TwoInputHarness):
         if any(list(copy.items()) != list(copies[0].items()) for copy in copies):
             raise GraphError(
                 f"broadcast state {wanted!r} is not the same on all subtasks: {copies}; what process_broadcast_element writes "
-                "has to follow from the broadcast elements alone"
+                "must depend on the broadcast elements only"
             )
         return copies[0]
 

@@ -1,41 +1,39 @@
-"""A harness for windows: what is in them, and when they fire."""
+"""A harness for windows, which shows their contents and timers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import TimeDomain
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.operator import window_encoder
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
-from forkpoint.state import decode_state_key, decode_timer_key, sid_range
-from forkpoint.testing.harness import OperatorHarness
+from forkpoint.state import decode_state_key, decode_timer_key
+from forkpoint.testing.one_input_harness import OperatorHarness
 from forkpoint.types import TypeInformation, Types
 
-_CHUNK_BYTES = 8  # a list is kept in chunks, whose names end with the epoch
+_CHUNK_BYTES = 8  # a list is stored in chunks, whose names end with the epoch
 
 
 class WindowHarness(OperatorHarness):
     """The windows of a keyed stream: ``WindowHarness(lambda stream: stream.key_by("user").window(…).reduce(…))``.
 
-    ``records`` has what came out with its timestamp, the last moment of its window. The other arguments are those of
-    OperatorHarness. GraphError if ``build`` adds anything but windows.
+    The timestamps in ``records`` are the last moments of their windows. The other arguments are those of OperatorHarness.
+    GraphError if ``build`` adds anything but windows.
     """
 
     def __init__(self, build: Any, **more: Any) -> None:
         super().__init__(build, **more)
         spec = self._operator.spec
         if not isinstance(spec, WindowSpec):
-            raise GraphError(f"a WindowHarness is for windows, and the function added {self._operator.name!r}")
+            raise GraphError(f"a WindowHarness is for windows, but the function added {self._operator.name!r}")
         self._spec = spec
         self._decode = window_encoder(spec)[1]
 
     def contents(self) -> dict[tuple[Any, Any], Any]:
-        """What each window holds, by (key, window): its elements, or what reduce or aggregate made of them so far.
+        """The content of each window, by (key, window): its elements, or their reduction or accumulator so far.
 
         With an evictor, elements are pairs with their timestamps.
         """
@@ -52,17 +50,17 @@ class WindowHarness(OperatorHarness):
         return found
 
     def _merged(self) -> dict[tuple[bytes, bytes], bytes]:
-        """The window that a state belongs to, by key and the window that it is kept under, where windows merge."""
+        """For merging windows: the window that a state belongs to, by key and the window that it is stored under."""
         entries = [(decode_state_key(entry), raw) for entry, raw in self._entries(MERGING_WINDOWS)]
         return {(entry.key, raw): entry.namespace for entry, raw in entries}
 
     @property
     def window_count(self) -> int:
-        """How many windows hold something, over all keys."""
+        """How many windows have content, over all keys."""
         return len(self.contents())
 
     def window_timers(self) -> list[tuple[int, Any, Any, TimeDomain]]:
-        """Pending timers as (time in ms, key, window, domain), in the order of time."""
+        """Pending timers as (time in ms, key, window, domain), ordered by time."""
         found = []
         for name, domain in ((EVENT_TIMERS, TimeDomain.EVENT_TIME), (PROCESSING_TIMERS, TimeDomain.PROCESSING_TIME)):
             for entry, _ in self._entries(name):
@@ -77,9 +75,3 @@ class WindowHarness(OperatorHarness):
         assert key is not None
         assert key.key_type is not None
         return key.key_type
-
-    def _entries(self, name: str) -> Iterator[tuple[bytes, bytes]]:
-        sid = state_id(self._operator.uid, name)
-        for subtask in self._subtasks:
-            for group in range(subtask.kg_start, subtask.kg_stop):
-                yield from subtask.store.scan(*sid_range(group, sid))

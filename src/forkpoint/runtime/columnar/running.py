@@ -22,7 +22,7 @@ from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
 from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.exchange.batch import Batch, stable_order
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
-from forkpoint.runtime.operators.keyed_functions import STATE_NAME, _OneValue, one_value
+from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, one_value
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -30,7 +30,7 @@ from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 
 
-class ColumnRunning(_OneValue):
+class ColumnRunning(OneValue):
     """Runs ``plan`` over columns where there is one, else ``_run_key`` over elements."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: TypeInformation) -> None:

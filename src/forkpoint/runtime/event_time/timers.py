@@ -1,7 +1,7 @@
 """Timers of one operator on one subtask.
 
-A timer is a store entry without a value: registering and deleting one are idempotent and need no read. At an epoch's start
-those that come due in it are found by one scan for each key group; within the epoch each key has a small heap.
+A timer is a store entry without a value, so that registering and deleting one are idempotent and need no read. At an epoch's
+start one scan for each key group finds those that come due in it; within the epoch each key has a small heap.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class TimerQueue:
         self.sid = backend.sid(name)
         backend.record(kind, name, None, space)
         self.horizon = MIN_MS
-        self.only: frozenset[bytes] | None = None  # of these keys alone timers are found
+        self.only: frozenset[bytes] | None = None  # restricts find_due() to these keys
         self._due: dict[bytes, list[Timer]] = {}
-        self._found: dict[int, frozenset[Timer]] = {}  # by key: those that are in the store for sure
+        self._found: dict[int, frozenset[Timer]] = {}  # by key: timers known to be in the store
         self._changes: dict[tuple[int, Timer], bool] = {}
-        self.heap: list[Timer] = []  # the current key's timers up to the horizon, deleted ones included
+        self.heap: list[Timer] = []  # the current key's timers up to the horizon, including deleted ones
         self._live: set[Timer] = set()
-        self.closed = False  # no timer is taken any more
-        self.engaged = False  # whether keys have to be entered: mostly there is no timer that could fire
+        self.closed = False  # whether new timers are ignored
+        self.engaged = False  # whether keys have to be entered: usually no timer can fire
 
     def find_due(self, horizon_ms: int) -> list[bytes]:
-        """Read the timers up to and including the horizon; the keys (encoded) that have some."""
+        """Read the timers up to and including the horizon. Returns the encoded keys that have some."""
         self.horizon = to_flink_ms(horizon_ms)
         self._due, self._found, self._changes = {}, {}, {}
         if horizon_ms > MIN_MS:
@@ -91,7 +91,7 @@ class TimerQueue:
         self._live.discard(timer)
 
     def pop(self, until_ms: int) -> Timer | None:
-        """The current key's next timer up to and including this watermark; it is gone once it is returned."""
+        """Remove and return the current key's next timer up to and including this watermark."""
         if until_ms >= MAX_MS:
             until_ms = MAX_WATERMARK
         while self.heap and self.heap[0][0] <= until_ms:
@@ -103,11 +103,11 @@ class TimerQueue:
         return None
 
     def pending(self) -> dict[bytes, int]:
-        """The keys (encoded) that have timers up to the horizon and have not been entered, with the time of the first."""
+        """The first timer's time by encoded key, of keys not yet entered with timers up to the horizon."""
         return {key: min(timers)[0] for key, timers in self._due.items()}
 
     def put_back(self) -> int | None:
-        """Keep the current key's timers for when it is entered again in this epoch; the time of the first."""
+        """Keep the current key's timers until it is entered again in this epoch. Returns the time of the first."""
         if not self.engaged:
             return None
         live, self.heap, self._live = self._live, [], set()
@@ -122,7 +122,7 @@ class TimerQueue:
 
     def collect(self, log: ChangeLog) -> None:
         backend = self._backend
-        passing: list[bytes] = []  # gone again, and maybe never stored: most windows begin and end within an epoch
+        passing: list[bytes] = []  # removed, and perhaps never stored: most windows begin and end within an epoch
         for (index, timer), kept in self._changes.items():
             name = timer_key(backend.key_groups[index], self.sid, timer[0], backend.key_bytes[index], timer[1])
             if kept or timer in self._found.get(index, ()):
@@ -137,8 +137,8 @@ class TimerQueue:
         self._found, self._changes = {}, {}
 
     def earliest_after(self, time_ms: int) -> int | None:
-        """A time no later than the next timer's: of stored ones after ``time_ms``, and of this epoch's new ones, which may
-        be for a time that has passed."""
+        """A lower bound of the next timer's time: the first of the timers stored for after ``time_ms`` and of this epoch's new
+        ones, whose time may have passed."""
         found = [t for (_, (t, _)), kept in self._changes.items() if kept]
         for group in range(*self._groups):
             start, stop = timer_range(group, self.sid, MAX_WATERMARK)
@@ -155,7 +155,7 @@ class Timers(TimerService):
     def __init__(
         self, backend: KeyedBackend, subtask: int, parallelism: int, space: TypeInformation | None = None
     ) -> None:
-        """``space``: the type of the timers' namespaces, None where they have none."""
+        """``space``: the type of the timers' namespaces, None if they have none."""
         groups = key_group_range(subtask, parallelism, backend.max_parallelism)
         self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", groups, space)
         self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", groups, space)
@@ -163,7 +163,7 @@ class Timers(TimerService):
         self.watermark: Callable[[], int] = lambda: MIN_MS
 
     def begin(self, event_horizon_ms: int, processing_time_ms: int) -> list[bytes]:
-        """The encoded keys with timers that come due in this epoch."""
+        """Start an epoch. Returns the encoded keys with timers that come due in it."""
         due = self.event.find_due(event_horizon_ms)
         return list(dict.fromkeys(due + self.processing.find_due(processing_time_ms)))
 
@@ -172,7 +172,7 @@ class Timers(TimerService):
         self.processing.enter(index)
 
     def closed(self, closed: bool) -> None:
-        """Whether timers are taken. At the end of a batch, those that timers register are not, as in Flink."""
+        """Set whether new timers are ignored: at the end of a batch, those that timers register are, as in Flink."""
         self.event.closed = self.processing.closed = closed
 
     def collect(self, log: ChangeLog) -> None:
@@ -199,17 +199,17 @@ class Timers(TimerService):
 
 
 def checked_ms(time_ms: int) -> int:
-    """A timer's time; ValueError or TypeError where it is none."""
+    """A timer's time; raises ValueError or TypeError if it is not valid."""
     return time_ms if time_ms.__class__ is int and MIN_WATERMARK <= time_ms <= MAX_WATERMARK else epoch_ms(time_ms)
 
 
 def to_flink_ms(time_ms: int) -> int:
-    """A watermark, with the smallest and the largest one as the field writes them."""
+    """A watermark, with the smallest and largest one as Flink's MIN_WATERMARK and MAX_WATERMARK."""
     if time_ms <= MIN_MS:
         return MIN_WATERMARK
     return MAX_WATERMARK if time_ms >= MAX_MS else time_ms
 
 
 def timer_ms(time_ms: int) -> int:
-    """A timer's time as its function sees it. Earlier versions stored the ends of time as those of watermarks."""
+    """A timer's time as its function sees it. Earlier versions stored MIN_MS and MAX_MS for the first and last time."""
     return to_flink_ms(time_ms) if time_ms in (MIN_MS, MAX_MS) else time_ms

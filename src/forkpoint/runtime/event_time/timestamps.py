@@ -1,4 +1,4 @@
-"""Stage 0's view of time: timestamps and watermarks along one piece of a split."""
+"""Assigns timestamps and watermarks in stage 0, along one piece of a split."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from forkpoint.functions import (
     epoch_ms,
 )
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
-from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, column_ms
+from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
-from forkpoint.runtime.operators.base import USER_ERRORS, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, user_error
 from forkpoint.types import Types
 
 
 class PieceClock:
-    """Gives the elements of one piece their timestamps and places, batch after batch.
+    """Sets timestamps and positions of one piece's elements, batch after batch.
 
-    ``watermark_ms`` is the piece's own watermark so far, beginning with its split's at the start of the epoch; the receiver
-    completes it with what came before the piece.
+    ``watermark_ms``: the piece's watermark, starting at its split's at the start of the epoch. The receiver completes it
+    with that of earlier pieces.
     """
 
     def __init__(self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None) -> None:
@@ -44,16 +44,15 @@ class PieceClock:
         self._place(batch)
 
     def _place(self, batch: Batch) -> None:
-        """Set the positions and take the watermark on. Here: no watermarks."""
+        """Set the positions and advance the watermark. Here: no watermarks."""
         batch.positions = 2 * self.watermark_ms + 1
 
     def at_next_watermark(self, batch: Batch) -> Batch:
-        """The elements moved to where the watermarks behind them begin, where these follow from their timestamps: ahead of all
-        that sees such a watermark."""
+        """The elements moved to where the watermark after them begins, before all that sees it, if timestamps determine it."""
         return batch
 
     def progress(self, origin: int, split: str, piece: int) -> SplitProgress:
-        """What the piece brought; nothing comes after it."""
+        """The progress of the completed piece."""
         return SplitProgress(origin, split, piece, self.watermark_ms, self.count)
 
     def _assign_timestamps(self, batch: Batch) -> None:
@@ -62,15 +61,14 @@ class PieceClock:
             if not column.null_count:
                 batch.stamp(column_ms(column), self._column)
                 return
-        before = batch.timestamps
-        records = [NO_TIMESTAMP_MS] * batch.size if before is None else before.tolist()
         out: list[Any] = []
         if self._assign is None:
             raise GraphError(
                 f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first"
             )
         try:
-            out.extend(map(self._assign, batch.values, records))
+            out.extend(map(self._assign, batch.values, batch.stamps.tolist()))
+            check_all_done(len(out), batch)
         except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(out)]) from error
         batch.stamp(self._checked(batch, out), None)
@@ -88,7 +86,7 @@ class PieceClock:
 
 
 class BoundedClock(PieceClock):
-    """The watermark behind each element is the greatest timestamp less the bound, less 1 ms, as in Flink."""
+    """The watermark after each element is the greatest timestamp minus the bound minus 1 ms, as in Flink."""
 
     def __init__(
         self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, bound_ms: int
@@ -118,13 +116,13 @@ class BoundedClock(PieceClock):
         return moved
 
     def _behind(self, stamps: Longs) -> Longs:
-        """The watermark that each timestamp allows; only the input's end is the end of time."""
+        """The watermark that follows from each timestamp; only the end of input has the final one."""
         late = self._bound_ms + 1
         return np.clip(stamps, MIN_MS + late, MAX_MS - 1 + late) - late
 
 
 class _Output(WatermarkOutput):
-    """What a generator has said so far. Watermarks never go back."""
+    """What a generator has emitted so far. Watermarks never decrease."""
 
     __slots__ = ("idle", "watermark_ms")
 
@@ -146,7 +144,7 @@ class _Output(WatermarkOutput):
 
 
 class GeneratorClock(PieceClock):
-    """The watermarks are those of the user's generator, which sees a whole split in its order."""
+    """Watermarks of the user's generator, which sees a whole split in order."""
 
     def __init__(
         self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, *, periodic: bool
@@ -169,10 +167,9 @@ class GeneratorClock(PieceClock):
 
     def _place(self, batch: Batch) -> None:
         output, on_event = self._output, self._generator.on_event
-        stamps = [NO_TIMESTAMP_MS] * batch.size if batch.timestamps is None else batch.timestamps.tolist()
         before: list[int] = []
         try:
-            for value, stamp in zip(batch.values, stamps, strict=True):
+            for value, stamp in zip(batch.values, batch.stamps.tolist(), strict=True):
                 before.append(output.watermark_ms)
                 on_event(value, stamp, output)
         except USER_ERRORS as error:
@@ -189,26 +186,25 @@ class GeneratorClock(PieceClock):
             state = dict(self._generator.snapshot_state())
         except USER_ERRORS as error:
             raise user_error(self._uid, error, f"none: the epoch's end in split {split}") from error
-        return SplitProgress(
-            origin, split, piece, output.watermark_ms, self.count, output.idle, self._encode(state)
-        )  # fmt: skip
+        encoded = self._encode(state)
+        return SplitProgress(origin, split, piece, output.watermark_ms, self.count, output.idle, encoded)
 
     def _encode(self, state: dict[str, Any]) -> bytes:
         try:
             return Types.ANY().encode(state)
         except Exception as error:
             raise TypeNotSupported(
-                f"operator {self._uid!r}: the watermark generator {type(self._generator).__name__} keeps {state!r}, which cannot "
-                f"be saved: {error}. Return plain values from its snapshot_state(), and take them back in restore_state()"
+                f"operator {self._uid!r}: the state {state!r} of watermark generator {type(self._generator).__name__} cannot be "
+                f"saved: {error}. Return plain values from snapshot_state(), and restore from them in restore_state()"
             ) from error
 
 
 def open_clock(
     uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, *, periodic: bool
 ) -> PieceClock:
-    """The clock of a piece of a split that begins the epoch at ``start``.
+    """The clock of a piece whose split starts the epoch at ``start``.
 
-    Without ``periodic`` watermarks (an automatic interval of 0) only what generators emit at elements counts.
+    Without ``periodic`` watermarks (an automatic interval of 0), only generators emit watermarks, at elements.
     """
     if strategy.generator_factory is not None:
         return GeneratorClock(uid, strategy, column, start, periodic=periodic)

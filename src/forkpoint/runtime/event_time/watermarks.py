@@ -1,16 +1,16 @@
-"""Event time inside an epoch: one coordinate for all splits.
+"""Event time within an epoch: one coordinate for all splits.
 
 An element's place in event time is ``v``, its split's watermark just before it. All splits share this coordinate, so
 the watermark that an operator sees at ``v`` is ``min over splits of clamp(v, start, end)``, which for splits with
-start ≤ end is ``clip(v, min of starts, min of ends)``. It needs only each split's watermark at the start and at the end of
-the epoch, whatever the parallelism.
+start ≤ end is ``clip(v, min of starts, min of ends)``. This needs only each split's watermark at the start and end of the
+epoch, at any parallelism.
 
 Between two elements the watermark passes every millisecond: a timer for ``t`` fires at watermark ``t``, after the elements
-at ``v = t - 1`` and before those at ``v = t``, and what it emits is ahead of watermark ``t`` downstream. ``position`` packs
+at ``v = t - 1`` and before those at ``v = t``, and its outputs are ahead of watermark ``t`` downstream. ``position`` packs
 this order into one integer: ``2 v + 1`` for an element, ``2 t`` for a timer. Both see the watermark
 ``(position - 1) >> 1``.
 
-Watermarks and timestamps are int ms. They are kept within ±2**61 so that positions fit into 64 bits.
+Watermarks and timestamps are int ms, within ±2**61 so that positions fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import WatermarkSpec
+from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.runtime.exchange.control import EpochContext, SplitProgress, SplitStart
 
 MIN_MS = -(2**61)
 MAX_MS = 2**61
-
-Longs = npt.NDArray[np.int64]
 
 
 def element_positions(before_ms: Longs) -> Longs:
@@ -45,9 +43,9 @@ def timer_positions(times_ms: Longs) -> Longs:
 
 @dataclass(frozen=True)
 class Window:
-    """The watermark's way through one epoch for one operator: from ``start`` to ``end``.
+    """An operator's watermark over one epoch: from ``start`` to ``end``.
 
-    ``before`` is where the epoch before left it; ``start`` is ahead of it where a split that held it back went idle.
+    ``before``: at the end of the previous epoch; ``start`` is ahead of it if a split that held it back became idle.
     """
 
     before: int
@@ -55,14 +53,14 @@ class Window:
     end: int
 
     def at_one(self, position: int) -> int:
-        """The watermark that an element or what a timer emitted at this position sees.
+        """The watermark seen by an element, or a timer's output, at this position.
 
-        Timers fire on the way to ``start`` as well; elements come behind it.
+        Timers also fire before ``start``; elements come after it.
         """
         return min(max((position - 1) >> 1, self.start if position & 1 else self.before), self.end)
 
     def at(self, positions: Longs) -> Longs:
-        """The watermarks that elements or what timers emitted at these positions see."""
+        """The watermarks seen by elements, or timers' outputs, at these positions."""
         least = np.where(positions & 1, self.start, self.before)
         return np.asarray(np.clip((positions - 1) >> 1, least, self.end))
 
@@ -71,10 +69,10 @@ class Window:
 class Splits:
     """All splits of one watermark origin over one epoch.
 
-    ``pieces`` maps (split, piece) to the split's watermark just before that piece: tasks know only their own piece,
-    so whoever receives their elements completes the running maximum with it. ``active`` splits take part in the epoch;
-    ``waiting`` ones are waited for at its end: neither finished nor marked idle by then. ``no_splits_yet``: there are none yet,
-    and that holds the watermark back. ``ended``: all are finished.
+    ``pieces`` maps (split, piece) to the split's watermark just before that piece: a task knows only its own piece, so the
+    receivers of its elements complete the running maximum. ``active``: splits that take part in the epoch; ``waiting``: those
+    that hold the watermark back at its end, neither finished nor marked idle by then. ``no_splits_yet``: there are none yet,
+    which holds the watermark back. ``ended``: all are finished.
     """
 
     order: Mapping[str, int]
@@ -96,53 +94,45 @@ def join_pieces(
 ) -> Splits:
     """Complete each split's running watermark over the pieces that were read in this epoch.
 
-    An origin of which nothing was heard yet holds the watermark back, unless it is ``released``: it has ended, or has
-    been silent for longer than its idleness allows. Then its splits don't count. ``finished`` splits count no longer than
-    their last elements.
+    An origin without splits holds the watermark back, unless it is ``released``: it ended, or was silent for longer than its
+    idleness allows. Then its splits don't count. ``finished`` splits count only up to their last elements.
     """
     starts = {split: s.watermark_ms for split, s in start.items()}
     ends = dict(starts)
     pieces: dict[tuple[str, int], int] = {}
-    fed: set[str] = set()
+    with_elements: set[str] = set()
     marked = {split for split, s in start.items() if s.marked_idle}
-    asleep = set(marked)
+    marked_at_end = set(marked)
     for p in sorted(set(progress), key=lambda p: (p.split, p.piece)):
         starts.setdefault(p.split, MIN_MS)
         before = ends.get(p.split, MIN_MS)
         pieces[p.split, p.piece] = before
         ends[p.split] = max(before, p.watermark_ms)
-        (asleep.add if p.marked_idle else asleep.discard)(p.split)
+        (marked_at_end.add if p.marked_idle else marked_at_end.discard)(p.split)
         if p.count:
-            fed.add(p.split)
+            with_elements.add(p.split)
     idle = {
-        split for split in ends if split not in fed and (split in finished or (split in start and start[split].idle))
-    }
-    active = frozenset() if released and not fed else frozenset(set(ends) - idle - (marked & asleep))
-    waiting = active - asleep - set(finished)
+        split for split in ends.keys() - with_elements
+        if split in finished or (split in start and start[split].idle)
+    }  # fmt: skip
+    active = set() if released and not with_elements else set(ends) - idle - (marked & marked_at_end)
+    waiting = active - marked_at_end - set(finished)
     order = {s: i for i, s in enumerate(sorted(ends))}
     no_splits_yet = not ends and not released
-    return Splits(
-        order,
-        pieces,
-        starts,
-        ends,
-        active,
-        waiting,
-        no_splits_yet,
-        ended=not no_splits_yet and set(ends) <= set(finished),
-    )
+    ended = not no_splits_yet and set(ends) <= set(finished)
+    return Splits(order, pieces, starts, ends, frozenset(active), frozenset(waiting), no_splits_yet, ended)
 
 
 def origin_splits(
     context: EpochContext, origins: Iterable[int], progress: Iterable[SplitProgress]
 ) -> dict[int, Splits]:
-    """Each watermark origin's splits over an epoch; tasks and driver work it out from the same progress."""
-    heard: dict[int, list[SplitProgress]] = {}
+    """Each watermark origin's splits over an epoch; tasks and driver compute them from the same progress."""
+    by_origin: dict[int, list[SplitProgress]] = {}
     for p in progress:
-        heard.setdefault(p.origin, []).append(p)
+        by_origin.setdefault(p.origin, []).append(p)
     return {
         o: join_pieces(
-            context.splits.get(str(o), {}), heard.get(o, ()),
+            context.splits.get(str(o), {}), by_origin.get(o, ()),
             released=o in context.released, finished=context.finished.get(str(o), ()),
         )
         for o in origins
@@ -151,10 +141,10 @@ def origin_splits(
 
 @dataclass(frozen=True)
 class Channel:
-    """A stream's watermark over one epoch, from ``start`` to ``end``, as those see it who take it in.
+    """A stream's watermark over one epoch, from ``start`` to ``end``, as its consumers see it.
 
-    ``active``: it takes part in the epoch. ``waiting``: it is waited for at the epoch's end: neither ``ended`` nor idle by
-    then.
+    ``active``: it takes part in the epoch. ``waiting``: it can hold others back at the epoch's end, neither ``ended`` nor
+    idle by then.
     """
 
     start: int
@@ -165,29 +155,29 @@ class Channel:
 
 
 def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Channel:
-    """One watermark out of several: the least of the active ones, the greatest once all are idle. It never goes back behind
-    ``last_ms``, where the epoch before left it.
+    """Combine watermarks: the least of the active ones, the greatest once all are idle, and never less than ``last_ms``, the
+    result of the previous epoch.
 
-    One that comes back behind that holds it back (splits and connected inputs: Flink's CombinedWatermarkStatus); in a
-    ``union`` it doesn't count until it has caught up (StatusWatermarkValve). Since all that count are at or ahead of the
-    watermark, which ones these are follows from the watermarks alone.
+    A channel that becomes active again behind ``last_ms`` holds the result back (splits and connected inputs: Flink's
+    CombinedWatermarkStatus); in a ``union`` it doesn't count until it has caught up (StatusWatermarkValve). All that count
+    are at or ahead of the result, so the watermarks alone determine which ones do.
     """
     given = list(channels)
-    going = [c for c in given if c.start < MAX_MS]  # what is at the end of time holds nothing back
+    unfinished = [c for c in given if c.start < MAX_MS]  # a final watermark holds nothing back
 
-    def counting(ms: int, ends: Iterable[int]) -> int:
+    def least(ms: int, ends: Iterable[int]) -> int:
         return max(ms, min((end for end in ends if end >= ms or not union), default=ms))
 
-    start = counting(last_ms, (c.start for c in going if c.active))
-    end = counting(start, (c.end for c in going if c.active))
-    waiting = any(c.waiting for c in going)
-    left = (c.end for c in going if not c.ended)
-    end = counting(end, (c.end for c in going if c.waiting)) if waiting else max((end, *left))
-    return Channel(start, end, any(c.active for c in going), waiting, all(c.ended for c in given))
+    start = least(last_ms, (c.start for c in unfinished if c.active))
+    end = least(start, (c.end for c in unfinished if c.active))
+    waiting = any(c.waiting for c in unfinished)
+    left = (c.end for c in unfinished if not c.ended)
+    end = least(end, (c.end for c in unfinished if c.waiting)) if waiting else max((end, *left))
+    return Channel(start, end, any(c.active for c in unfinished), waiting, all(c.ended for c in given))
 
 
 def source_channel(splits: Splits, last_ms: int) -> Channel:
-    """The watermark that a source, or an assigner of timestamps, makes of its splits."""
+    """The watermark of a source, or an assigner of timestamps: that of its splits combined."""
     channels = [
         Channel(splits.starts[split], end, split in splits.active, split in splits.waiting)
         for split, end in splits.ends.items()
@@ -199,15 +189,15 @@ def source_channel(splits: Splits, last_ms: int) -> Channel:
 
 @dataclass(frozen=True)
 class Watermarks:
-    """All operators' watermarks over one epoch, by operator id. ``inputs``: where it leaves those of several channels, by uid,
-    for each input: of a source's splits, and of unions."""
+    """All operators' watermarks over one epoch, by operator id. ``inputs``: by uid, those of each combined input (a source's
+    splits, and unions) at the epoch's end."""
 
     windows: Mapping[int, Window]
     inputs: Mapping[str, list[int]]
 
 
 def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, Splits]) -> Watermarks:
-    """What all operators' watermarks are in an epoch, from its sources' splits on; tasks and driver work it out alike."""
+    """All operators' watermarks in an epoch, computed from its sources' splits, in tasks and driver alike."""
     channels: dict[int, Channel] = {}
     windows: dict[int, Window] = {}
     inputs: dict[str, list[int]] = {}

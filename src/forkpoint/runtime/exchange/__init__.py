@@ -1,1 +1,1 @@
-"""What travels between tasks, and between driver and tasks: elements in batches, and control data."""
+"""Data exchanged between tasks, and between driver and tasks: batches of elements, and control data."""

@@ -1,4 +1,4 @@
-"""Elements of one edge, with their time and place in the order."""
+"""Batches of elements, with their event time and order."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ Indices = npt.NDArray[Any]
 Places = tuple[Longs | int, Longs | int, Longs, Longs | None]
 """Positions, splits, sequence, timestamps."""
 
+BLOCK_ROWS = 65_536
+"""How many elements of a batch are Python objects at a time."""
+
 NO_TIMESTAMP_MS = -(2**63)
 EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)
 
@@ -24,10 +27,10 @@ EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)
 class Batch:
     """A run of elements as columns (``table``), as Python objects (``values``), or both.
 
-    The order of elements is (``positions``, ``splits``, ``sequence``): place in event time, split, place within the split;
-    the first two are one number where all elements share it. Objects are made from columns only when asked for, and so
-    are timestamps (int64 ms, None where the stream has none) that are one of the columns (``time_column``). ``pending`` is what
-    objects have to pass before anybody sees them; None where they have.
+    Elements are ordered by (``positions``, ``splits``, ``sequence``): position in event time, split, position within the
+    split; the first two are a single int where all elements share it. Objects are created from columns on first access, and
+    so are timestamps (int64 ms, None if the stream has none) that are a column (``time_column``). ``pending`` checks objects
+    before their first use; None once it has.
     """
 
     __slots__ = (
@@ -75,32 +78,31 @@ class Batch:
 
     @property
     def unseen_values(self) -> list[Any]:
-        """The objects, for who checks them as strictly as ``pending`` does, and shows them to nobody."""
+        """The objects before ``pending``, for callers that check them as strictly and pass them to nobody."""
         return self.values if self._values is None else self._values
 
     @property
     def has_values(self) -> bool:
         return self._values is not None
 
-    def apart(self) -> Batch:
-        """The same elements for another who sees them: what one changes in an element, the other doesn't see."""
+    def isolated(self) -> Batch:
+        """The same elements for another consumer: neither sees what the other changes in an element."""
         if self.type is not None and self.type.immutable:
             return self
         if self.table is not None:
             return self.slice(0, self.size).without_seen_values()
         values = element_type(self.type).accept_all(self.values)
-        return self if values is self._values else self._with_own(values)
+        if values is self._values:
+            return self
+        copy = self.slice(0, self.size)
+        copy._values = values
+        return copy
 
     def without_seen_values(self) -> Batch:
-        """A batch with columns, whose objects are made anew where those that somebody has seen may have changed."""
+        """This batch of columns, without objects that user code may have changed."""
         if self.type is None or not self.type.immutable:
             self._values = None
         return self
-
-    def _with_own(self, values: list[Any]) -> Batch:
-        twin = self.slice(0, self.size)
-        twin._values = values
-        return twin
 
     @property
     def timestamps(self) -> Longs | None:
@@ -108,20 +110,25 @@ class Batch:
             self._timestamps = column_ms(self.table.column(self.table.schema.get_field_index(self.time_column)))
         return self._timestamps
 
+    @property
+    def stamps(self) -> Longs:
+        """The timestamps in int64 ms, NO_TIMESTAMP_MS for elements without one."""
+        return np.full(self.size, NO_TIMESTAMP_MS) if self.timestamps is None else self.timestamps
+
     def stamp(self, timestamps: Longs | None, time_column: str | None) -> None:
-        """Set the timestamps; ``time_column`` names the column that they are, if they are one."""
+        """Set the timestamps; ``time_column`` names the column that holds them, if one does."""
         self._timestamps = timestamps
         self.time_column = time_column
 
     def with_values(self, values: list[Any], type: TypeInformation | None) -> Batch:
-        """The same places and times, other elements, one for one."""
+        """Other elements, one for one, in the same places and with the same timestamps."""
         return Batch(
             self.size, self.positions, self.splits, self.sequence,
             values=values, type=type, timestamps=self.timestamps, ordered=self.ordered,
         )  # fmt: skip
 
     def with_table(self, table: pa.RecordBatch, order: Indices, type: TypeInformation) -> Batch:
-        """Columns that came out of this batch's elements in another order, one for one."""
+        """Columns computed from this batch's elements, one for one, in another order."""
         return DerivedBatch(self.size, lambda: self.places(order), table=table, type=type)
 
     def places(self, order: Indices) -> Places:
@@ -133,7 +140,7 @@ class Batch:
         )  # fmt: skip
 
     def expand(self, values: list[Any], counts: Sequence[int] | Longs, type: TypeInformation | None) -> Batch:
-        """Elements that came out of this batch's, ``counts[i]`` of them out of the i-th."""
+        """The outputs of this batch's elements, ``counts[i]`` of them from the i-th."""
         if len(values) == self.size and (np.asarray(counts) == 1).all():
             return self.with_values(values, type)
         return Batch(
@@ -165,12 +172,16 @@ class Batch:
         return taken
 
     def objects(self, indices: Indices) -> list[Any]:
-        """The elements at these places as Python objects; nothing is kept."""
+        """The elements at these indices as Python objects, which the batch doesn't keep."""
         if self._values is not None:
             return list(map(self.values.__getitem__, indices.tolist()))
         assert self.table is not None
         assert self.type is not None
         return self.type.from_columns(self.table.take(pa.array(indices)).columns)
+
+    def element(self, index: int) -> Any:
+        """One element, for messages."""
+        return self.objects(np.array([index]))[0]
 
     def slice(self, start: int, stop: int) -> Batch:
         part = Batch(
@@ -190,7 +201,7 @@ class Batch:
         return part
 
     def in_order(self) -> Batch:
-        """The same elements sorted by their place; costs nothing where they are sorted already."""
+        """The same elements sorted by place; free if they are already."""
         if self.ordered:
             return self
         order = sort_order(self)
@@ -198,13 +209,13 @@ class Batch:
         batch.ordered = True
         return batch
 
-    def blocks(self, rows: int) -> Iterator[Batch]:
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Batch]:
         for start in range(0, self.size, rows):
             yield self.slice(start, min(self.size, start + rows))
 
 
 class DerivedBatch(Batch):
-    """Elements that came out of others, not in order; their places are worked out only if somebody asks for them."""
+    """Outputs of an operator, not in order; their places are computed on first access."""
 
     __slots__ = ("_make_places",)
 
@@ -228,27 +239,26 @@ class DerivedBatch(Batch):
         self.pending = None
 
     def __getattr__(self, name: str) -> Any:
-        # Called for slots that have no value yet.
+        # Called only for slots without a value.
         if name not in ("positions", "splits", "sequence", "_timestamps"):
             raise AttributeError(name)
         self.positions, self.splits, self.sequence, timestamps = self._make_places()
         try:
             object.__getattribute__(self, "_timestamps")
-        except AttributeError:  # nobody has set others
+        except AttributeError:  # not set by stamp()
             self._timestamps = timestamps
         return getattr(self, name)
 
 
 def for_each(batch: Batch, consumers: int) -> list[Batch]:
-    """The batch for each of several who read it and don't see what the others change in it."""
-    return [batch.apart() for _ in range(consumers - 1)] + [batch] * (consumers > 0)
+    """The batch for each of its consumers, which don't see each other's changes to elements."""
+    return [batch.isolated() for _ in range(consumers - 1)] + [batch] * (consumers > 0)
 
 
 def stable_order(numbers: Longs) -> tuple[Longs, Longs]:
-    """The order that sorts integers, equal ones as they come, and the sorted integers.
+    """The stable sort order of integers, and the sorted integers.
 
-    Number and index are packed into one integer where they fit: numpy sorts those many times faster than it makes a
-    stable order of the numbers themselves.
+    Number and index are packed into one integer where they fit: numpy sorts those many times faster than its stable argsort.
     """
     if not len(numbers):
         return EMPTY_LONGS, numbers
@@ -275,12 +285,12 @@ def repeat(numbers: Longs | int, counts: Sequence[int] | Longs) -> Longs | int:
 
 
 def spread(numbers: Longs | int, size: int) -> Longs:
-    """One number an element."""
+    """One number for each element."""
     return np.full(size, numbers, dtype=np.int64) if isinstance(numbers, int) else numbers
 
 
 def column_ms(column: pa.Array) -> Longs:
-    """A column of integers (ms) or of Arrow timestamps as int64 ms."""
+    """A column of integers (ms) or Arrow timestamps as int64 ms."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -291,14 +301,14 @@ def empty_batch(type: TypeInformation | None) -> Batch:
 
 
 def sort_order(batch: Batch) -> Longs | None:
-    """The stable order by place, or None where the batch is in order already."""
+    """The stable sort order by place; None if the batch is in order."""
     if batch.size < 2:
         return None
     positions, splits, sequence = batch.positions, batch.splits, batch.sequence
     if isinstance(splits, int) and isinstance(positions, int):
         return None if (sequence[1:] >= sequence[:-1]).all() else np.argsort(sequence, kind="stable")
     if isinstance(splits, int):
-        # Within one split the watermark never goes back, so the sequence alone tells the order of its elements.
+        # A split's watermark never decreases, so its elements are ordered by sequence alone.
         if (sequence[1:] >= sequence[:-1]).all() and (positions[1:] >= positions[:-1]).all():  # type: ignore[index]
             return None
         return np.lexsort((sequence, spread(positions, batch.size)))
@@ -312,7 +322,7 @@ def sort_order(batch: Batch) -> Longs | None:
 
 
 def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
-    """One batch of all elements, as columns if all are columns; not yet in order."""
+    """One batch of all elements, as columns if all batches are columns; not yet in order."""
     if not batches:
         return empty_batch(type)
     if len(batches) == 1:
@@ -324,26 +334,22 @@ def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
     timed = not derived and any(b.timestamps is not None for b in batches)
     return Batch(
         sum(b.size for b in batches),
-        _join([b.positions for b in batches], batches),
-        _join([b.splits for b in batches], batches),
+        joined([b.positions for b in batches], batches),
+        joined([b.splits for b in batches], batches),
         np.concatenate([b.sequence for b in batches]),
         values=None if columns else [v for b in batches for v in b.values],
         table=pa.concat_batches([b.table for b in batches]) if columns else None,
         type=batches[0].type,
-        timestamps=np.concatenate([_timestamps(b) for b in batches]) if timed else None,
+        timestamps=np.concatenate([b.stamps for b in batches]) if timed else None,
         time_column=batches[0].time_column if derived else None,
         keys=[k for b in batches for k in b.keys or ()] if all(b.keys is not None for b in batches) else None,
         ordered=False,
     )
 
 
-def _join(parts: list[Longs | int], batches: Sequence[Batch]) -> Longs | int:
+def joined(parts: list[Longs | int], batches: Sequence[Batch]) -> Longs | int:
+    """The batches' positions or splits as those of one batch."""
     first = parts[0]
     if isinstance(first, int) and all(isinstance(p, int) and p == first for p in parts):
         return first
     return np.concatenate([spread(p, b.size) for p, b in zip(parts, batches, strict=True)])
-
-
-def _timestamps(batch: Batch) -> Longs:
-    """Timestamps in int ms; elements without one count as having the smallest."""
-    return np.full(batch.size, NO_TIMESTAMP_MS) if batch.timestamps is None else batch.timestamps

@@ -1,4 +1,4 @@
-"""Commit rows: how a task tells the driver what it did. They travel like chunks, over an edge of their own."""
+"""Commit rows: a task's report to the driver. They travel like chunks, over an edge of their own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 
 
 def new_attempt() -> str:
-    """A name that no other attempt at anything has."""
+    """A unique id for an attempt."""
     return uuid.uuid4().hex[:16]
 
 
 def commit_row(target: int, stage: int, subtask: int, attempt: str, **parts: Any) -> ChunkRow:
-    """What a task did, as a row that goes to the driver by way of subtask ``target``."""
+    """A task's report as a row that reaches the driver by way of subtask ``target``."""
     return target, COMMIT, 0, encode_commit(CommitRow(stage, subtask, attempt, **parts))
 
 

@@ -1,4 +1,4 @@
-"""What travels between the driver and its tasks in each epoch, apart from elements."""
+"""Control data that the driver and its tasks exchange in each epoch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from forkpoint.state import StoreKind
 
 @dataclass(frozen=True)
 class JobSpec:
-    """All that stays the same in a run; shipped to every worker once.
+    """Everything that is constant during a run; shipped to every worker once.
 
-    ``local_dir`` is where workers keep their stores: a cache, private to this run. ``known_states`` are those that the run
-    restored, by sid.
+    ``local_dir``: where workers keep their stores, a cache private to this run. ``known_states``: the restored states, by
+    sid.
     """
 
     run: str
@@ -36,9 +36,9 @@ class JobSpec:
 
 
 class SplitStart(msgspec.Struct, frozen=True):
-    """A split at the start of an epoch: its watermark so far, and whether it is idle unless it gets elements.
+    """A split at the start of an epoch: its watermark, and whether it is idle unless it gets elements.
 
-    Of one with a watermark generator: whether that has marked it idle, and what the generator keeps.
+    With a watermark generator: whether the generator marked it idle, and the generator's state.
     """
 
     watermark_ms: int
@@ -50,14 +50,14 @@ class SplitStart(msgspec.Struct, frozen=True):
 class EpochContext(msgspec.Struct, frozen=True):
     """One attempt at one epoch, the same for all its tasks.
 
-    ``committed`` is the epoch that the state starts from. ``previous`` names, by ``"stage-subtask"``, the attempt that
-    the committed manifest accepted, so that a worker that still holds its changes need not read them back.
-    ``splits`` is keyed by watermark origin (operator id as text), then split. ``watermarks`` holds each operator's
-    watermark by uid, ``input_watermarks`` those of what several splits or streams come together in. ``released`` are
-    watermark origins that hold nothing back: ended with this epoch or before, or silent for too long. ``finished`` has by
-    origin the splits that end with this epoch or before; operators behind nothing but ``ended`` origins end the epoch with
-    the final watermark, and all do with ``drain``. ``one_by_one``: the uids of operators with mutable outputs; ``trusted``:
-    of those that have had outputs in an earlier epoch of this run, and no mutable ones.
+    ``committed``: the epoch that the state starts from. ``previous``: the attempt that the committed manifest accepted, by
+    ``"stage-subtask"``, so that a worker that still holds its changes need not read them back. ``splits``: by watermark
+    origin (operator id as text), then split. ``watermarks``: each operator's, by uid; ``input_watermarks``: those of each
+    input, where splits or streams are combined. ``released``: watermark origins that hold nothing back, because they ended
+    with this epoch or before, or were silent for too long. ``finished``: the splits that end with this epoch or before, by
+    origin. Operators whose origins are all ``ended`` end the epoch with the final watermark; with ``drain``, all do.
+    ``one_by_one``: the uids of operators with mutable outputs; ``trusted``: of those with outputs in an earlier epoch of
+    this run, none of them mutable.
     """
 
     generation: int
@@ -78,10 +78,10 @@ class EpochContext(msgspec.Struct, frozen=True):
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
-    """What one piece of a split brought: sent to every subtask and to the driver.
+    """What was read of one piece of a split: sent to every subtask and to the driver.
 
-    ``origin`` is the operator that made the watermark; pieces of a split are in the split's order. ``generator`` is what a
-    watermark generator keeps (for the driver alone), ``marked_idle`` whether it has marked the split idle.
+    ``origin``: the operator that generates the watermark. ``piece``: numbered in the split's order. ``generator``: the
+    watermark generator's state (for the driver only); ``marked_idle``: whether it marked the split idle.
     """
 
     origin: int
@@ -94,7 +94,7 @@ class SplitProgress(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Where one stage's subtask left this epoch's changes: a file, or inline where they are few."""
+    """Where a subtask of one stage wrote this epoch's changes: to a file, or inline if they are small."""
 
     path: str | None
     inline: bytes | None
@@ -104,7 +104,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A whole copy of a subtask's state as of the committed epoch before this one."""
+    """A full copy of a subtask's state as of the committed epoch before this one."""
 
     path: str
     epoch: int
@@ -114,8 +114,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True):
-    """How a subtask's local store came to the committed epoch. ``by``: ``memory`` where it still had what it wrote itself (a
-    cache hit), ``changes`` over the changes of so many epochs, ``rebuild`` from snapshots and the changes behind them."""
+    """How a subtask's local store reached the committed epoch. ``by``: ``memory`` if the worker still held its own changes (a
+    cache hit), ``changes`` by applying those of so many epochs, ``rebuild`` from snapshots and the changes since."""
 
     subtask: int
     by: Literal["memory", "changes", "rebuild"]
@@ -124,7 +124,7 @@ class CatchUp(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A user's function or a source failed: reported as a result, so that the message arrives undamaged."""
+    """A user function or a source failed: reported as a result, so that the message arrives intact."""
 
     kind: str
     message: str
@@ -132,11 +132,11 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class CommitRow(msgspec.Struct, frozen=True):
-    """What one task tells the driver at its end; all of them together become the manifest.
+    """One task's report to the driver; those of all tasks become the manifest.
 
     ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
-    ``mutable``: operators whose outputs turned out to be mutable. ``one_by_one``: one of which that was found too late, so
-    that the task ended there.
+    ``mutable``: operators found to have mutable outputs. ``one_by_one``: the one for which this was found too late, which
+    ended the task.
     """
 
     stage: int

@@ -1,4 +1,4 @@
-"""Keys of whole batches: routing to subtasks and grouping by key, over columns where the key is a column."""
+"""Keys of whole batches: routing to subtasks and grouping by key, in columns where the key is a column."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import pyarrow as pa
 
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
-from forkpoint.runtime.exchange.batch import Batch, stable_order
-from forkpoint.runtime.operators.base import USER_ERRORS, shorten, user_error
+from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
+from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation, independent_all
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -24,12 +22,12 @@ class Groups:
     """Elements grouped by key: those of ``keys[i]`` are at ``order[starts[i]:starts[i + 1]]``, in the batch's order."""
 
     keys: list[Any]
-    order: Ints
-    starts: Ints
+    order: Longs
+    starts: Longs
 
 
 def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
-    """The key as a column, where elements are columns and the key is one of them, or the same for all."""
+    """The key as a column, if elements are columns and the key is one of them or a constant; else None."""
     if batch.table is None or key.columns is None or not key.single:
         return None
     assert key.key_type is not None
@@ -44,7 +42,7 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
 
 
 def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
-    """The keys as Python objects, one an element; none is what an element keeps and could change."""
+    """The key of each element as a Python object that no element shares and could change."""
     if batch.keys is not None:
         return batch.keys
     if batch.table is not None and key.columns is not None and not batch.has_values:
@@ -57,11 +55,13 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
         if len(columns) == len(key.columns):
             return columns[0] if key.single else list(zip(*columns, strict=True))
     assert key.key_type is not None
-    return key.key_type.accept_all(list(map(key.selector, batch.values)))
+    keys = list(map(key.selector, batch.values))
+    check_all_done(len(keys), batch)
+    return key.key_type.accept_all(keys)
 
 
 def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.NDArray[Any]:
-    """The key group of each element for operator ``uid``. Keys that had to be computed stay with the batch."""
+    """The key group of each element for operator ``uid``. Keys that had to be computed are kept in the batch."""
     assert key.key_type is not None
     column = key_column(batch, key)
     if column is not None:
@@ -74,7 +74,7 @@ def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.
 
 
 def _key_error(batch: Batch, key: KeyBy, uid: str, error: BaseException) -> ForkpointError:
-    """Which element has no key, and why."""
+    """The error for the first element without a valid key."""
     assert key.key_type is not None
     for value in batch.values:
         try:
@@ -85,8 +85,8 @@ def _key_error(batch: Batch, key: KeyBy, uid: str, error: BaseException) -> Fork
             key.key_type.accept(found)
         except Exception as unfit:
             return TypeNotSupported(
-                f"operator {uid!r}: key_by() gives {shorten(found)} for element {shorten(value)}, which is no key of type "
-                f"{key.key_type}: {unfit}. Filter such elements out first, or give key_by() another key_type"
+                f"operator {uid!r}: key {shorten(found)} of element {shorten(value)} is not valid for key type {key.key_type}: "
+                f"{unfit}. Filter such elements out first, or pass key_by() another key_type"
             )
     return user_error(uid, error, batch.values)
 
@@ -94,7 +94,7 @@ def _key_error(batch: Batch, key: KeyBy, uid: str, error: BaseException) -> Fork
 def targets_of(
     batch: Batch, partitioning: Partitioning, parallelism: int, max_parallelism: int, uid: str
 ) -> npt.NDArray[Any] | None:
-    """The subtask of operator ``uid`` that each element goes to; None where elements don't say that themselves."""
+    """The subtask of operator ``uid`` that each element goes to; None if that doesn't depend on the element."""
     match partitioning:
         case KeyBy() as key:
             return subtasks(key_groups(batch, key, max_parallelism, uid), parallelism, max_parallelism)
@@ -115,14 +115,14 @@ def _chosen(batch: Batch, custom: Custom, parallelism: int, uid: str) -> npt.NDA
     for value, target in zip(batch.values, chosen, strict=True):
         if not 0 <= target < parallelism:
             raise UserFunctionError(
-                f"operator {uid!r}: the partitioner of its input gives {target} for element {shorten(value)}; there are "
+                f"operator {uid!r}: the partitioner of its input returned {target} for element {shorten(value)}; there are "
                 f"{parallelism} subtasks, numbered from 0"
             )
     return np.array(chosen, dtype=np.int64)
 
 
 def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tuple[int, Batch]]:
-    """Cut a batch by target subtask, keeping the order within each."""
+    """Split a batch by target subtask, keeping the order within each."""
     if not batch.size:
         return []
     if parallelism == 1:
@@ -162,7 +162,7 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
 
 
 def _by_python_key(keys: list[Any], type: TypeInformation) -> Groups:
-    # Where there are floats an int may stand for one, and NaN equals nothing; lists, dicts and sets have no hash.
+    # An int may stand for a float, and NaN equals nothing; lists, dicts and sets are not hashable.
     if type.encode_key is not type.encode or not (type.immutable or "any" in type.kinds()):
         return _by_bytes(keys, type)
     codes = np.empty(len(keys), dtype=np.int64)
@@ -184,14 +184,14 @@ def _by_python_key(keys: list[Any], type: TypeInformation) -> Groups:
 
 
 def _by_bytes(keys: list[Any], type: TypeInformation) -> Groups:
-    """What is stored of a key decides, as for columns."""
+    """Keys are equal if their encoded bytes are, as for columns."""
     index: dict[bytes, int] = {}
     codes = np.fromiter((index.setdefault(raw, len(index)) for raw in map(type.encode_key, keys)), np.int64, len(keys))
     return _by_code(codes, list(map(type.decode, index)))
 
 
-def _stored_alike(codes: Ints, keys: list[Any], type: TypeInformation) -> tuple[Ints, list[Any]]:
-    """Keys of several classes that are stored alike, as a tuple and a NamedTuple may be, are one key."""
+def _stored_alike(codes: Longs, keys: list[Any], type: TypeInformation) -> tuple[Longs, list[Any]]:
+    """Keys of several classes with the same encoding, as a tuple and a NamedTuple may have, are one key."""
     if len({k.__class__ for k in keys}) < 2:
         return codes, keys
     encoded = list(map(type.encode, keys))

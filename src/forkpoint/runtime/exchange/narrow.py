@@ -1,5 +1,5 @@
-"""Numbers on their way between tasks, in as few bytes as their range needs: most of what a chunk holds are 64-bit integers
-that lie close together."""
+"""Compact encoding of numbers sent between tasks: as few bytes as their range needs, as most of a chunk are 64-bit integers
+within a narrow range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from forkpoint.runtime.exchange.batch import Longs
 
 Packed = tuple[int, npt.NDArray[Any]]
-"""The least number, and what each is above it."""
+"""The minimum, and each number's offset from it."""
 
 _WIDTHS = ((1 << 8, np.uint8), (1 << 16, np.uint16), (1 << 32, np.uint32))
 
@@ -38,7 +38,7 @@ def unpack(packed: Packed) -> Longs:
 
 
 def pack_columns(table: pa.RecordBatch) -> tuple[list[Packed | None], bytes | None]:
-    """The columns that are plain 64-bit integers one by one, and the others as they are."""
+    """Columns of plain 64-bit integers packed (None for others), and the others as an Arrow record batch."""
     packed = [
         pack(column.to_numpy()) if pa.types.is_int64(column.type) and not column.null_count else None
         for column in table.columns

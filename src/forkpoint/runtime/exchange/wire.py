@@ -1,7 +1,7 @@
-"""Chunk rows: how elements and control data travel between stages, and back.
+"""Chunk rows: the wire format of elements and control data between stages.
 
-A row is ``(target subtask, edge, origin, blob)``. Elements are pickled only here, between two tasks of the same run;
-nothing of this outlives the epoch. Elements that are still columns travel as an Arrow record batch.
+A row is ``(target subtask, edge, origin, blob)``. Elements are pickled only here, between two tasks of the same run, and
+never beyond the epoch. Elements that are columns travel as an Arrow record batch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from forkpoint.types import dumps
 
 ChunkRow = tuple[int, int, int, bytes]
 
-# Edges of control data; those of elements are not negative.
+# Edges of control data are negative.
 COMMIT = -1  # blob: a CommitRow for the driver
 PROGRESS = -2  # blob: list[SplitProgress] for every subtask
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Where a stage-0 chunk comes from; its positions are completed by the receiver."""
+    """The piece of a split that a stage-0 chunk was read from; the receiver completes its positions."""
 
     origin: int
     split: str
@@ -38,7 +38,7 @@ class Piece:
 
 @dataclass
 class Inbox:
-    """What one subtask received: its own chunks by edge, progress of all splits, and rows that only pass through."""
+    """What one subtask received: its chunks by edge, the progress of all splits, and rows to pass on."""
 
     chunks: dict[int, list[tuple[Piece | None, Batch]]] = field(default_factory=dict)
     progress: list[SplitProgress] = field(default_factory=list)
@@ -66,7 +66,7 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
     try:
         return pickle.dumps(whole, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        # Classes that live in __main__ or in a function can't be found by name in another process.
+        # Classes defined in __main__ or in a function can't be imported by name in another process.
         return dumps(whole)
 
 
@@ -97,7 +97,7 @@ def _read_table(packed: Any, edge: InEdge) -> pa.RecordBatch:
 
 
 def _squeeze(numbers: Longs | int) -> Packed | int:
-    """One number in place of many equal ones (streams without time, chunks of one split)."""
+    """A single int if all numbers are equal (streams without time, chunks of one split)."""
     if isinstance(numbers, int):
         return numbers
     if len(numbers) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
@@ -115,7 +115,7 @@ def progress_rows(progress: list[SplitProgress], targets: Iterable[int]) -> list
 
 
 def unpack(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
-    """Sort the rows of one subtask; ``edges`` are those that end in this stage."""
+    """Decode and sort the rows of one subtask; ``edges`` are those that end in this stage."""
     inbox = Inbox()
     chunks: dict[int, list[tuple[int, bytes]]] = {}
     for row in rows:
@@ -128,7 +128,7 @@ def unpack(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
         else:
             inbox.passing.append(row)
     for edge, blobs in chunks.items():
-        # Rows arrive in any order; the origin (upstream task, number) makes it the same in every attempt.
+        # Rows arrive in any order; sorted by origin (upstream task, number) they are the same in every attempt.
         blobs.sort(key=lambda item: item[0])
         inbox.chunks[edge] = [decode_chunk(blob, edges[edge]) for _, blob in blobs]
     return inbox

@@ -1,1 +1,1 @@
-"""What each kind of operator does with an epoch's elements."""
+"""The operators: how each kind processes an epoch's elements."""

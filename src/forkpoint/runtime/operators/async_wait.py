@@ -24,7 +24,7 @@ Invoke = Callable[[Any], Awaitable[list[Any]]]
 
 
 class LoopThread:
-    """An event loop that goes on between epochs, so that a client keeps its connections and its background tasks."""
+    """An event loop that keeps running between epochs, so that clients keep their connections and background tasks."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -48,7 +48,7 @@ class LoopThread:
 
 @dataclass(frozen=True)
 class AsyncSpec(RunnableSpec):
-    """An AsyncFunction, or a plain ``async def``; ``timeout_ms`` is that of one element over all attempts."""
+    """An AsyncFunction, or a plain ``async def``; ``timeout_ms`` is for one element over all attempts."""
 
     kind = "async_wait"
 
@@ -62,7 +62,7 @@ class AsyncSpec(RunnableSpec):
 
 
 class AsyncWait:
-    """Results take the place of their elements, in whatever order they come back."""
+    """Runs one AsyncFunction. Results take the place of their elements, whatever order they complete in."""
 
     def __init__(self, info: TaskInfo, spec: AsyncSpec) -> None:
         self._uid = info.operator.uid
@@ -72,8 +72,8 @@ class AsyncWait:
         self._capacity = spec.capacity
         fn = spec.fn
         self._owner = fn if isinstance(fn, AsyncFunction) else None
-        ask = _listed(self._uid, fn if self._owner is None else self._owner.async_invoke)
-        self._ask = ask if spec.retry is None else _retried(ask, spec.retry)
+        invoke = _listed(self._uid, fn if self._owner is None else self._owner.async_invoke)
+        self._invoke = invoke if spec.retry is None else _retried(invoke, spec.retry)
         self._timed_out = no_answer if self._owner is None else self._owner.timeout
         self._loop = LoopThread(f"forkpoint-async-{self._uid}-{info.subtask}")
         if self._owner is not None:
@@ -95,18 +95,18 @@ class AsyncWait:
         self._outlet.begin(epoch)
         if not batch.size:
             return Outputs(batch.with_values([], self._type))
-        results = self._loop.run(self._ask_all(batch.values))
+        results = self._loop.run(self._invoke_all(batch.values))
         counts = np.fromiter(map(len, results), np.int64, batch.size)
         return self._outlet.outputs(batch.expand([r for each in results for r in each], counts, self._type))
 
-    async def _ask_all(self, values: list[Any]) -> list[list[Any]]:
+    async def _invoke_all(self, values: list[Any]) -> list[list[Any]]:
         results: list[list[Any]] = [[]] * len(values)
-        waiting = iter(enumerate(values))  # shared: whoever is free takes the next element
+        waiting = iter(enumerate(values))  # shared by the workers
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._capacity, len(values))):
                     group.create_task(self._work(waiting, results))
-        except BaseExceptionGroup as errors:  # the first failure; the others were cancelled for it
+        except BaseExceptionGroup as errors:  # the first failure, which cancelled the other requests
             raise errors.exceptions[0] from errors.exceptions[0].__cause__
         return results
 
@@ -120,7 +120,7 @@ class AsyncWait:
     async def _answer(self, value: Any) -> list[Any]:
         try:
             async with asyncio.timeout(self._timeout_seconds) as limit:
-                return await self._ask(value)
+                return await self._invoke(value)
         except TimeoutError:
             if not limit.expired():  # the function's own
                 raise
@@ -134,10 +134,10 @@ async def _call(method: Callable[..., Any], *args: Any) -> None:
 
 
 def _listed(uid: str, invoke: Callable[[Any], Awaitable[Any]]) -> Invoke:
-    async def ask(value: Any) -> list[Any]:
+    async def invoke_listed(value: Any) -> list[Any]:
         return _as_list(uid, await invoke(value))
 
-    return ask
+    return invoke_listed
 
 
 def _as_list(uid: str, results: Any) -> list[Any]:
@@ -146,18 +146,18 @@ def _as_list(uid: str, results: Any) -> list[Any]:
     if isinstance(results, tuple | str | bytes | Mapping) or not hasattr(results, "__iter__"):
         raise GraphError(
             f"operator {uid!r}: async_invoke() or timeout() returned {shorten(results)}. The result of AsyncFunction should be "
-            "of list type: put it into a list"
+            "of list type; return a list"
         )
     return list(results)
 
 
-def _retried(ask: Invoke, strategy: AsyncRetryStrategy) -> Invoke:
-    import tenacity  # only where somebody asks again
+def _retried(invoke: Invoke, strategy: AsyncRetryStrategy) -> Invoke:
+    import tenacity  # only needed for retries
 
     predicate = strategy.get_retry_predicate()
     on_result, on_exception = predicate.result_predicate(), predicate.exception_predicate()
 
-    def again(state: tenacity.RetryCallState) -> bool:
+    def should_retry(state: tenacity.RetryCallState) -> bool:
         assert state.outcome is not None
         error = state.outcome.exception()
         if error is None:
@@ -172,13 +172,13 @@ def _retried(ask: Invoke, strategy: AsyncRetryStrategy) -> Invoke:
         return results
 
     retrying = tenacity.AsyncRetrying(
-        retry=again,
+        retry=should_retry,
         stop=lambda state: not strategy.can_retry(state.attempt_number),
         wait=lambda state: strategy.get_backoff_time_millis(state.attempt_number) / 1000,
         retry_error_callback=last_outcome,
     )
 
-    async def ask_again(value: Any) -> list[Any]:
-        return await retrying.copy()(ask, value)
+    async def invoke_with_retries(value: Any) -> list[Any]:
+        return await retrying.copy()(invoke, value)
 
-    return ask_again
+    return invoke_with_retries

@@ -1,4 +1,4 @@
-"""The frame in which operators run: one instance for an operator on a subtask, whole batches in and out."""
+"""The interface of operators: one instance for each operator and subtask, whole batches in and out."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ _ENGINE = str(Path(forkpoint.errors.__file__).parent) + os.sep
 
 @dataclass(frozen=True)
 class Epoch:
-    """The epoch as an operator sees it. ``asked`` is called when the watermark is asked for and may be behind.
-    ``fires_all``: at its end, processing-time timers fire that are not due, too. ``one_by_one``: outputs are taken one by
-    one, because mutable ones were found among them. ``trusted``: the operator has had outputs in an earlier epoch of this
-    run, and none of them was mutable."""
+    """The epoch as an operator sees it.
+
+    ``on_watermark_read`` is called when a function reads a watermark that may be behind. ``fires_all``: all processing-time
+    timers fire at its end, due or not. ``one_by_one``: outputs are taken one by one, because mutable ones were found.
+    ``trusted``: the operator had outputs in an earlier epoch of this run, none of them mutable.
+    """
 
     id: int
     window: Window
     processing_time_ms: int
     _: KW_ONLY
-    asked: Callable[[], None] | None = None
+    on_watermark_read: Callable[[], None] | None = None
     fires_all: bool = False
     one_by_one: bool = False
     trusted: bool = False
@@ -40,8 +42,7 @@ class Epoch:
 
 @dataclass
 class Outputs:
-    """What an operator gave in one epoch. ``late_records_dropped``: how many elements came too late and went nowhere.
-    ``mutable``: outputs turned out to be mutable, or not just what the type says, and were taken one by one."""
+    """An operator's outputs in one epoch. ``mutable``: some were mutable or needed conversion, so they were taken one by one."""
 
     main: Batch
     sides: dict[str, Batch] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Outputs:
 
 
 class OperatorInstance(Protocol):
-    """One operator on one subtask. ``run`` is called once an epoch with a batch for each input ordinal."""
+    """One operator on one subtask. ``run`` is called once for each epoch, with a batch for each input ordinal."""
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs: ...
 
@@ -58,7 +59,7 @@ class OperatorInstance(Protocol):
 
 
 class StatefulInstance(OperatorInstance, Protocol):
-    """An operator whose state is managed: it hands over its changes after ``run``."""
+    """An operator with managed state: ``changes`` returns those of the last ``run``."""
 
     def changes(self) -> ChangeLog: ...
 
@@ -68,7 +69,7 @@ class StatefulInstance(OperatorInstance, Protocol):
 
 
 class StatefulOperator:
-    """What most operators with state have in common: no processing-time timers, and nothing to close."""
+    """Defaults of operators with state: no processing-time timers, and nothing to close."""
 
     def next_processing_timer_ms(self) -> int | None:
         return None
@@ -78,7 +79,7 @@ class StatefulOperator:
 
 
 class KeyedOperator(StatefulOperator):
-    """One whose states are those of its backend."""
+    """An operator whose states are those of its backend."""
 
     _backend: KeyedBackend
 
@@ -88,7 +89,7 @@ class KeyedOperator(StatefulOperator):
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """Who runs: what a function can ask its runtime context."""
+    """The operator and subtask that run; what the runtime context of a function returns."""
 
     operator: Operator
     subtask: int
@@ -100,7 +101,7 @@ class TaskInfo:
 
 
 class Context(RuntimeContext):
-    """The runtime context of a function; keyed states only where the stream is keyed."""
+    """The runtime context of a function; without a backend there is no keyed state."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend | None) -> None:
         self._info = info
@@ -117,17 +118,7 @@ class Context(RuntimeContext):
     def get_state(self, state_descriptor: Any) -> Any:
         return self._state(state_descriptor)
 
-    def get_list_state(self, state_descriptor: Any) -> Any:
-        return self._state(state_descriptor)
-
-    def get_map_state(self, state_descriptor: Any) -> Any:
-        return self._state(state_descriptor)
-
-    def get_reducing_state(self, state_descriptor: Any) -> Any:
-        return self._state(state_descriptor)
-
-    def get_aggregating_state(self, state_descriptor: Any) -> Any:
-        return self._state(state_descriptor)
+    get_list_state = get_map_state = get_reducing_state = get_aggregating_state = get_state
 
     def get_task_name(self) -> str:
         return self._info.operator.name
@@ -152,7 +143,7 @@ class Context(RuntimeContext):
 
 
 def with_late(main: Batch, batch: Batch, rows: Longs, tag: OutputTag | None) -> Outputs:
-    """``main``, and the late elements in these rows as the tag's side output; without a tag they are dropped."""
+    """``main``, with the late elements in these rows as the tag's side output; without a tag they are dropped."""
     if tag is None:
         return Outputs(main, late_records_dropped=len(rows))
     if not len(rows):
@@ -164,12 +155,18 @@ def with_late(main: Batch, batch: Batch, rows: Longs, tag: OutputTag | None) -> 
 
 
 USER_ERRORS = (Exception, SystemExit, GeneratorExit)
-"""What user code may raise. It doesn't end the process it runs in, which serves others, nor pass for the end of a generator;
-KeyboardInterrupt is Ctrl-C."""
+"""Exceptions of user code that become a UserFunctionError: neither SystemExit may end the process, which other tasks share,
+nor GeneratorExit one of our generators. KeyboardInterrupt is Ctrl-C."""
+
+
+def check_all_done(done: int, batch: Batch) -> None:
+    """Raise the StopIteration of a user function that ended ``map()`` before the batch's last element."""
+    if done < batch.size:
+        raise StopIteration
 
 
 def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:
-    """The error of a user's function: which operator, key and element, and the user's own traceback."""
+    """The error of a user function, with operator, key, element and the user's part of the traceback."""
     if isinstance(error, ForkpointError):
         return error
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ENGINE)]
@@ -184,13 +181,13 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as unprintable:  # the user's own class may raise whatever it likes
+    except Exception as unprintable:  # user code may raise anything
         return f"<its __str__ raises {type(unprintable).__name__}>"
 
 
 def shorten(value: Any, length: int = 200) -> str:
     try:
         text = repr(value)
-    except Exception as unprintable:  # the user's own class may raise whatever it likes
+    except Exception as unprintable:  # user code may raise anything
         text = f"<{type(value).__name__}, whose __repr__ raises {type(unprintable).__name__}>"
     return text if len(text) <= length else text[: length - 3] + "..."

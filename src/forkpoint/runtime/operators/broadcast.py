@@ -1,8 +1,8 @@
 """Functions with broadcast state.
 
-Keyed operators run key by key through an epoch, but every key has to see a broadcast element at its place. So an epoch
-with broadcast elements is cut there: key by key through the elements ahead of one, with the timers that fire before it,
-then the broadcast element, and so on. An epoch without runs as if there were no second input.
+Keyed operators process an epoch key by key, but every key has to see a broadcast element at its place. So an epoch is
+split into segments at its broadcast elements: key by key through the elements before one, with the timers that fire before
+it, then the broadcast element, and so on. An epoch without broadcast elements runs as if there were no second input.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from forkpoint.functions import (
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timers, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import Window
-from forkpoint.runtime.exchange.batch import Batch, Longs, pick, spread
+from forkpoint.runtime.exchange.batch import BLOCK_ROWS, Batch, Longs, pick, spread
 from forkpoint.runtime.exchange.grouping import Groups
 from forkpoint.runtime.operators import stateless
-from forkpoint.runtime.operators.base import USER_ERRORS, TaskInfo, user_error
+from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.co_process import CoProcess
 from forkpoint.runtime.operators.every_key import EveryKey
 from forkpoint.runtime.operators.keyed_process import (
-    BLOCK_ROWS,
     ElementContext,
     Emission,
+    KeyContext,
     KeyedProcess,
     Moment,
     TimerContext,
@@ -57,15 +57,15 @@ class BroadcastStates:
         found = self._states.get(getattr(descriptor, "name", ""))
         if found is None:
             raise GraphError(
-                f"operator {self._uid!r}: {descriptor!r} is none of its broadcast states ({', '.join(sorted(self._states))}); "
-                "give its descriptor to broadcast()"
+                f"operator {self._uid!r}: {descriptor!r} is not one of its broadcast states ({', '.join(sorted(self._states))}); "
+                "pass its descriptor to broadcast()"
             )
         return found
 
 
 @dataclass(frozen=True)
 class BroadcastSpec(RunnableSpec):
-    """A function of one stream and a broadcast one. ``descriptors``: of the broadcast states."""
+    """A function of a stream and a broadcast stream. ``descriptors``: those of the broadcast states."""
 
     fn: Any
     descriptors: tuple[MapStateDescriptor[Any, Any], ...]
@@ -86,10 +86,9 @@ class BroadcastSpec(RunnableSpec):
 
 
 class ReadOnlyContext(stateless.ElementContext, BroadcastProcessFunction.ReadOnlyContext):
-    """What ``process_element`` sees of broadcast state."""
+    """The context of ``process_element``."""
 
     def __init__(self, states: BroadcastStates) -> None:
-        super().__init__()
         self._states = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
@@ -97,7 +96,7 @@ class ReadOnlyContext(stateless.ElementContext, BroadcastProcessFunction.ReadOnl
 
 
 class WritingContext(BroadcastProcessFunction.Context):
-    """What ``process_broadcast_element`` sees: the same moment, and states that can be written."""
+    """The context of ``process_broadcast_element``: the same times, and writable broadcast states."""
 
     def __init__(self, states: BroadcastStates, element: stateless.ElementContext) -> None:
         self._states = states
@@ -118,7 +117,7 @@ class WritingContext(BroadcastProcessFunction.Context):
 
 @dataclass(frozen=True)
 class BroadcastProcessSpec(BroadcastSpec):
-    """A BroadcastProcessFunction on a stream without keys and a broadcast one."""
+    """A BroadcastProcessFunction on a stream without keys and a broadcast stream."""
 
     kind = "broadcast_process"
 
@@ -134,11 +133,12 @@ class BroadcastProcessSpec(BroadcastSpec):
 # -- with keys ---------------------------------------------------------------------------------------------------------
 
 
-class _WithStates:
-    """The part that elements and timers have in common."""
+class _WithStates(KeyContext):
+    """The part that the contexts of elements and timers share."""
 
-    _broadcast: BroadcastStates
-    _timers: Timers
+    def __init__(self, backend: KeyedBackend, timers: Timers, states: BroadcastStates) -> None:
+        super().__init__(backend, timers)
+        self._broadcast = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
         return self._broadcast.of(state_descriptor).read_only
@@ -151,18 +151,16 @@ class _WithStates:
 
 
 class KeyedReadOnlyContext(_WithStates, ElementContext, KeyedBroadcastProcessFunction.ReadOnlyContext):
-    def __init__(self, backend: KeyedBackend, timers: Timers, states: BroadcastStates) -> None:
-        super().__init__(backend, timers)
-        self._broadcast = states
+    """The context of ``process_element``."""
 
 
 class KeyedTimerContext(_WithStates, TimerContext, KeyedBroadcastProcessFunction.OnTimerContext):
-    def __init__(self, backend: KeyedBackend, timers: Timers, states: BroadcastStates) -> None:
-        super().__init__(backend, timers)
-        self._broadcast = states
+    """The context of ``on_timer``."""
 
 
 class KeyedWritingContext(KeyedBroadcastProcessFunction.Context):
+    """The context of ``process_broadcast_element``."""
+
     def __init__(self, backend: KeyedBackend, states: BroadcastStates) -> None:
         self._backend = backend
         self._states = states
@@ -192,14 +190,14 @@ class KeyedWritingContext(KeyedBroadcastProcessFunction.Context):
 
 
 class _NoKey:
-    """Stands for a state of the key where there is no key; it can be given to ``apply_to_keyed_state``."""
+    """Replaces a keyed state while there is no key; it can be passed to ``apply_to_keyed_state``."""
 
     descriptor: StateDescriptor
 
     def __init__(self, uid: str, attribute: str, descriptor: StateDescriptor) -> None:
         self.__dict__["descriptor"] = descriptor
         self.__dict__["_message"] = (
-            f"operator {uid!r}: {attribute} is state of a key, and a broadcast element has no key; use "
+            f"operator {uid!r}: {attribute} is keyed state, and a broadcast element has no key; use "
             f"ctx.apply_to_keyed_state(self.{attribute}, function) to change it for all keys"
         )
 
@@ -211,16 +209,15 @@ class _NoKey:
 
 @dataclass(frozen=True)
 class Segments(Groups):
-    """An epoch cut at its broadcast elements. ``order`` and ``starts`` are those of runs: the elements of one key, in order of
-    segment and key, or one broadcast element, which ends its segment. ``run_keys``: the index of each run's key, None for
-    a broadcast element.
+    """An epoch split at its broadcast elements. ``order`` and ``starts`` describe runs, by segment and key: a segment's elements
+    of one key, or the broadcast element that ends it. ``run_keys``: the index of each run's key, None for a broadcast element.
     """
 
     run_keys: list[int | None]
 
 
 def cut_at_broadcasts(batch: Merged, groups: Groups) -> Segments:
-    """``groups``: of the first input's elements."""
+    """``groups``: those of the first input's elements."""
     broadcast = len(groups.keys)
     of_row = np.empty(len(groups.order), dtype=np.int64)
     of_row[groups.order] = np.repeat(np.arange(broadcast), np.diff(groups.starts))
@@ -243,7 +240,7 @@ def _positions(batch: Batch, segments: Segments) -> Longs:
 
 @dataclass(frozen=True)
 class KeyedBroadcastProcessSpec(BroadcastSpec):
-    """A KeyedBroadcastProcessFunction on a keyed stream and a broadcast one."""
+    """A KeyedBroadcastProcessFunction on a keyed stream and a broadcast stream."""
 
     kind = "keyed_broadcast_process"
     keyed = True
@@ -267,8 +264,8 @@ class KeyedBroadcast(KeyedProcess):
     ) -> None:  # fmt: skip
         self._descriptors = descriptors
         self._every_key: EveryKey | None = None
-        self._waiting: list[tuple[int, int]] = []  # when keys that are not at hand have a timer: time, key
-        self._left: list[tuple[int, int]] = []  # the same of the keys that were at hand in this segment
+        self._waiting: list[tuple[int, int]] = []  # heap of (time, key): each inactive key's next timer
+        self._left: list[tuple[int, int]] = []  # the same for keys that were active in this segment
         super().__init__(info, backend, fn)
         self._element_context = KeyedReadOnlyContext(backend, self._timers, states)
         self._timer_context = KeyedTimerContext(backend, self._timers, states)
@@ -287,9 +284,6 @@ class KeyedBroadcast(KeyedProcess):
         merged = Merged(first, inputs[1], (self._process, self._broadcast))
         return merged, cut_at_broadcasts(merged, groups)
 
-    def _element(self, batch: Batch, at: Longs) -> Any:
-        return batch.element(int(at[0])) if isinstance(batch, Merged) and len(at) else super()._element(batch, at)
-
     def _run_epoch(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         if not isinstance(groups, Segments):
             super()._run_epoch(batch, groups, window, emission)
@@ -297,13 +291,7 @@ class KeyedBroadcast(KeyedProcess):
         context = self._writing_context
         context.moment, self._every_key = self._moment, EveryKey(self._backend)
         context.every_key = self._every_key
-        try:
-            self._run_segments(batch, groups, window, emission)
-        except USER_ERRORS as error:
-            at = emission.element
-            value = self._element(batch, groups.order[at : at + 1])
-            keyed = self._backend.current is not None
-            raise user_error(self._uid, error, value, self._backend.current_key, keyed=keyed) from error
+        self._run_segments(batch, groups, window, emission)
 
     def _run_segments(self, batch: Batch, groups: Segments, window: Window, emission: Emission) -> None:
         order, starts = groups.order, groups.starts.tolist()
@@ -319,13 +307,13 @@ class KeyedBroadcast(KeyedProcess):
             self._fire_waiting(before, end, emission)
             results = next(calls)(None)
             if results is not None:
-                emission.values.extend(results)  # which have been taken
+                emission.values.extend(results)  # _broadcast() has taken them
             emission.ends.append(len(emission.values))
             before, end = end, next(ends)
         self._fire_waiting(before, end, emission)
 
     def _wait_for_timers(self, window: Window, emission: Emission) -> None:
-        """Fire timers of processing time, which moved on before the epoch's first element; note when the others come due."""
+        """Fire processing-time timers, as that time advances before the epoch's first element; queue event-time timers."""
         keys = {key: index for index, key in enumerate(self._backend.key_bytes)}
         self._waiting = [(time, keys[key]) for key, time in self._timers.event.pending().items()]
         heapq.heapify(self._waiting)
@@ -336,7 +324,7 @@ class KeyedBroadcast(KeyedProcess):
         self._wait_on()
 
     def _run_key(self, key: int, calls: Iterator[Any], before: int, end: int, emission: Emission) -> None:
-        """One key's elements in one segment, up to the watermark at its end."""
+        """Run one key's elements in one segment, up to the watermark at its end."""
         context, out, mark = self._element_context, emission.values, emission.ends.append
         extend = emission.extend
         self._enter(key)
@@ -356,8 +344,8 @@ class KeyedBroadcast(KeyedProcess):
         self._leave(key)
 
     def _fire_waiting(self, before: int, end: int, emission: Emission) -> None:
-        """The timers of all keys up to the watermark at a segment's end. Those of keys with elements in the segment have
-        fired; what such a key has left waits for a later watermark, also where its time has passed."""
+        """Fire all keys' timers up to the watermark at a segment's end. Those of keys with elements in the segment have fired;
+        what such a key has left waits for a later watermark, even if its time has passed."""
         ready = set()
         while end > before and self._waiting and self._waiting[0][0] <= end:
             ready.add(heapq.heappop(self._waiting)[1])

@@ -1,4 +1,4 @@
-"""Functions of two inputs: each element goes to the method for its input, both inputs in one order."""
+"""Functions of two inputs: both are merged in order, and each element goes to its input's method."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from forkpoint.functions import Function, KeyedCoProcessFunction
-from forkpoint.runtime.exchange.batch import Batch, Longs
+from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec
 from forkpoint.runtime.operators.merged import Merged, Methods
-from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
-from forkpoint.runtime.operators.stateless import ElementContext
+from forkpoint.runtime.operators.stateless import ElementContext, Process
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 
 
@@ -31,7 +28,7 @@ class KeyedCoProcessSpec(KeyedProcessSpec):
 
 
 class KeyedCoProcess(KeyedProcess):
-    """Runs one KeyedCoProcessFunction, as KeyedProcess does: key by key, both inputs' elements and due timers in order."""
+    """Runs one KeyedCoProcessFunction key by key, both inputs' elements and due timers in order."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedCoProcessFunction) -> None:
         super().__init__(info, backend, fn)
@@ -45,10 +42,6 @@ class KeyedCoProcess(KeyedProcess):
         merged = Merged(inputs[0], inputs[1], self._methods)
         return merged, group_by_key(merged, merged.keyed(self._key, self._second_key))
 
-    def _element(self, batch: Batch, at: Longs) -> Any:
-        assert isinstance(batch, Merged)
-        return batch.element(int(at[0])) if len(at) else None
-
 
 @dataclass(frozen=True)
 class CoProcessSpec(RunnableSpec):
@@ -60,44 +53,21 @@ class CoProcessSpec(RunnableSpec):
 
     @property
     def needs_exchange(self) -> bool:
-        return True  # all that an epoch has of both inputs is put in one order
+        return True  # an epoch's elements of both inputs are merged in order
 
     def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
         fn = self.fn
-        return CoProcess(info, fn, (fn.process_element1, fn.process_element2), ElementContext())
+        return CoProcess(info, fn, (fn.process_element1, fn.process_element2))
 
 
-class CoProcess:
-    """Runs one function of two inputs without keys. ``methods``: ``f(element, context)`` for the elements of each."""
+class CoProcess(Process):
+    """Runs one function of two inputs without keys. ``methods``: ``f(element, context)`` for each input's elements."""
 
-    def __init__(self, info: TaskInfo, fn: Function, methods: Methods, context: ElementContext) -> None:
-        self._uid = info.operator.uid
-        self._type = info.operator.output_type
-        self._outlet = Outlet(info.operator)
-        self._fn = fn
+    rich = Function
+
+    def __init__(self, info: TaskInfo, fn: Function, methods: Methods, context: ElementContext | None = None) -> None:
+        super().__init__(info, fn, operator.call, context)  # the elements are calls
         self._methods = methods
-        self._context = context
-        fn.open(Context(info, None))
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = Merged(inputs[0], inputs[1], self._methods)
-        context = self._context
-        context.epoch, context.timestamps, context.positions = epoch, batch.timestamps, batch.positions
-        out: list[Any] = []
-        counts: list[int] = []
-        self._outlet.begin(epoch)
-        extend = self._outlet.into(out)
-        try:
-            for i, call in enumerate(batch.objects(np.arange(batch.size))):
-                context.index = i
-                before = len(out)
-                results = call(context)
-                if results is not None:
-                    extend(results)
-                counts.append(len(out) - before)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.element(len(counts))) from error
-        return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
-
-    def close(self) -> None:
-        self._fn.close()
+        return super().run([Merged(inputs[0], inputs[1], self._methods)], epoch)

@@ -1,8 +1,8 @@
-"""Elements in the order of their timestamps, once the watermark has passed them: Flink SQL's temporal sort.
+"""Emits elements in timestamp order once the watermark passes them: Flink SQL's temporal sort.
 
-An epoch is sorted as a whole. Elements that the watermark passes in the epoch in which they come are never stored; those
-that have to wait are, by key and timestamp, with one timer for each. What comes out stands where its timer would fire, so
-an operator downstream sees it with the watermark just below its timestamp.
+An epoch is sorted as a whole. Elements that the watermark passes in the epoch of their arrival are never stored; the others
+are, by key and timestamp, with one timer for each. An output takes the place of its timer's firing, so a downstream operator
+sees it with the watermark just below its timestamp.
 """
 
 from __future__ import annotations
@@ -41,16 +41,15 @@ ELEMENTS = "elements"
 
 
 def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[object]]:
-    """The state: elements that wait, by timestamp."""
+    """The state: waiting elements by timestamp."""
     descriptor = MapStateDescriptor[int, list[object]](ELEMENTS, Types.LONG(), Types.LIST(type))
-    descriptor.value_type = Types.LIST(type)  # there is no entry without elements
+    descriptor.value_type = Types.LIST(type)  # an entry is never None
     return descriptor
 
 
 @dataclass(frozen=True)
 class EventTimeSortSpec(KeyedSpec):
-    """Elements in the order of their timestamps; ``element_type`` is that of those that wait. Late ones go to ``late_tag``,
-    nowhere if it is None."""
+    """``element_type``: the type of waiting elements. Late ones go to ``late_tag``; without it they are dropped."""
 
     kind = "event_time_sort"
 

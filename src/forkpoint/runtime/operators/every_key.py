@@ -1,4 +1,4 @@
-"""A state of all keys of a subtask, also of those of which the epoch has no element."""
+"""Access to a state of all of a subtask's keys, including those without elements in the epoch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from forkpoint.state import decode_state_key, sid_range
 class EveryKey:
     """Applies functions to a state of every key, within one epoch.
 
-    The epoch's own keys are reached through their operator's backend. For the others each state gets one of its own, for
-    the rest of the epoch, so that what one call changes is seen by the next.
+    The epoch's own keys are reached through the operator's backend. For the others, each state gets a backend for the rest
+    of the epoch, so that the next call sees the changes of the last.
     """
 
     def __init__(self, backend: KeyedBackend) -> None:
@@ -29,7 +29,7 @@ class EveryKey:
         _apply(others, others.get(descriptor), function)
 
     def _rest(self, descriptor: StateDescriptor) -> KeyedBackend:
-        """A backend of the keys that have something stored and are none of the epoch's."""
+        """A backend for the keys that have entries in the store and no elements in the epoch."""
         own, sid = self._backend, self._backend.sid(descriptor.name)
         found: dict[bytes, None] = {}
         for group in range(*own.groups):
@@ -45,7 +45,7 @@ class EveryKey:
 
     def collect(self, log: ChangeLog) -> None:
         for backend in self._others.values():
-            for handle in backend.handles:  # sweeping is done where the state belongs
+            for handle in backend.handles:  # without sweeping, which the operator's backend does
                 handle.collect(log)
 
 

@@ -1,4 +1,4 @@
-"""From an operator of the graph to what runs it on a subtask."""
+"""Creates the instances that run the graph's operators on a subtask."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from forkpoint.types import dumps
 
 
 class Checkpointed:
-    """An operator with operator state, broadcast state or its function's own: restored before ``open()``, written at each
-    epoch's end."""
+    """An operator with operator state or broadcast state, or whose function has its own: restored before ``open()``, written
+    at the end of each epoch."""
 
     def __init__(self, info: TaskInfo, spec: RunnableSpec, store: Store, *, restored: bool) -> None:
         self._function = checkpointed(spec.function)
         self._state = OperatorState(store, info.operator.uid, info.subtask, restored=restored)
         if self._function is not None:
             self._function.initialize_state(self._state)
-        self._inner: Any = spec.instance(info, ManagedState(info, store, self._state))
+        self.inner: Any = spec.instance(info, ManagedState(info, store, self._state))
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        outputs: Outputs = self._inner.run(inputs, epoch)
+        outputs: Outputs = self.inner.run(inputs, epoch)
         if self._function is not None:
             self._function.snapshot_state(SnapshotContext(epoch.id, epoch.processing_time_ms))
         return outputs
 
     def changes(self) -> ChangeLog:
         log = self._state.collect()
-        if hasattr(self._inner, "changes"):
-            keyed = self._inner.changes()
+        if hasattr(self.inner, "changes"):
+            keyed = self.inner.changes()
             log.keys.extend(keyed.keys)
             log.values.extend(keyed.values)
         return log
 
     def states(self) -> list[StateInfo]:
-        keyed = self._inner.states() if hasattr(self._inner, "states") else []
+        keyed = self.inner.states() if hasattr(self.inner, "states") else []
         return [*self._state.records, *keyed]
 
     def next_processing_timer_ms(self) -> int | None:
-        return self._inner.next_processing_timer_ms() if hasattr(self._inner, "next_processing_timer_ms") else None
+        return self.inner.next_processing_timer_ms() if hasattr(self.inner, "next_processing_timer_ms") else None
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
 
 def make_instance(
     info: TaskInfo, store: Store | None, *, restored: bool
 ) -> tuple[OperatorInstance, CheckpointListener | None]:
-    """An operator's instance for one subtask, with a copy of the function of its own, and its listener if it is one."""
+    """An operator's instance for one subtask, with its own copy of the function, and that copy if it is a listener."""
     spec = private_copy(info.operator)
     listener = spec.function if isinstance(spec.function, CheckpointListener) else None
     if spec.has_operator_state:
@@ -66,7 +66,7 @@ def make_instance(
 
 
 def private_copy(operator: Operator) -> RunnableSpec:
-    """Functions have attributes; subtasks that share a process must not share those."""
+    """The operator's spec with its own copy of the function: subtasks in one process must not share its attributes."""
     spec = pickle.loads(dumps(operator.spec))
     assert isinstance(spec, RunnableSpec)
     return spec

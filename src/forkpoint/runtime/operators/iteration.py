@@ -1,8 +1,7 @@
-"""Iterations: what an epoch feeds back is operator state at its end, and input at the start of the next epoch.
+"""Iterations: elements fed back in an epoch become operator state at its end, and input at the start of the next.
 
-Only the end of a loop writes that state: it replaces the list of the epoch before with its own. The start reads the list
-as it was committed, from the store that all stages of a subtask share. So a task may run twice, and a savepoint holds
-every element that is on its way.
+Only the end of a loop writes that state, replacing the previous epoch's list. The start reads the committed list from the
+store that all stages of a subtask share. So a task may run twice, and a savepoint holds all elements in flight.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from forkpoint.types import Row, TypeInformation, Types
 IN_FLIGHT = "in-flight"
 _FIELDS = ("position", "split", "sequence", "timestamp", "element")
 
-# Sequences of one epoch cannot be compared with those of another. So each round puts an element's split further down:
-# at one position, what has gone round more often is ahead, then what came from the same epoch is in its order.
+# Sequences of different epochs are not comparable. So each round lowers an element's split: at the same position, elements
+# with more rounds come first, and those of the same epoch keep their order.
 _ROUND = 2**43
-_FARTHEST = -(2**62)
+_LOWEST = -(2**62)
 
 _REMEDY = "Make the body return values of that type, or give the iterated stream another type"
 
 
 def in_flight_type(element_type: TypeInformation) -> TypeInformation:
-    """An element on its way: its place in the order, its timestamp (ms, or None), and itself."""
+    """An element in flight, with its place in the order and its timestamp (ms, or None)."""
     return Types.ROW_NAMED(_FIELDS, [Types.LONG()] * 4 + [element_type])
 
 
@@ -53,7 +52,7 @@ class IterationSpec(LoopStart, RunnableSpec):
 
 
 class IterationStart(StatefulOperator):
-    """Emits what the last epoch fed back, then what comes in; an element keeps its place and timestamp on its way."""
+    """Emits what the last epoch fed back, then its input. Elements keep place and timestamp around the loop."""
 
     def __init__(self, info: TaskInfo, spec: IterationSpec, store: Store) -> None:
         self._type = info.operator.output_type
@@ -69,7 +68,7 @@ class IterationStart(StatefulOperator):
         positions, splits, sequence, timestamps, values = zip(*rows, strict=True)
         back = Batch(
             len(values), np.array(positions, dtype=np.int64),
-            np.maximum(np.array(splits, dtype=np.int64) - _ROUND, _FARTHEST),
+            np.maximum(np.array(splits, dtype=np.int64) - _ROUND, _LOWEST),
             np.array(sequence, dtype=np.int64), values=list(values), type=self._type, ordered=False,
             timestamps=np.array([NO_TIMESTAMP_MS if t is None else t for t in timestamps], dtype=np.int64),
         )  # fmt: skip
@@ -91,7 +90,7 @@ class FeedbackSpec(LoopEnd, RunnableSpec):
 
 
 class IterationEnd(StatefulOperator):
-    """Keeps what is fed back until the next epoch."""
+    """Stores what is fed back until the next epoch."""
 
     def __init__(self, info: TaskInfo, spec: FeedbackSpec, store: Store) -> None:
         self._uid = spec.iteration
@@ -107,21 +106,19 @@ class IterationEnd(StatefulOperator):
         batch = inputs[0]
         encoded = self._encoded(batch)
         before = sum(1 for _ in self._store.scan(*operator_range(self._sid, self._subtask)))
-        gone = max(0, before - len(encoded))
+        removed = max(0, before - len(encoded))
         self._log = ChangeLog(
-            [operator_key(self._sid, self._subtask, i) for i in range(len(encoded) + gone)],
-            [*encoded, *[None] * gone],
+            [operator_key(self._sid, self._subtask, i) for i in range(len(encoded) + removed)],
+            [*encoded, *[None] * removed],
         )
         return Outputs(empty_batch(None))
 
     def _encoded(self, batch: Batch) -> list[bytes]:
         if not batch.size:
             return []
-        stamps = batch.timestamps
-        timestamps = [None] * batch.size if stamps is None else stamps.tolist()
         places = zip(
             spread(batch.positions, batch.size).tolist(), spread(batch.splits, batch.size).tolist(),
-            batch.sequence.tolist(), timestamps, batch.values, strict=True,
+            batch.sequence.tolist(), batch.stamps.tolist(), batch.values, strict=True,
         )  # fmt: skip
         encode, accept = self._stored.encode, self._guard.accept
         return [

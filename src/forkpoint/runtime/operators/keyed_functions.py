@@ -1,7 +1,8 @@
-"""Keyed operators around one plain function and one value for each key: map_with_state, reduce."""
+"""Keyed operators with a plain function and one value for each key: map_with_state, reduce."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.errors import ForkpointError
+from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
@@ -40,13 +41,12 @@ def one_value(type: TypeInformation) -> list[DeclaredState]:
     return [DeclaredState(STATE_NAME, "value", type)]
 
 
-class _OneValue(KeyedOperator):
-    """Runs ``_run_key`` over the elements of each key, with what is kept of the key's value before and after.
+class OneValue(KeyedOperator, ABC):
+    """Runs ``_run_key`` over the elements of each key, which takes and returns what is kept of the key's value.
 
-    The values of a key go from one call to the next within an epoch. So where outputs are taken one by one, or where the
-    state can change, each state becomes what its type says before the next call sees it, as it would by a cut between them.
-    Elsewhere only its class is looked at, and a key's last state; should it be another value than the type says, the epoch is
-    done again, one by one.
+    Within an epoch, a call gets the state that the last one returned. If outputs are taken one by one or the state is
+    mutable, the state is converted to its type between the calls, as it would be at an epoch's end. Otherwise only its class
+    is checked, and each key's last state; if that is not exactly of the type, the epoch is repeated one by one.
     """
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
@@ -63,8 +63,9 @@ class _OneValue(KeyedOperator):
         self._all_exact: Callable[[list[Any]], bool] = present(type).specialized(_ALL_EXACT)
         self._one_by_one = True
 
+    @abstractmethod
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        raise AssertionError("each operator has its own")
+        """Append the outputs for ``values[start:stop]`` to ``out``. Takes and returns what is kept of the state."""
 
     def _kept(self, state: Any) -> Any:
         """What is kept of a state that a function returned."""
@@ -79,7 +80,7 @@ class _OneValue(KeyedOperator):
         return None if kept is None else self._guard.give(kept)
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
-        """One output an element."""
+        """The outputs as a batch; here one for each element."""
         return DerivedBatch(batch.size, lambda: batch.places(order), values=out, type=self._type)
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
@@ -98,11 +99,12 @@ class _OneValue(KeyedOperator):
                 for k in range(first, last):
                     backend.current_key = keys[k]
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
+            if self._done(out) < batch.size:  # it ended accumulate(), at an unknown element
+                raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
         except ForkpointError:
             raise
         except USER_ERRORS as error:
-            done = self._done(out)
-            value = batch.objects(groups.order[done : done + 1])[0]
+            value = batch.element(int(groups.order[self._done(out)]))
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
         if not self._one_by_one and not self._all_exact(states):
             raise ChangingOutput(self._uid)
@@ -110,7 +112,7 @@ class _OneValue(KeyedOperator):
         return self._outlet.outputs(self._finish(batch, groups.order, out))
 
     def _reduced(self, reduce: Callable[[Any, Any], Any], values: list[Any], state: Any, out: list[Any]) -> Any:
-        """Append the running reductions of one key's elements to ``out``; returns the last."""
+        """Append the running reductions of one key's elements to ``out``; returns the last one."""
         if self._one_by_one:
             keep, give, take, append = self._kept, self._given, self._outlet.take, out.append
             for value in values:
@@ -124,7 +126,7 @@ class _OneValue(KeyedOperator):
         return out[-1]
 
     def _done(self, out: list[Any]) -> int:
-        """How many elements have been processed in full."""
+        """How many elements are completed."""
         return len(out)
 
     def changes(self) -> ChangeLog:
@@ -133,7 +135,7 @@ class _OneValue(KeyedOperator):
 
 @dataclass(frozen=True)
 class MapWithStateSpec(KeyedSpec):
-    """``fn(element, state | None) -> (out, state | None)``; with ``flat`` the first is an iterable of outputs."""
+    """``fn(element, state | None) -> (out, state | None)``; with ``flat``, ``out`` is an iterable of outputs."""
 
     kind = "map_with_state"
 
@@ -148,7 +150,7 @@ class MapWithStateSpec(KeyedSpec):
         return (FlatMapWithState if self.flat else MapWithState)(info, state.keyed, self)
 
 
-class MapWithState(_OneValue):
+class MapWithState(OneValue):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
         super().__init__(info, backend, spec.state_type)
         self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
@@ -171,14 +173,9 @@ class MapWithState(_OneValue):
         return state
 
 
-class FlatMapWithState(_OneValue):
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
-        super().__init__(info, backend, spec.state_type)
-        self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
-        self._counts: list[int] = []
-
+class FlatMapWithState(MapWithState):
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        self._counts = []
+        self._counts: list[int] = []
         return super().run(inputs, epoch)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
@@ -218,8 +215,8 @@ class ReduceSpec(KeyedSpec):
         return WindowSpec.of_all("reducing", self.value_type, self.fn)
 
 
-class Reduce(_OneValue):
-    """The running reduction; every element comes out as the value so far."""
+class Reduce(OneValue):
+    """The running reduction: emits the value so far for each element."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, value_type: TypeInformation, fn: Any) -> None:
         super().__init__(info, backend, value_type)

@@ -1,4 +1,4 @@
-"""KeyedProcessFunction: key by key through an epoch, elements and due timers of each key in order."""
+"""Runs a KeyedProcessFunction: an epoch is processed key by key, each key's elements and due timers in order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomain, declared_states
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, Window, timer_position
-from forkpoint.runtime.exchange.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, spread
+from forkpoint.runtime.exchange.batch import (
+    BLOCK_ROWS,
+    EMPTY_LONGS,
+    NO_TIMESTAMP_MS,
+    Batch,
+    DerivedBatch,
+    Longs,
+    Places,
+    spread,
+)
 from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
@@ -23,13 +33,12 @@ from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState, states_wit
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation, independent
 
-BLOCK_ROWS = 65_536
 _EVENT_RANK = 2**40
 _PROCESSING_RANK = 2**41
 
 
 class Firing(NamedTuple):
-    """A timer that fired: its place among the ends, and the place and timestamp of what it emitted."""
+    """A timer that fired: its index in ``Emission.ends``, and the place and timestamp of its outputs."""
 
     at: int
     position: int
@@ -39,10 +48,10 @@ class Firing(NamedTuple):
 
 
 class Emission:
-    """Where each output came from: elements in key order, with timer firings between them.
+    """The outputs of an epoch: those of elements in key order, with those of timer firings between them.
 
-    ``ends`` has an entry for each element and each firing: how many outputs there were behind it. So it also tells
-    which element is being processed, which saves writing that down for each.
+    ``ends`` has an entry for each element and each firing: the number of outputs up to and including its own. So its length
+    gives the current element, which saves recording it for each.
     """
 
     __slots__ = ("ends", "extend", "firings", "values")
@@ -55,7 +64,7 @@ class Emission:
 
     @property
     def element(self) -> int:
-        """How many elements are done: the index, in key order, of the one at hand."""
+        """The index of the current element in key order, which is the number of completed ones."""
         return len(self.ends) - len(self.firings)
 
     def batch(self, inputs: Batch, order: Longs, type: Any) -> Batch:
@@ -65,7 +74,7 @@ class Emission:
         counts = np.diff(np.array(self.ends, dtype=np.int64), prepend=0).astype(np.int64)
         positions, splits, sequence, timestamps = inputs.places(order)
         if self.firings:
-            # np.insert takes indices of the array without the inserted rows.
+            # np.insert takes indices into the array without the inserted rows.
             places, moments, ranks, tied, stamps = zip(*self.firings, strict=True)
             at = np.array(places) - np.arange(len(places))
             positions = np.insert(spread(positions, len(order)), at, moments)
@@ -81,7 +90,7 @@ class Emission:
 
 
 class Moment:
-    """What contexts ask of the element or timer at hand; worked out only then."""
+    """Timestamp and watermark of the current element or timer, computed on request."""
 
     __slots__ = ("emission", "fired_at", "order", "positions", "timestamps", "window")
 
@@ -94,7 +103,7 @@ class Moment:
         self.fired_at: int | None = None  # the watermark while a timer fires
 
     def close(self) -> None:
-        """Nothing is at hand any more, and the epoch's elements and outputs need not be kept."""
+        """Release the epoch's elements and outputs."""
         self.positions, self.timestamps, self.order, self.emission = 0, None, EMPTY_LONGS, Emission()
 
     def watermark(self) -> int:
@@ -113,51 +122,47 @@ class Moment:
         return None if stamp == NO_TIMESTAMP_MS else stamp
 
     def element_time(self, default: int) -> int:
-        """The timestamp of the element at hand; the default where there is none, or a timer is at hand."""
+        """The current element's timestamp; the default if it has none, or while a timer fires."""
         stamp = self.timestamp() if self.fired_at is None else None
         return default if stamp is None else stamp
 
 
 def own_key(backend: KeyedBackend) -> Any:
-    """The current key for a function, which may change what it gets."""
+    """The current key, as a copy if the function could change it."""
     key = backend.current_key
     return key if backend.key_type.immutable else independent(key)
 
 
-class ElementContext(KeyedProcessFunction.Context):
-    """What ``process_element`` sees. One object for the whole epoch."""
+class KeyContext:
+    """The part that the contexts of elements and timers share. One object for all of them."""
 
     def __init__(self, backend: KeyedBackend, timers: Timers) -> None:
         self._backend = backend
         self._timers = timers
-        self.moment: Moment | None = None
 
     def get_current_key(self) -> Any:
         return own_key(self._backend)
 
     def timer_service(self) -> Timers:
         return self._timers
+
+
+class ElementContext(KeyContext, KeyedProcessFunction.Context):
+    """The context of ``process_element``."""
+
+    moment: Moment | None = None
 
     def timestamp(self) -> int | None:
         assert self.moment is not None
         return self.moment.timestamp()
 
 
-class TimerContext(KeyedProcessFunction.OnTimerContext):
-    """What ``on_timer`` sees."""
+class TimerContext(KeyContext, KeyedProcessFunction.OnTimerContext):
+    """The context of ``on_timer``."""
 
-    def __init__(self, backend: KeyedBackend, timers: Timers) -> None:
-        self._backend = backend
-        self._timers = timers
-        self.time_ms = 0
-        self.namespace = b""
-        self.domain = TimeDomain.EVENT_TIME
-
-    def get_current_key(self) -> Any:
-        return own_key(self._backend)
-
-    def timer_service(self) -> Timers:
-        return self._timers
+    time_ms = 0
+    namespace = b""
+    domain = TimeDomain.EVENT_TIME
 
     def timestamp(self) -> int:
         return timer_ms(self.time_ms)
@@ -180,7 +185,7 @@ class KeyedProcessSpec(KeyedSpec):
 
 
 class KeyedProcess(KeyedOperator):
-    """Runs one KeyedProcessFunction; subclasses run functions of two inputs."""
+    """Runs one KeyedProcessFunction; subclasses run windows and functions of two inputs."""
 
     def __init__(
         self, info: TaskInfo, backend: KeyedBackend, fn: Any, namespace: TypeInformation | None = None
@@ -222,15 +227,23 @@ class KeyedProcess(KeyedOperator):
             keys, epoch.processing_time_ms, moment.watermark, one_by_one=epoch.one_by_one, trusted=epoch.trusted
         )
         backend.element_time = moment.element_time
-        self._run_epoch(batch, groups, window, emission)
+        try:
+            self._run_epoch(batch, groups, window, emission)
+            if emission.element < batch.size:  # it ended map(), at an unknown element
+                raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
+        except ForkpointError:
+            raise
+        except USER_ERRORS as error:
+            at = emission.element
+            value = batch.element(int(groups.order[at])) if at < batch.size else None
+            keyed = backend.current is not None
+            raise user_error(self._uid, error, value, backend.current_key, keyed=keyed) from error
         self._next_timer = timers.processing.earliest_after(processing_ms)
         moment.close()
-        outputs = self._outlet.outputs(self._stamped(emission.batch(batch, groups.order, self._type)))
-        outputs.late_records_dropped = self._late_records_dropped()
-        return outputs
+        return self._outputs(emission.batch(batch, groups.order, self._type))
 
     def _emission(self) -> Emission:
-        """Takes the outputs of a run."""
+        """Collects the outputs of a run."""
         emission = Emission()
         emission.extend = self._outlet.into(emission.values)
         return emission
@@ -239,88 +252,69 @@ class KeyedProcess(KeyedOperator):
         """All elements in order, and grouped by key."""
         return inputs[0], group_by_key(inputs[0], self._key)
 
-    def _element(self, batch: Batch, at: Longs) -> Any:
-        """The element at this place, for messages; None where there is none."""
-        return next(iter(batch.objects(at)), None)
-
     def _declared(self, fn: Any) -> Mapping[str, StateDescriptor]:
-        """The function's states of the key, by attribute."""
+        """The function's keyed states, by attribute."""
         return declared_states(fn)
 
     def _run_epoch(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         self._run_keys(batch, groups, window, emission)
         self._run_timers_only(range(len(groups.keys), len(self._backend.keys)), window, emission)
 
-    def _stamped(self, batch: Batch) -> Batch:
-        """The outputs; an operator whose outputs have timestamps of their own puts them on here."""
-        return batch
-
-    def _late_records_dropped(self) -> int:
-        """How many elements came too late in this epoch and went nowhere; of operators that know such a thing."""
-        return 0
+    def _outputs(self, batch: Batch) -> Outputs:
+        return self._outlet.outputs(batch)
 
     def _run_keys(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         backend, timers, context = self._backend, self._timers, self._element_context
         keys, handles, event, processing = backend.keys, backend.handles, timers.event, timers.processing
-        process, extend, mark, out = (
-            self._process,
-            emission.extend,
-            emission.ends.append,
-            emission.values,
-        )
-        try:
-            for first, last, values, starts in key_blocks(batch, groups):
-                base = starts[first]
-                for k in range(first, last):
-                    # As backend.enter(k) and leave() do, without two calls a key.
-                    backend.current, backend.current_key = k, keys[k]
-                    for handle in handles:
-                        handle.enter(k)
-                    if event.engaged or processing.engaged:
-                        timers.enter(k)
-                        if processing.heap:
-                            self._fire_processing(window, emission, k)
-                    elements = values[starts[k] - base : starts[k + 1] - base]
-                    heap = event.heap
-                    if not heap:
-                        # Nothing can fire until an element registers a timer.
-                        done = 0
-                        for results in map(process, elements, repeat(context)):
-                            if results is not None:
-                                extend(results)
-                            if heap:
-                                done = emission.element + 1 - starts[k]
-                                break
-                            mark(len(out))
-                        else:
-                            if self._fires_all:
-                                self._fire_all_processing(window, emission, k)
-                            for handle in handles:
-                                handle.leave(k)
-                            continue
-                        before = max(window.before, self._moment.watermark())
-                        mark(len(out))
-                        elements = elements[done:]
-                    else:
-                        before = window.before
-                    for value in elements:
-                        now = self._moment.watermark()
-                        if now > before:
-                            self._advance(before, now, emission, k)
-                            before = now
-                        results = process(value, context)
+        process, extend, mark, out = self._process, emission.extend, emission.ends.append, emission.values
+        for first, last, values, starts in key_blocks(batch, groups):
+            base = starts[first]
+            for k in range(first, last):
+                # backend.enter(k) and leave() inlined, which saves two calls for each key
+                backend.current, backend.current_key = k, keys[k]
+                for handle in handles:
+                    handle.enter(k)
+                if event.engaged or processing.engaged:
+                    timers.enter(k)
+                    if processing.heap:
+                        self._fire_processing(window, emission, k)
+                elements = values[starts[k] - base : starts[k + 1] - base]
+                heap = event.heap
+                if not heap:
+                    # Nothing can fire until an element registers a timer.
+                    done = 0
+                    for results in map(process, elements, repeat(context)):
                         if results is not None:
                             extend(results)
+                        if heap:
+                            done = emission.element + 1 - starts[k]
+                            break
                         mark(len(out))
-                    self._advance(before, window.end, emission, k)
-                    if self._fires_all:
-                        self._fire_all_processing(window, emission, k)
-                    backend.leave()
-            backend.current = None
-        except USER_ERRORS as error:
-            element = emission.element
-            value = self._element(batch, groups.order[element : element + 1])
-            raise user_error(self._uid, error, value, backend.current_key, keyed=True) from error
+                    else:
+                        if self._fires_all:
+                            self._fire_all_processing(window, emission, k)
+                        for handle in handles:
+                            handle.leave(k)
+                        continue
+                    before = max(window.before, self._moment.watermark())
+                    mark(len(out))
+                    elements = elements[done:]
+                else:
+                    before = window.before
+                for value in elements:
+                    now = self._moment.watermark()
+                    if now > before:
+                        self._advance(before, now, emission, k)
+                        before = now
+                    results = process(value, context)
+                    if results is not None:
+                        extend(results)
+                    mark(len(out))
+                self._advance(before, window.end, emission, k)
+                if self._fires_all:
+                    self._fire_all_processing(window, emission, k)
+                backend.leave()
+        backend.current = None
 
     def _run_timers_only(self, indices: range, window: Window, emission: Emission) -> None:
         for k in indices:
@@ -333,16 +327,16 @@ class KeyedProcess(KeyedOperator):
             self._backend.leave()
 
     def _advance(self, before: int, now: int, emission: Emission, key: int) -> None:
-        """Fire the key's timers up to ``now``; the watermark moves on only if it is ahead of ``before``."""
+        """Advance the watermark from ``before`` to ``now``, firing the key's timers; does nothing if that is not ahead."""
         if now <= before:
             return
         fires_at = before + 1
         while (timer := self._timers.event.pop(now)) is not None:
-            fires_at = max(fires_at, timer[0])  # one registered by a timer for an earlier time fires right behind it
+            fires_at = max(fires_at, timer[0])  # a timer registered by another for an earlier time fires right after it
             self._fire(timer, TimeDomain.EVENT_TIME, fires_at, emission, key)
 
     def _fire_processing(self, window: Window, emission: Emission, key: int) -> None:
-        """Processing time moved on before the epoch's first element."""
+        """Fire due timers: processing time advances before the epoch's first element."""
         while (timer := self._timers.processing.pop(self._backend.processing_time_ms)) is not None:
             self._fire(timer, TimeDomain.PROCESSING_TIME, window.before, emission, key)
 
@@ -393,10 +387,22 @@ class KeyedProcess(KeyedOperator):
         self._fn.close()
 
 
-def key_blocks(batch: Batch, groups: Groups) -> Iterator[tuple[int, int, list[Any], list[int]]]:
-    """Runs of whole keys: (first key, behind the last key, their elements as objects, all keys' starts).
+class TimestampedProcess(KeyedProcess):
+    """Runs a function that collects the timestamps of its outputs in ``stamps`` and counts late elements in ``dropped``."""
 
-    Elements become objects block by block, so that few of them exist at a time.
+    def _outputs(self, batch: Batch) -> Outputs:
+        stamps, self._fn.stamps = self._fn.stamps, []
+        dropped, self._fn.dropped = self._fn.dropped, 0
+        batch.stamp(np.array(stamps, dtype=np.int64), None)
+        outputs = super()._outputs(batch)
+        outputs.late_records_dropped = dropped
+        return outputs
+
+
+def key_blocks(batch: Batch, groups: Groups) -> Iterator[tuple[int, int, list[Any], list[int]]]:
+    """Blocks of whole keys: (first key, one past the last key, their elements as objects, all keys' starts).
+
+    Block by block, so that few elements are objects at a time.
     """
     starts = groups.starts.tolist()
     key, count = 0, len(groups.keys)
@@ -410,14 +416,14 @@ def key_blocks(batch: Batch, groups: Groups) -> Iterator[tuple[int, int, list[An
 
 
 def order_of(key: bytes) -> int:
-    """A number that orders timer firings of different keys at one time, the same in every attempt."""
+    """A number that orders timer firings of different keys at the same time, stable across attempts."""
     short = key if len(key) <= 7 else blake2b(key, digest_size=7).digest()
     return len(key) % 8 << 56 | int.from_bytes(short, "big")
 
 
 def firing_rank(stage: int, *, event: bool) -> int:
-    """What stands in the place of the split where a timer fired, so that at one position no output overtakes another.
+    """The split number for outputs of a timer, so that no output overtakes another at the same position.
 
-    Event-time timers fire behind what timers of earlier stages emitted at that time; processing-time timers ahead of it.
+    Event-time timers fire after the outputs of earlier stages' timers at that time, processing-time timers before them.
     """
     return stage - _EVENT_RANK if event else -stage - _PROCESSING_RANK

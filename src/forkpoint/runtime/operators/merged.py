@@ -1,4 +1,4 @@
-"""Two inputs as one batch, in the one order of places."""
+"""Two inputs merged into one batch, in order."""
 
 from __future__ import annotations
 
@@ -12,16 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.exchange.batch import (
-    NO_TIMESTAMP_MS,
-    Batch,
-    Indices,
-    Longs,
-    pick,
-    sort_order,
-    spread,
-    stable_order,
-)
+from forkpoint.runtime.exchange.batch import Batch, Indices, Longs, joined, sort_order, spread, stable_order
 from forkpoint.runtime.exchange.grouping import key_column, python_keys
 from forkpoint.types import TypeInformation
 
@@ -32,8 +23,8 @@ Methods = tuple[Callable[..., Any], Callable[..., Any]]
 class Merged(Batch):
     """The elements of two inputs, in order.
 
-    Its objects are calls: ``call(context)`` gives the element to the method that is for its input. Rows are numbered
-    through: those of the second input behind those of the first.
+    Its objects are calls: ``call(context)`` passes the element to its input's method. ``rows`` numbers the first input's
+    rows, then the second's.
     """
 
     __slots__ = ("_inputs", "_methods", "rows")
@@ -41,19 +32,25 @@ class Merged(Batch):
     def __init__(self, first: Batch, second: Batch, methods: Methods) -> None:
         self._inputs = inputs = (first.in_order(), second.in_order())
         self._methods = methods
-        self.rows = rows = _order(*inputs)
-        super().__init__(
-            len(rows),
-            pick(_numbers(inputs, inputs[0].positions, inputs[1].positions), rows),
-            pick(_numbers(inputs, inputs[0].splits, inputs[1].splits), rows),
-            np.concatenate([inputs[0].sequence, inputs[1].sequence])[rows],
-            timestamps=_timestamps(inputs, rows),
+        both = Batch(
+            first.size + second.size,
+            joined([batch.positions for batch in inputs], inputs),
+            joined([batch.splits for batch in inputs], inputs),
+            np.concatenate([batch.sequence for batch in inputs]),
+            timestamps=_timestamps(inputs),
         )
+        self.rows = rows = _order(*inputs, both)
+        positions, splits, sequence, timestamps = both.places(rows)
+        super().__init__(both.size, positions, splits, sequence, timestamps=timestamps)
 
     @property
     def of_second(self) -> npt.NDArray[np.bool_]:
-        """Which elements are the second input's."""
+        """Which elements are from the second input."""
         return np.asarray(self.rows >= self._inputs[0].size)
+
+    @property
+    def values(self) -> list[Any]:
+        return self.objects(np.arange(self.size))
 
     def objects(self, indices: Indices) -> list[Any]:
         rows = self.rows[indices]
@@ -68,11 +65,10 @@ class Merged(Batch):
         return list(map(calls.__getitem__, places.tolist()))
 
     def element(self, index: int) -> Any:
-        """The element itself, for messages; None behind the last one."""
-        return self.objects(np.array([index]))[0].args[0] if index < self.size else None
+        return super().element(index).args[0]
 
     def keyed(self, first: KeyBy, second: KeyBy) -> KeyBy:
-        """Put the keys of both inputs on the elements, as a column if they are columns. Returns how to find them there."""
+        """Store both inputs' keys in the batch, as a column if they are columns. Returns the KeyBy that reads them."""
         assert first.key_type is not None
         pairs = [(batch, key) for batch, key in zip(self._inputs, (first, second), strict=True) if batch.size]
         columns = [c for batch, key in pairs if (c := key_column(batch, key)) is not None]
@@ -85,45 +81,34 @@ class Merged(Batch):
         return KeyBy(_taken, first.key_type)
 
 
-def _order(first: Batch, second: Batch) -> Longs:
-    """The order that merges two batches, each in order, as row numbers."""
-    size = first.size + second.size
-    if not (first.size and second.size):
-        return np.arange(size)
-    positions = _numbers((first, second), first.positions, second.positions)
-    if isinstance(first.splits, int) and isinstance(second.splits, int) and first.splits != second.splits:
-        # One split each, which is the usual case: where positions are equal, the split alone decides.
-        positions = spread(positions, size)
-        if first.splits < second.splits:
-            return stable_order(positions)[0]
-        turned = stable_order(np.roll(positions, second.size))[0]
-        return (turned - second.size) % size
-    splits = _numbers((first, second), first.splits, second.splits)
-    places = Batch(size, positions, splits, np.concatenate([first.sequence, second.sequence]))
-    order = sort_order(places)
-    return np.arange(size) if order is None else order
+def _order(first: Batch, second: Batch, both: Batch) -> Longs:
+    """The row numbers that merge two batches, each in order; ``both`` holds the places of the one, then the other."""
+    if first.size and second.size:
+        if isinstance(first.splits, int) and isinstance(second.splits, int) and first.splits != second.splits:
+            # One split each, which is the usual case: at equal positions the split alone decides.
+            positions = spread(both.positions, both.size)
+            if first.splits < second.splits:
+                return stable_order(positions)[0]
+            rolled = stable_order(np.roll(positions, second.size))[0]
+            return (rolled - second.size) % both.size
+        order = sort_order(both)
+        if order is not None:
+            return order
+    return np.arange(both.size)
 
 
-def _numbers(inputs: tuple[Batch, Batch], first: Longs | int, second: Longs | int) -> Longs | int:
-    if isinstance(first, int) and isinstance(second, int) and first == second:
-        return first
-    return np.concatenate([spread(first, inputs[0].size), spread(second, inputs[1].size)])
-
-
-def _timestamps(inputs: tuple[Batch, Batch], rows: Longs) -> Longs | None:
-    found = [batch.timestamps for batch in inputs if batch.size]
-    if all(stamps is None for stamps in found):
+def _timestamps(inputs: tuple[Batch, Batch]) -> Longs | None:
+    if all(batch.timestamps is None for batch in inputs if batch.size):
         return None
-    parts = [np.full(b.size, NO_TIMESTAMP_MS) if b.timestamps is None else b.timestamps for b in inputs]
-    return np.asarray(np.concatenate(parts)[rows])
+    return np.concatenate([batch.stamps for batch in inputs])
 
 
 def _alike(keys: list[Any], key_type: TypeInformation) -> list[Any]:
-    """The keys, those that are stored alike as equal objects: two inputs may have them as objects of two classes."""
+    """The keys, those with the same encoding as equal objects: the two inputs' keys may be of different classes."""
     if len(set(map(type, keys))) < 2:
         return keys
     return [key_type.decode(key_type.encode(key)) for key in keys]
 
 
 def _taken(element: Any) -> Any:
-    raise AssertionError("the keys have been taken from the elements")
+    raise AssertionError("the batch holds the keys")

@@ -1,11 +1,10 @@
-"""The one way by which what a function or a source hands over enters a stream.
+"""How the outputs of functions and sources enter a stream.
 
-A value is what it was when it was handed over, and what the declared type says. Where values can change or have to be
-converted they are taken one by one, at the moment of the yield. Where none of an operator's outputs can change, nothing is
-done in its loop: they are looked through all at once, by the first who wants to see them, and misfits are refused there in
-the operator's name. Which of the two it is, the declared type says. Undeclared values, and lists given for tuples, tell it in the
-operator's first epoch with elements, which takes one by one; should one come later, the epoch is repeated, and from then on
-all are taken one by one.
+An output keeps the value that it had when it was emitted, and is of the declared type. Values that are mutable or need
+conversion are *taken* one by one, as they are yielded. If none of an operator's outputs is mutable, its loop does nothing:
+they are checked in bulk on first access, and invalid ones refused in the operator's name. The declared type decides. For
+undeclared values, and lists given for tuples, the operator's first epoch with elements decides, taking outputs one by one;
+if a mutable one comes later, the epoch is repeated, and from then on all are taken one by one.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from forkpoint.types.copying import element_type
 
 
 class ChangingOutput(ForkpointError):
-    """An output that can change was found too late; the epoch has to be done again, taking one by one."""
+    """A mutable output was found too late; the epoch has to be repeated, taking outputs one by one."""
 
     def __init__(self, uid: str) -> None:
-        super().__init__(f"operator {uid!r} hands over values that can change: they have to be taken one by one")
+        super().__init__(f"operator {uid!r} emits mutable values, which have to be taken one by one")
         self.uid = uid
 
 
 class Outlet:
-    """Of one operator on one subtask. ``one_by_one``: how outputs are taken in the run at hand; ``fed_back``: whether the
-    operator goes on with what it has handed over, so that it matters to it what the type makes of that.
+    """The outputs of one operator on one subtask. ``one_by_one``: whether the current run takes them so. ``fed_back``: whether
+    the operator uses its outputs again, so that their conversion matters to it.
     """
 
     def __init__(self, operator: Operator, *, fed_back: bool = False) -> None:
@@ -49,18 +48,18 @@ class Outlet:
         self.one_by_one = True
 
     def begin(self, epoch: Epoch) -> None:
-        """A run begins."""
+        """Start a run."""
         self._always = self._always or epoch.one_by_one
         self.one_by_one = self._always or (self.one_by_one and not epoch.trusted)
 
     # -- in the loop
 
     def taking(self, results: Iterable[Any]) -> Iterable[Any]:
-        """The results as they enter the stream, each taken when it is yielded."""
+        """The results as they enter the stream, each taken as it is yielded."""
         return map(self.take, results) if self.one_by_one else results
 
     def into(self, values: list[Any]) -> Callable[[Iterable[Any]], None]:
-        """What extends ``values`` by results."""
+        """A function that extends ``values`` by results, taking them."""
         extend, take = values.extend, self.take
         return (lambda results: extend(map(take, results))) if self.one_by_one else extend
 
@@ -68,27 +67,27 @@ class Outlet:
         """One output as it enters the stream, or its side output where it is a pair with a tag."""
         if OutputTag.used and (tag := tag_of(value)) is not None:
             inner = value[1]
-            taken = self._fitted(inner, self._of_tag(tag), tag.type_info)
+            taken = self._accepted(inner, self._of_tag(tag), tag.type_info)
             whole = value if taken is inner else (tag, taken)
         else:
             inner = value
-            taken = whole = self._fitted(inner, self._of, self._type)
+            taken = whole = self._accepted(inner, self._of, self._type)
         if taken is not inner:
             self._always = True
         return whole
 
-    def _fitted(self, value: Any, of: TypeInformation, declared: TypeInformation | None) -> Any:
+    def _accepted(self, value: Any, of: TypeInformation, declared: TypeInformation | None) -> Any:
         try:
             return of.accept(value)
         except TypeNotSupported as error:
-            raise self._misfit(value, declared, error) from error
+            raise self._refusal(value, declared, error) from error
 
-    def _all_fitted(self, values: list[Any], of: TypeInformation, declared: TypeInformation | None) -> list[Any]:
+    def _all_accepted(self, values: list[Any], of: TypeInformation, declared: TypeInformation | None) -> list[Any]:
         try:
             return of.accept_all(values)
         except TypeNotSupported:
-            for value in values:  # which one it is
-                self._fitted(value, of, declared)
+            for value in values:  # the error names the first invalid one
+                self._accepted(value, of, declared)
             raise
 
     def _of_tag(self, tag: OutputTag) -> TypeInformation:
@@ -97,34 +96,34 @@ class Outlet:
             of = self._tags[tag.tag_id] = element_type(tag.type_info)
         return of
 
-    def _misfit(self, value: Any, declared: TypeInformation | None, why: Exception) -> TypeNotSupported:
+    def _refusal(self, value: Any, declared: TypeInformation | None, why: Exception) -> TypeNotSupported:
         if declared is None:
-            return TypeNotSupported(f"operator {self._uid!r} hands over {shorten(value)}: {why}")
+            return TypeNotSupported(f"operator {self._uid!r} emits {shorten(value)}: {why}")
         return TypeNotSupported(
-            f"operator {self._uid!r} hands over {shorten(value)}, and its output type is {declared!r}: {why}. Return what "
-            "the type says, or give the operator another output_type"
+            f"operator {self._uid!r} emits {shorten(value)}, which is not valid for its output type {declared!r}: {why}. "
+            "Return values of that type, or declare another output_type"
         )
 
     def take_all(self, values: list[Any]) -> list[Any]:
-        """What a source hands over at once."""
-        return self._all_fitted(values, self._of, self._type)
+        """A run of a source's elements as they enter the stream."""
+        return self._all_accepted(values, self._of, self._type)
 
-    # -- behind it
+    # -- after the loop
 
     def outputs(self, batch: Batch) -> Outputs:
-        """What the run gave: the main output, and side outputs parted from it."""
-        main, sides = self._parted(batch)
+        """The run's main output, with the side outputs split from it."""
+        main, sides = self._split_by_tag(batch)
         if self.one_by_one:
             self.one_by_one = self._always or not batch.size
         else:
-            main.pending = partial(self._settled, self._of, self._type)
+            main.pending = partial(self._checked, self._of, self._type)
             for tag, side in sides.items():
-                side.pending = partial(self._settled, self._of_tag(tag), tag.type_info)
+                side.pending = partial(self._checked, self._of_tag(tag), tag.type_info)
         return Outputs(
             main, {tag.tag_id: side for tag, side in sides.items()}, mutable=self._always and not self._declared_mutable
         )
 
-    def _parted(self, batch: Batch) -> tuple[Batch, dict[OutputTag, Batch]]:
+    def _split_by_tag(self, batch: Batch) -> tuple[Batch, dict[OutputTag, Batch]]:
         if not OutputTag.used:
             return batch, {}
         values = batch.values
@@ -141,24 +140,24 @@ class Outlet:
             sides[tag] = side.with_values([value[1] for value in side.values], tag.type_info)
         return batch.take(np.flatnonzero(codes == -1)), sides
 
-    def _settled(self, of: TypeInformation, declared: TypeInformation | None, values: list[Any]) -> list[Any]:
-        """The values as they enter the stream, where none was taken in the loop.
+    def _checked(self, of: TypeInformation, declared: TypeInformation | None, values: list[Any]) -> list[Any]:
+        """The values as they enter the stream, if none was taken in the loop.
 
         Raises:
             ChangingOutput: one of them might have changed since it was yielded.
-            TypeNotSupported: one of them is none of the declared type.
+            TypeNotSupported: one of them is not valid for the declared type.
         """
-        accepted = self._all_fitted(values, of, declared)
-        if accepted is not values and (self._fed_back or any(map(_can_change, values))):
+        accepted = self._all_accepted(values, of, declared)
+        if accepted is not values and (self._fed_back or any(map(_is_mutable, values))):
             raise ChangingOutput(self._uid)
         return accepted
 
 
 def tag_of(value: Any) -> OutputTag | None:
-    """The tag of a pair ``(tag, value)``; None for any other output."""
+    """The tag of a side output ``(tag, value)``; None for any other output."""
     tagged = type(value) is tuple and len(value) == 2 and isinstance(value[0], OutputTag)
     return value[0] if tagged else None
 
 
-def _can_change(value: Any) -> bool:
+def _is_mutable(value: Any) -> bool:
     return independent(value) is not value

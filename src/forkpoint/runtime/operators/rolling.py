@@ -1,7 +1,7 @@
 """Aggregates of one field as reductions of two elements: sum, min, max, min_by, max_by.
 
-As in Flink, an element comes out with the aggregated field replaced and all other fields from the key's first element
-(min_by, max_by: the whole extreme element, the earlier one of equals). Over columns: runtime/columnar.
+As in Flink, outputs have the aggregated field replaced and all other fields from the key's first element (min_by, max_by:
+the whole extreme element, the earliest of equals). For columns see runtime/columnar.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RollingKind = Literal["sum", "min", "max", "min_by", "max_by"]
 
 @dataclass(frozen=True)
 class Rolling:
-    """An aggregate of one field: elements with the field replaced (or the extreme element). ``value_type``: the elements'."""
+    """An aggregate of one field. ``value_type``: the elements' type."""
 
     aggregate: RollingKind
     field: int | str
@@ -27,7 +27,7 @@ class Rolling:
 
 
 def rolling_function(rolling: Rolling, uid: str) -> Callable[[Any, Any], Any]:
-    """The reduction of two elements that the aggregate stands for."""
+    """The aggregate as a reduction of two elements."""
     names = tuple(f.name for f in rolling.value_type.fields or ())
     get, put = field_access(rolling.field, names)
 

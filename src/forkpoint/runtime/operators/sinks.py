@@ -1,30 +1,29 @@
-"""Sinks inside a stage: a writer for each epoch, whose committables go to the driver with the commit row."""
+"""Runs sinks: a writer for each epoch, whose committables go to the driver with the commit row."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from forkpoint.connectors import Sink, SinkContext, SinkWriter
+from forkpoint.connectors import SinkContext, SinkWriter
 from forkpoint.errors import ForkpointError
+from forkpoint.graph.job import Operator
+from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.exchange.control import EpochContext
-from forkpoint.runtime.operators.base import USER_ERRORS, TaskInfo, user_error
-
-BLOCK_ROWS = 65_536
+from forkpoint.runtime.operators.base import USER_ERRORS, user_error
 
 log = logging.getLogger("forkpoint")
 
 
 class SinkInstance:
-    """Writes one subtask's elements of an epoch; at stage 0 in as many batches as the task reads."""
+    """Writes one subtask's elements of an epoch; in stage 0, in as many batches as the task reads."""
 
-    def __init__(self, info: TaskInfo, sink: Sink, job: str, context: EpochContext, attempt: str) -> None:
-        self._uid = info.operator.uid
-        self._context = SinkContext(
-            info.operator.uid, job, context.epoch, info.subtask, attempt, context.generation
-        )  # fmt: skip
-        self._sink = sink
+    def __init__(self, operator: Operator, subtask: int, job: str, context: EpochContext, attempt: str) -> None:
+        assert isinstance(operator.spec, SinkSpec)
+        self._uid = operator.uid
+        self._context = SinkContext(operator.uid, job, context.epoch, subtask, attempt, context.generation)
+        self._sink = operator.spec.sink
         self._writer: SinkWriter | None = None
 
     def write(self, batch: Batch) -> None:
@@ -36,7 +35,7 @@ class SinkInstance:
             if not self._sink.ordered:
                 self._writer.write(batch)
                 return
-            for block in batch.in_order().blocks(BLOCK_ROWS):
+            for block in batch.in_order().blocks():
                 self._writer.write(block)
         except ForkpointError:
             raise
@@ -54,9 +53,9 @@ class SinkInstance:
             raise user_error(self._uid, error, "none: prepare_commit()") from error
 
     def abort(self) -> None:
-        """Discard what was staged, if possible: what stays behind is removed at the next start."""
+        """Discard staged output, if possible: what is left is removed at the next start."""
         try:
             if self._writer is not None:
                 self._writer.abort()
-        except Exception:  # the failure that it is aborted for must not get lost over it
-            log.warning("sink %r: discarding what it staged failed", self._uid, exc_info=True)
+        except Exception:  # must not hide the failure that caused the abort
+            log.warning("sink %r: could not discard its staged output", self._uid, exc_info=True)

@@ -1,4 +1,4 @@
-"""What the spec of an operator that runs as an instance adds: how that instance is made, with which state."""
+"""Specs of operators that run as instances: how an instance is created, and with which state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ManagedState:
-    """Where one operator keeps its state on one subtask; nowhere if it is stateless."""
+    """The stores of one operator's state on one subtask; none if it is stateless."""
 
     def __init__(self, info: TaskInfo, store: Store | None, operator_state: OperatorState | None = None) -> None:
         self._info = info
@@ -51,15 +51,15 @@ class RunnableSpec(OperatorSpec, ABC):
 
     @abstractmethod
     def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
-        """What runs it. ``self`` is the subtask's own copy, so its function belongs to the instance."""
+        """The instance. ``self`` is the subtask's own copy, so the instance owns its function."""
 
 
 class KeyedSpec(RunnableSpec):
-    """One that keeps state by key."""
+    """An operator with keyed state."""
 
     keyed = True
 
 
 def states_with_timers(states: Mapping[str, StateDescriptor]) -> list[DeclaredState]:
-    """The states of a function of keyed elements: those it declares, by attribute, and its timers."""
+    """The states of a function on a keyed stream: those it declares, by attribute, and its timers."""
     return [*map(DeclaredState.of, states.values()), *timer_states()]

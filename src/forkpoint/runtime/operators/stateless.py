@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,21 +14,37 @@ from forkpoint.errors import GraphError
 from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
 from forkpoint.functions.join_functions import tag_left, tag_right
 from forkpoint.runtime.event_time.timers import to_flink_ms
-from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, user_error
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch
+from forkpoint.runtime.operators.base import (
+    USER_ERRORS,
+    Context,
+    Epoch,
+    Outputs,
+    TaskInfo,
+    check_all_done,
+    user_error,
+)
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 
 
-class _Stateless:
-    def __init__(self, info: TaskInfo, fn: Any, rich: type[Function], method: str) -> None:
+class Stateless(ABC):
+    """Runs a function of class ``rich`` by its ``method`` (or ``call``), or a callable."""
+
+    rich: ClassVar[type[Function]]
+    method: ClassVar[str]
+
+    def __init__(self, info: TaskInfo, fn: Any, call: Callable[..., Any] | None = None) -> None:
         self._uid = info.operator.uid
         self._type = info.operator.output_type
         self._outlet = Outlet(info.operator)
-        self._owner = fn if isinstance(fn, rich) else None
-        self._fn: Callable[..., Any] = getattr(fn, method) if self._owner is not None else fn
+        self._owner = fn if isinstance(fn, self.rich) else None
+        self._fn: Callable[..., Any] = call or (fn if self._owner is None else getattr(fn, self.method))
         if self._owner is not None:
             self._owner.open(Context(info, None))
+
+    @abstractmethod
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs: ...
 
     def close(self) -> None:
         if self._owner is not None:
@@ -34,78 +52,74 @@ class _Stateless:
 
 
 @dataclass(frozen=True)
-class MapSpec(RunnableSpec):
-    kind = "map"
+class FunctionSpec(RunnableSpec):
+    """An operator that is one function. ``runs``: the class of its instances."""
+
+    runs: ClassVar[type[Stateless]]
 
     fn: Any
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> Map:
-        return Map(info, self.fn)
+    def instance(self, info: TaskInfo, state: ManagedState) -> Stateless:
+        return self.runs(info, self.fn)
 
 
-class Map(_Stateless):
-    def __init__(self, info: TaskInfo, fn: Any) -> None:
-        super().__init__(info, fn, MapFunction, "map")
-        self._hands_on = fn is tag_left or fn is tag_right
+class Map(Stateless):
+    rich, method = MapFunction, "map"
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
-        if self._hands_on:  # the elements have been taken already, and a tag around them is forkpoint's own
+        if (
+            self._fn is tag_left or self._fn is tag_right
+        ):  # the elements have been taken, and the tag is forkpoint's own
             return Outputs(batch.with_values(list(map(self._fn, batch.values)), self._type))
         self._outlet.begin(epoch)
         out: list[Any] = []
         try:
             out.extend(self._outlet.taking(map(self._fn, batch.values)))
+            check_all_done(len(out), batch)
         except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(out)]) from error
         return self._outlet.outputs(batch.with_values(out, self._type))
 
 
-@dataclass(frozen=True)
-class FlatMapSpec(RunnableSpec):
-    kind = "flat_map"
-
-    fn: Any
-
-    def instance(self, info: TaskInfo, state: ManagedState) -> FlatMap:
-        return FlatMap(info, self.fn)
+class MapSpec(FunctionSpec):
+    kind = "map"
+    runs = Map
 
 
-class FlatMap(_Stateless):
-    def __init__(self, info: TaskInfo, fn: Any) -> None:
-        super().__init__(info, fn, FlatMapFunction, "flat_map")
+class FlatMap(Stateless):
+    rich: ClassVar[type[Function]] = FlatMapFunction
+    method = "flat_map"
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
         self._outlet.begin(epoch)
         out: list[Any] = []
-        counts: list[int] = []
+        ends: list[int] = []
         extend = self._outlet.into(out)
         try:
-            for value in batch.values:
-                before = len(out)
-                results = self._fn(value)
+            for results in self._results(batch, epoch, ends):
                 if results is not None:
                     extend(results)
-                counts.append(len(out) - before)
+                ends.append(len(out))
+            check_all_done(len(ends), batch)
         except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.values[len(counts)]) from error
-        return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+            raise user_error(self._uid, error, batch.element(len(ends))) from error
+        counts = np.diff(np.array(ends, dtype=np.int64), prepend=0).astype(np.int64)
+        return self._outlet.outputs(batch.expand(out, counts, self._type))
+
+    def _results(self, batch: Batch, epoch: Epoch, ends: list[int]) -> Iterator[Iterable[Any] | None]:
+        """The function's results for each element; ``ends`` has an entry for each completed element."""
+        return map(self._fn, batch.values)
 
 
-@dataclass(frozen=True)
-class FilterSpec(RunnableSpec):
-    kind = "filter"
-
-    fn: Any
-
-    def instance(self, info: TaskInfo, state: ManagedState) -> Filter:
-        return Filter(info, self.fn)
+class FlatMapSpec(FunctionSpec):
+    kind = "flat_map"
+    runs = FlatMap
 
 
-class Filter(_Stateless):
-    def __init__(self, info: TaskInfo, fn: Any) -> None:
-        super().__init__(info, fn, FilterFunction, "filter")
+class Filter(Stateless):
+    rich, method = FilterFunction, "filter"
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
@@ -114,12 +128,13 @@ class Filter(_Stateless):
         self._outlet.begin(epoch)
         try:
             if batch.table is None and self._outlet.one_by_one:
-                for value in batch.values:  # the predicate may keep what it lets pass
+                for value in batch.values:  # the predicate may keep a reference and change the element later
                     kept.append(bool(self._fn(value)))
                     if kept[-1]:
                         own.append(self._outlet.take(value))
             else:
                 kept.extend(map(bool, map(self._fn, batch.values)))
+                check_all_done(len(kept), batch)
         except USER_ERRORS as error:
             raise user_error(self._uid, error, batch.values[len(kept)]) from error
         passed = batch.take(np.flatnonzero(np.array(kept, dtype=bool)))
@@ -128,88 +143,68 @@ class Filter(_Stateless):
         if self._outlet.one_by_one:
             passed = passed.with_values(own, self._type)
         elif self._type is not None:
-            return Outputs(passed)  # it has been looked through where it came from, and nothing can change it
+            return Outputs(passed)  # checked by the upstream operator, and immutable
         return self._outlet.outputs(passed)
 
 
-class ElementContext(ProcessFunction.Context, TimerService):
-    """What ``process_element`` of a function without keys sees."""
+class FilterSpec(FunctionSpec):
+    kind = "filter"
+    runs = Filter
 
-    def __init__(self) -> None:
-        self.index = 0
-        self.epoch: Epoch | None = None
-        self.timestamps: Longs | None = None
-        self.positions: Longs | int = 0
+
+class ElementContext(ProcessFunction.Context, TimerService):
+    """The context of ``process_element`` of a function without keys."""
+
+    def begin(self, epoch: Epoch, batch: Batch, ends: list[int]) -> None:
+        """Start a run; ``ends`` has an entry for each completed element."""
+        self._epoch, self._ends = epoch, ends
+        self._timestamps, self._positions = batch.timestamps, batch.positions
 
     def timestamp(self) -> int | None:
-        if self.timestamps is None or self.timestamps[self.index] == NO_TIMESTAMP_MS:
+        if self._timestamps is None:
             return None
-        return int(self.timestamps[self.index])
+        stamp = int(self._timestamps[len(self._ends)])
+        return None if stamp == NO_TIMESTAMP_MS else stamp
 
     def timer_service(self) -> ElementContext:
         return self
 
     def current_processing_time(self) -> int:
-        assert self.epoch is not None
-        return self.epoch.processing_time_ms
+        return self._epoch.processing_time_ms
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._refuse()
-
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        self._refuse()
-
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        self._refuse()
-
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._refuse()
-
-    def _refuse(self) -> None:
         raise GraphError("timers belong to keys; call key_by() and use a KeyedProcessFunction")
 
+    register_processing_time_timer = register_event_time_timer
+    delete_event_time_timer = delete_processing_time_timer = register_event_time_timer
+
     def current_watermark(self) -> int:
-        assert self.epoch is not None
-        if self.epoch.asked is not None:
-            self.epoch.asked()
-        positions = self.positions
-        return to_flink_ms(
-            self.epoch.window.at_one(positions if isinstance(positions, int) else int(positions[self.index]))
-        )
+        if self._epoch.on_watermark_read is not None:
+            self._epoch.on_watermark_read()
+        positions = self._positions
+        position = positions if isinstance(positions, int) else int(positions[len(self._ends)])
+        return to_flink_ms(self._epoch.window.at_one(position))
 
 
-@dataclass(frozen=True)
-class ProcessSpec(RunnableSpec):
+class Process(FlatMap):
+    """As in Flink, a flat_map with a context."""
+
+    rich: ClassVar[type[Function]] = ProcessFunction
+    method = "process_element"
+
+    def __init__(
+        self, info: TaskInfo, fn: Any, call: Callable[..., Any] | None = None, context: ElementContext | None = None
+    ) -> None:
+        super().__init__(info, fn, call)
+        self._context = context or ElementContext()
+
+    def _results(self, batch: Batch, epoch: Epoch, ends: list[int]) -> Iterator[Iterable[Any] | None]:
+        self._context.begin(epoch, batch, ends)
+        return map(self._fn, batch.values, repeat(self._context))
+
+
+class ProcessSpec(FunctionSpec):
     """A ProcessFunction on a stream without keys."""
 
     kind = "process"
-
-    fn: Any
-
-    def instance(self, info: TaskInfo, state: ManagedState) -> Process:
-        return Process(info, self.fn)
-
-
-class Process(_Stateless):
-    def __init__(self, info: TaskInfo, fn: ProcessFunction) -> None:
-        super().__init__(info, fn, ProcessFunction, "process_element")
-        self._context = ElementContext()
-
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch, context = inputs[0], self._context
-        context.epoch, context.timestamps, context.positions = epoch, batch.timestamps, batch.positions
-        out: list[Any] = []
-        counts: list[int] = []
-        self._outlet.begin(epoch)
-        extend = self._outlet.into(out)
-        try:
-            for i, value in enumerate(batch.values):
-                context.index = i
-                before = len(out)
-                results = self._fn(value, context)
-                if results is not None:
-                    extend(results)
-                counts.append(len(out) - before)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.values[len(counts)]) from error
-        return self._outlet.outputs(batch.expand(out, np.array(counts, dtype=np.int64), self._type))
+    runs = Process

@@ -1,1 +1,1 @@
-"""Tasks: reading a source, a stage over an epoch, and what a worker process keeps between them."""
+"""Tasks: reading sources, running a stage over an epoch, and what a worker process keeps between them."""

@@ -1,7 +1,7 @@
-"""The three entry points of an engine: a task that reads, a task over a DataFrame's partition, a subtask of a later stage.
+"""The three entry points for engines: a task that reads, a task over a DataFrame's partition, a subtask of a later stage.
 
-Each takes rows and gives rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver whole;
-any other exception is a fault of the engine and is left to it.
+Each returns rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver intact; any other
+exception is the engine's to handle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run_source_task(spec: JobSpec, ctx: EpochContext, task: int, plan: bytes) ->
 def run_frame_task(
     spec: JobSpec, ctx: EpochContext, operator: int, task: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[ChunkRow]:
-    """Stage 0 of a DataFrame source: one partition's rows, as columns of the source's type."""
+    """Stage 0 of a DataFrame source: one partition's rows as columns of the source's type."""
     work = SourceTask(spec, ctx, task)
     return _guarded(work, 0, task, spec, lambda: read_frame(work, spec.graph.by_id[operator], batches))
 
@@ -37,7 +37,7 @@ def run_frame_task(
 def run_subtask(
     spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows: Iterable[ChunkRow]
 ) -> Iterator[ChunkRow]:
-    """One subtask of stage 1 or later: all rows that were sent to it, in any order."""
+    """One subtask of stage 1 or later, with all rows sent to it, in any order."""
     work = StageTask(spec, ctx, stage, subtask)
     return _guarded(work, stage, subtask, spec, lambda: work.run(rows))
 

@@ -1,4 +1,4 @@
-"""Stage 0: read, stamp, run the stateless chain, cut by target. Batch by batch; nothing waits for the whole epoch."""
+"""Stage 0: reads, assigns timestamps, runs the stateless chain and routes by key, batch by batch through the epoch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from forkpoint.runtime.exchange.commit_rows import commit_row, new_attempt
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import ChunkRow, Piece, encode_chunk, progress_rows
-from forkpoint.runtime.operators.base import USER_ERRORS, Epoch, TaskInfo, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, Epoch, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.worker import worker_for
@@ -53,10 +53,10 @@ class SourceTask:
     _on_watermark_read: Callable[[], None] | None = None
 
     def begin(self, operator: Operator, split: str, piece: int) -> None:
-        """What is fed from here on is this piece of a source. One without elements makes progress, too.
+        """Start a piece of a source's split. Even without elements it makes progress.
 
-        A function that asks for the watermark gets that of the pieces which were read here: all of the split so far, unless
-        others read pieces ahead of this one.
+        A function that reads the watermark gets that of the pieces read by this task: the split's, unless other tasks read
+        pieces ahead of this one.
         """
         self.place(operator, split, piece)
         known = piece == 0 or (operator.id, split, piece - 1) in self.begun
@@ -65,19 +65,16 @@ class SourceTask:
         self._on_watermark_read = None if known else partial(self.needs_whole_splits.add, operator.id)
 
     def feed(self, operator: Operator, split: str, piece: int, elements: pa.RecordBatch | list[Any]) -> None:
-        """Take a run of a source's elements, in their order."""
+        """Process a run of a source's elements, in order."""
+        size = elements.num_rows if isinstance(elements, pa.RecordBatch) else len(elements)
         place = (operator.id, split, piece)
         start = self.sequence.get(place, piece << _PIECE_SHIFT)
-        size = elements.num_rows if isinstance(elements, pa.RecordBatch) else len(elements)
         self.sequence[place] = start + size
         self.records[operator.uid] = self.records.get(operator.uid, 0) + size
-        columns = isinstance(elements, pa.RecordBatch)
-        if not isinstance(elements, pa.RecordBatch):
-            elements = self._outlet(operator).take_all(elements)
-        batch = Batch(
-            size, 0, 0, np.arange(start, start + size),
-            table=elements if columns else None, values=None if columns else elements, type=operator.output_type,
-        )  # fmt: skip
+        table = elements if isinstance(elements, pa.RecordBatch) else None
+        values = None if isinstance(elements, pa.RecordBatch) else self._outlet(operator).take_all(elements)
+        places = np.arange(start, start + size)
+        batch = Batch(size, 0, 0, places, values=values, table=table, type=operator.output_type)
         self._stamp(operator, batch, split, piece)
 
     def _outlet(self, operator: Operator) -> Outlet:
@@ -87,15 +84,15 @@ class SourceTask:
         return outlet
 
     def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> None:
-        """Give elements their times and pass them on."""
+        """Set the elements' timestamps and positions, and pass them on."""
         place = self.place(operator, split, piece)
         self.clocks[place.origin, split, place.piece].stamp(batch)
         self._emit(operator, batch, place)
 
     def place(self, operator: Operator, split: str, piece: int) -> Piece:
-        """Where elements come from, as their watermark counts it; there is a clock for it from here on.
+        """The piece to which the elements' watermark belongs; creates its clock.
 
-        A watermark generator goes along all pieces of a split that were read in this epoch, so they are one.
+        A watermark generator covers all pieces of a split read in this epoch, so they count as one.
         """
         assert isinstance(operator.spec, WatermarkSpec)
         strategy = operator.spec.strategy
@@ -121,24 +118,23 @@ class SourceTask:
                 self._run(consumer, elements, piece)
 
     def _run(self, operator: Operator, batch: Batch, piece: Piece) -> None:
-        info = TaskInfo(operator, self.task, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
         if isinstance(operator.spec, SinkSpec):
             sink = self.sinks.get(operator.id)
             if sink is None:
-                sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context, self.attempt)
+                sink = SinkInstance(operator, self.task, self.spec.job, self.context, self.attempt)
                 self.sinks[operator.id] = sink
             sink.write(batch)
             return
         if isinstance(operator.spec, TimestampsSpec):
             graph = self.spec.graph
             if any(len(graph.consumers[e.upstream]) > 1 for e in operator.inputs):
-                batch = batch.slice(0, batch.size)  # others see the times that came from upstream
+                batch = batch.slice(0, batch.size)  # other consumers see the upstream timestamps
             self._stamp(operator, batch, graph.split_name(operator, piece.origin, piece.split), piece.piece)
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
-            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms, asked=self._on_watermark_read,
-            one_by_one=operator.uid in self.context.one_by_one,
+            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms,
+            on_watermark_read=self._on_watermark_read, one_by_one=operator.uid in self.context.one_by_one,
         )  # fmt: skip
         outputs = instance.run([batch], epoch)
         self._emit(operator, outputs.main, piece)
@@ -210,7 +206,7 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
 
 
 def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
-    """Take one partition of a Spark DataFrame's rows; its number is the piece."""
+    """Process the rows of one partition of a Spark DataFrame; its number is the piece."""
     assert isinstance(operator.spec, DataFrameSpec)
     column = operator.spec.split_column
     for batch in batches:

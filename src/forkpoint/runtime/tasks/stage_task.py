@@ -1,4 +1,4 @@
-"""Stages 1 and later: one subtask over a whole epoch, operator by operator."""
+"""Stages 1 and later: runs one subtask over a whole epoch, operator by operator."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from forkpoint.checkpoint.format import checksum
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Broadcast, Forward
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
-from forkpoint.runtime.exchange.batch import Batch, concat, empty_batch, for_each, spread
+from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread
 from forkpoint.runtime.exchange.commit_rows import commit_row, new_attempt
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, Snapshot
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, unpack
-from forkpoint.runtime.operators.base import Epoch, StatefulInstance, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, StatefulInstance
 from forkpoint.runtime.operators.iteration import FeedbackSpec
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
@@ -73,7 +74,9 @@ class StageTask:
             if isinstance(operator.spec, FeedbackSpec):
                 self._parts["in_flight"] += inputs[0].size
             if isinstance(operator.spec, SinkSpec):
-                self._sink(operator, inputs[0])
+                sink = SinkInstance(operator, self.subtask, self.spec.job, self.context, self.attempt)
+                self.sinks[operator.uid] = sink
+                sink.write(inputs[0])
                 continue
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
             outputs = instance.run(inputs, self._epoch(operator, windows[operator.id]))
@@ -129,7 +132,7 @@ class StageTask:
                     waiting[operator.id].setdefault(edge.ordinal, []).append(batch)
 
     def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
-        """Complete the running watermark of a piece with what its split had before, and number the split."""
+        """Complete a piece's running watermark with its split's before it, and set the split number."""
         before = splits.pieces[piece.split, piece.piece]
         batch.positions = (
             max(batch.positions, 2 * before + 1) if isinstance(batch.positions, int)
@@ -142,7 +145,7 @@ class StageTask:
         inputs = []
         for ordinal in ordinals:
             type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
-            batch = concat(batches.get(ordinal, []), type_) if batches.get(ordinal) else empty_batch(type_)
+            batch = concat(batches.get(ordinal, ()), type_)
             batch = batch.in_order() if operator.stateful else batch
             if operator.stateful and self.spec.graph.batch:
                 broadcast = any(isinstance(e.partitioning, Broadcast) for e in operator.inputs if e.ordinal == ordinal)
@@ -151,7 +154,7 @@ class StageTask:
         return inputs
 
     def _timeless(self, batch: Batch, rank: int) -> Batch:
-        """Elements in the order that they have, all ahead of event time: in a batch it begins when they have all come."""
+        """The elements in their order, all ahead of event time, which in BATCH mode begins after all input."""
         batch = batch.take(np.arange(batch.size))
         batch.positions, batch.splits = 2 * MIN_MS + 1, (rank << _SPLIT_SHIFT) + self.subtask
         batch.sequence = np.arange(batch.size)
@@ -164,7 +167,7 @@ class StageTask:
     ) -> None:
         if not batch.size:
             return
-        batch.keys = None  # an operator that hands its input on, as a filter does, hands on the keys it came by
+        batch.keys = None  # those of the input, if the operator forwards it as a filter does
         consumers = self.spec.graph.consumers_of(operator, tag)
         for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
             if edge.crosses:
@@ -190,17 +193,10 @@ class StageTask:
 
     def _targets_of_splits(self, edge: InEdge, batch: Batch) -> npt.NDArray[Any]:
         if isinstance(edge.partitioning, Forward):
-            # Past a stage that other inputs of the consumer go through; each key keeps its order.
+            # Skips a stage that other inputs of the consumer pass; each key keeps its order.
             return np.full(batch.size, self.subtask)
-        # What timers emitted has no split, but a rank below all; one split's job has it with the elements.
+        # Outputs of timers have a rank below all splits instead of one; with a single split they stay with its elements.
         return np.maximum(spread(batch.splits, batch.size), 0) % self.spec.parallelism
-
-    def _sink(self, operator: Operator, batch: Batch) -> None:
-        info = TaskInfo(operator, self.subtask, self.spec.parallelism, self.spec.max_parallelism, self.spec.parameters)
-        assert isinstance(operator.spec, SinkSpec)
-        sink = SinkInstance(info, operator.spec.sink, self.spec.job, self.context, self.attempt)
-        self.sinks[operator.uid] = sink
-        sink.write(batch)
 
     # -- state
 
@@ -209,15 +205,14 @@ class StageTask:
         if not log.keys:
             return None
         data = write_changes(log)
-        checksum = checksum_of(data)
         if len(data) <= self.spec.inline_changes_bytes:
-            return ChangesPart(None, data, len(log), len(data), checksum)
+            return ChangesPart(None, data, len(log), len(data), checksum(data))
         path = worker.paths.changelog(self.context.epoch, self.stage, self.subtask, self.attempt)
         worker.storage.put(path, data)
-        return ChangesPart(path, None, len(log), len(data), checksum)
+        return ChangesPart(path, None, len(log), len(data), checksum(data))
 
     def _write_snapshot(self, worker: Worker, state: SubtaskState) -> Snapshot:
-        """The state as committed before this epoch; the store has just caught up with it."""
+        """Write the state as committed before this epoch, which the store has just caught up with."""
         entries = 0
 
         def counted() -> Iterable[tuple[bytes, bytes]]:
@@ -229,7 +224,7 @@ class StageTask:
         data = write_snapshot(counted())
         path = worker.paths.snapshot(self.context.committed, self.subtask, self.attempt)
         worker.storage.put(path, data)
-        return Snapshot(path, self.context.committed, entries, len(data), checksum_of(data))
+        return Snapshot(path, self.context.committed, entries, len(data), checksum(data))
 
     # -- end
 
@@ -245,9 +240,3 @@ class StageTask:
     def abort(self) -> None:
         for sink in self.sinks.values():
             sink.abort()
-
-
-def checksum_of(data: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()

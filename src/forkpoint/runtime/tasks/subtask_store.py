@@ -1,7 +1,7 @@
-"""The local store of one subtask and how it catches up with committed epochs: the one way state gets anywhere.
+"""The local store of one subtask, and how it catches up with committed epochs.
 
-The next epoch, a task that moved, a retry, a restart, a rescale and an export all come through ``catch_up``: from what the
-store has to a committed version, over the changes of the epochs between or from snapshots. Nothing is ever rolled back.
+The next epoch, a moved task, a retry, a restart, a rescale and an export all use ``catch_up``: it brings the store to a
+committed version, by the changes of the epochs between or from snapshots. A store is never rolled back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Share:
         return ref.subtask == self.subtask or (ref.kg_start < self.kg_stop and self.kg_start < ref.kg_stop)
 
     def covers(self, ref: ChangesRef) -> bool:
-        """Whether all that this file holds is the subtask's own: always so while the parallelism stays the same."""
+        """Whether this file holds only the subtask's own entries: always true while the parallelism stays the same."""
         return ref.subtask == self.subtask and self.kg_start <= ref.kg_start and ref.kg_stop <= self.kg_stop
 
     def owns(self, key: bytes) -> bool:
@@ -52,7 +52,7 @@ def changes_of(storage: Storage, ref: ChangesRef) -> Changes:
 
 
 class SubtaskState:
-    """A store, and what this process wrote in the last epoch in case it is accepted."""
+    """A store, and the changes that this process wrote in the last epoch, in case they are accepted."""
 
     def __init__(self, store: Store, storage: Storage, paths: JobPaths, share: Share) -> None:
         self.store = store
@@ -63,13 +63,13 @@ class SubtaskState:
         self._pending_epoch = 0
 
     def keep(self, epoch: int, stage: int, attempt: str, changes: Changes) -> None:
-        """Remember what an attempt wrote; if the manifest names it, it need not be read back."""
+        """Remember an attempt's changes; if the manifest names it, they need not be read back."""
         if epoch != self._pending_epoch:
             self._pending, self._pending_epoch = {}, epoch
         self._pending[stage] = (attempt, changes)
 
     def catch_up(self, context: EpochContext) -> CatchUp | None:
-        """Bring the store to the committed epoch; None where it is there already."""
+        """Bring the store to the committed epoch; None if it is there already."""
         version, began = self.store.version, time.perf_counter()
         if version == context.committed:
             return None
@@ -78,10 +78,10 @@ class SubtaskState:
         return CatchUp(self._share.subtask, by, context.committed - version, took_ms)
 
     def _catch_up(self, context: EpochContext, version: int) -> Literal["memory", "changes", "rebuild"]:
-        if version > context.committed:  # rolling back would pull the state from under the task of a newer epoch
+        if version > context.committed:  # a rollback would corrupt the state of the newer epoch's task
             raise StorageError(
                 f"job {self._paths.job!r}, subtask {self._share.subtask}: its local store has reached epoch {version}; this "
-                f"task begins at epoch {context.committed}, so it is a leftover of an attempt that was given up"
+                f"task begins at epoch {context.committed}, so it is a leftover of an abandoned attempt"
             )
         if version == context.committed - 1 and version > 0 and self._pending_epoch == context.committed:
             accepted = self._accepted(context)
@@ -98,22 +98,22 @@ class SubtaskState:
         except (SavepointCorrupt, NotFound) as error:
             job = self._paths.job
             raise SavepointCorrupt(
-                f"job {job!r}: the state of epoch {context.committed} can't be read: {error}\n{recovery_hint(job)}"
+                f"job {job!r}: cannot read the state of epoch {context.committed}: {error}\n{recovery_hint(job)}"
             ) from error
 
     def _accepted(self, context: EpochContext) -> dict[int, str]:
-        """The attempts of this subtask, by stage, that the committed manifest names."""
+        """The attempts of this subtask that the committed manifest names, by stage."""
         suffix = f"-{self._share.subtask}"
         found = {int(k.removesuffix(suffix)): attempt for k, attempt in context.previous.items() if k.endswith(suffix)}
         return {stage: attempt for stage, attempt in found.items() if stage > 0}
 
     def _follow(self, version: int, committed: int) -> bool:
-        """Apply the epochs in between; False if one of them has been cleaned up."""
+        """Apply the changes of the epochs between; False if they are incomplete."""
         try:
             for epoch in range(version + 1, committed + 1):
                 manifest = read_manifest(self._storage, self._paths, epoch)
                 if manifest.epoch_before != epoch - 1 or any(ref.epoch == epoch for ref in manifest.snapshots):
-                    return False  # state was brought in from elsewhere
+                    return False  # its state comes from a restore, not from the previous epoch
                 self.store.apply(self._changes(manifest, None), epoch, epoch - 1)
         except NotFound:
             return False
@@ -129,12 +129,12 @@ class SubtaskState:
             for step in steps:
                 self.store.apply(self._changes(step, bases), step.epoch, self.store.version)
             return
-        # Some key groups have no snapshot yet, so there is no one version to begin with.
+        # Some key groups have no snapshot yet, so there is no common version to start from.
         parts = [*self._snapshots(bases), *(self._changes(step, bases) for step in steps)]
         self.store.apply(merge(parts), manifest.epoch, 0)
 
     def _steps(self, manifest: Manifest, oldest: int) -> list[Manifest]:
-        """The manifests after an epoch, oldest first; back to where the job's state began."""
+        """The manifests after an epoch, oldest first, at most back to the job's first state."""
         steps: list[Manifest] = []
         step = manifest
         while step.epoch > oldest:
@@ -153,7 +153,7 @@ class SubtaskState:
                 yield self._mine(chunk, None)
 
     def _changes(self, manifest: Manifest, bases: Bases | None) -> Changes:
-        """This subtask's changes of an epoch, without those that the snapshots it began from already have."""
+        """This subtask's changes of an epoch, without those that ``bases`` contain."""
         parts = []
         for ref in sorted(manifest.changes, key=lambda r: (r.stage, r.subtask)):
             if self._share.covers(ref) and (bases is None or bases.oldest == bases.newest):
@@ -175,12 +175,12 @@ class SubtaskState:
         return Changes([changes.keys[i] for i in kept], [changes.values[i] for i in kept])
 
 
-NOTHING = 0  # the epoch before the first: state begins empty
+NOTHING = 0  # the epoch before the first, with empty state
 
 
 @dataclass(frozen=True)
 class Bases:
-    """What a subtask's state begins from: for each of its key groups the newest snapshot that has it, or nothing."""
+    """What a subtask's state is rebuilt from: the newest snapshot of each key group, or nothing."""
 
     share: Share
     epochs: tuple[int, ...]  # of the share's key groups, in order
@@ -202,15 +202,10 @@ class Bases:
                 ranges.append((ref, group, group + 1))
         mine = [ref for ref in manifest.snapshots if ref.subtask == share.subtask]
         epochs = tuple(NOTHING if ref is None else ref.epoch for ref in newest)
-        # Without a snapshot of its own a subtask is new since the last rescaling, and had no operator state before it.
+        # A subtask without a snapshot of its own is new since the last rescaling, and had no operator state before it.
         operator_epoch = max((ref.epoch for ref in mine), default=min(epochs, default=NOTHING))
-        return Bases(
-            share,
-            epochs,
-            tuple(ranges),
-            operator_epoch,
-            tuple(ref for ref in mine if ref.epoch == operator_epoch),
-        )
+        operator_refs = tuple(ref for ref in mine if ref.epoch == operator_epoch)
+        return Bases(share, epochs, tuple(ranges), operator_epoch, operator_refs)
 
     @property
     def oldest(self) -> int:
@@ -229,7 +224,7 @@ class Bases:
 
 
 def merge(parts: Iterable[Changes]) -> Changes:
-    """Several stages' changes as one; they never touch the same keys."""
+    """The changes of several stages, which never change the same keys, as one."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]

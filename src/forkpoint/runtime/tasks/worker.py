@@ -1,4 +1,4 @@
-"""What a worker process keeps between tasks of one run: subtasks' stores and operator instances."""
+"""State that a worker process keeps between tasks of a run: subtasks' stores and operator instances."""
 
 from __future__ import annotations
 
@@ -54,33 +54,29 @@ class Worker:
         try:
             store = open_store(kind, directory)
         except StorageError:
-            # It is a cache: whatever is wrong with it, it is filled again from what is committed.
+            # A cache, so it can be rebuilt from committed state.
             destroy_store(directory)
             store = open_store(kind, directory)
         return store if kind == "dict" else WriteBackStore(store)
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
-        """The operator's instance for this subtask. One whose last epoch was not accepted has state in its attributes
-        that never was, so it is made anew where the attributes are managed."""
+        """The operator's instance for this subtask. If its last epoch was not accepted, its attributes hold state that was never
+        committed; if they are managed, it is replaced."""
         kept = self.instances.get((operator.id, subtask))
         if kept is not None and (kept.epoch, kept.attempt) == (context.epoch, attempt):
-            return kept.instance  # stage 0 asks for each batch
+            return kept.instance  # stage 0 calls this for each batch
         accepted = kept is not None and kept.epoch == context.committed and (
             context.previous.get(f"{operator.stage}-{subtask}") == kept.attempt
         )  # fmt: skip
         if kept is None or (isinstance(kept.instance, Checkpointed) and not accepted):
             if kept is not None:
                 kept.instance.close()
+            spec = self.spec
             info = TaskInfo(
-                operator,
-                subtask,
-                self.spec.parallelism,
-                self.spec.max_parallelism,
-                self.spec.parameters,
-                self.spec.known_states,
+                operator, subtask, spec.parallelism, spec.max_parallelism, spec.parameters, spec.known_states
             )
             store = self.state(subtask).store if operator.stateful else None
-            restored = any(state.uid == operator.uid for state in self.spec.known_states.values())
+            restored = any(state.uid == operator.uid for state in spec.known_states.values())
             try:
                 kept = _Kept(*make_instance(info, store, restored=restored))
             except USER_ERRORS as error:
@@ -105,7 +101,7 @@ _workers: dict[tuple[int, str], Worker] = {}
 
 
 def worker_for(spec: JobSpec) -> Worker:
-    """This process's worker of a run; a forked process makes its own."""
+    """This process's worker for a run; a forked process creates its own."""
     key = (os.getpid(), spec.run)
     worker = _workers.get(key)
     if worker is None:
@@ -116,7 +112,7 @@ def worker_for(spec: JobSpec) -> Worker:
 
 
 def drop_worker(run: str) -> None:
-    """Close what this process keeps of a run that has ended."""
+    """Close this process's worker for a run that has ended."""
     worker = _workers.pop((os.getpid(), run), None)
     if worker is not None:
         worker.close()

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from forkpoint.errors import UserFunctionError
 from forkpoint.functions import (
     MAX_WATERMARK,
@@ -32,9 +30,14 @@ from forkpoint.functions import (
     declared_states,
 )
 from forkpoint.runtime.event_time.timers import Timers, to_flink_ms
-from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import TaskInfo, shorten
-from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyedProcess, TimerContext, own_key
+from forkpoint.runtime.operators.keyed_process import (
+    ElementContext,
+    Emission,
+    TimerContext,
+    TimestampedProcess,
+    own_key,
+)
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
@@ -357,7 +360,7 @@ class WindowRunner(KeyedProcessFunction):
             self.stamps.extend([min(window.max_timestamp(), MAX_WATERMARK)] * (len(out) - before))
 
 
-class WindowOperator(KeyedProcess):
+class WindowOperator(TimestampedProcess):
     """Runs the windows of one operator on one subtask."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec) -> None:
@@ -368,12 +371,3 @@ class WindowOperator(KeyedProcess):
 
     def _emission(self) -> Emission:
         return Emission()  # the runner takes the results of a window as it gets them
-
-    def _stamped(self, batch: Batch) -> Batch:
-        stamps, self._runner.stamps = self._runner.stamps, []
-        batch.stamp(np.array(stamps, dtype=np.int64), None)
-        return batch
-
-    def _late_records_dropped(self) -> int:
-        dropped, self._runner.dropped = self._runner.dropped, 0
-        return dropped
