@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
 
 
-class StreamBase(Generic[T_co]):
+class StreamBase(ABC, Generic[T_co]):
     """A stream is a set of edges (several after a union) with the type of their elements, None where it isn't known."""
 
     def __init__(
@@ -45,15 +46,13 @@ class StreamBase(Generic[T_co]):
         """The edges of the graph that an operator on this stream reads."""
         return self._edges
 
+    @abstractmethod
     def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
-        from forkpoint.api.streams import DataStream
+        """A plain DataStream in the same environment."""
 
-        return DataStream(self._env, edges, output_type)
-
+    @abstractmethod
     def _keyed(self, key: KeyBy) -> KeyedStream[T_co]:
-        from forkpoint.api.streams import KeyedStream
-
-        return KeyedStream(self._env, self._partitioned(key), self._type)
+        """This stream, partitioned by key."""
 
     def _partitioned(self, partitioning: Partitioning) -> tuple[Edge, ...]:
         return tuple(replace(edge, partitioning=partitioning) for edge in self._edges)

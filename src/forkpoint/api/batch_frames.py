@@ -13,7 +13,7 @@ from forkpoint.checkpoint.paths import JobPaths, escape
 from forkpoint.connectors import FileSource
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import DataFrameSpec, SourceSpec
-from forkpoint.graph.transformations import Transformation
+from forkpoint.graph.transformations import Transformation, topological_order
 from forkpoint.storage.base import LocalStorage, Storage
 from forkpoint.storage.private import make_directories
 
@@ -22,13 +22,7 @@ _COMPLETE = "_SUCCESS"  # Spark's own mark of a finished write
 
 def stage_batch_frames(ends: Iterable[Transformation], storage: Storage, job: str) -> None:
     """Put file sources in the place of all sources upstream that are DataFrames without end."""
-    stack, seen = list(ends), set[int]()
-    while stack:
-        t = stack.pop()
-        if id(t) in seen:
-            continue
-        seen.add(id(t))
-        stack.extend(edge.upstream for edge in t.inputs)
+    for t in topological_order(ends):
         if isinstance(t.spec, DataFrameSpec) and not t.spec.frame.isStreaming:
             t.spec = _staged(t, t.spec, storage, job)
 

@@ -15,6 +15,7 @@ from forkpoint.graph.transformations import (
     Partitioning,
     Rebalance,
     Transformation,
+    topological_order,
 )
 
 _STRATEGIES: dict[type[Partitioning], str] = {
@@ -24,12 +25,12 @@ _STRATEGIES: dict[type[Partitioning], str] = {
 
 def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
     """The operators of a job, inputs ahead of what reads them. ``parallelism``: of operators that have none of their own."""
-    ids: dict[int, int] = {}
+    ids: dict[Transformation, int] = {}
     nodes = []
-    for operator in _in_order(ends):
-        ids[id(operator)] = len(ids) + 1
+    for operator in topological_order(ends):
+        ids[operator] = len(ids) + 1
         node = {
-            "id": ids[id(operator)],
+            "id": ids[operator],
             "type": operator.name,
             "pact": _pact(operator),
             "contents": operator.name,
@@ -37,24 +38,11 @@ def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
         }
         if operator.inputs:
             node["predecessors"] = [
-                {"id": ids[id(edge.upstream)], "ship_strategy": _strategy(edge), "side": "second"}
+                {"id": ids[edge.upstream], "ship_strategy": _strategy(edge), "side": "second"}
                 for edge in operator.inputs
             ]
         nodes.append(node)
     return json.dumps({"nodes": nodes}, indent=2)
-
-
-def _in_order(ends: Iterable[Transformation]) -> list[Transformation]:
-    seen: dict[int, Transformation] = {}
-    waiting = [(end, False) for end in reversed(list(ends))]
-    while waiting:
-        operator, ready = waiting.pop()
-        if ready:
-            seen[id(operator)] = operator
-        elif id(operator) not in seen:
-            waiting.append((operator, True))
-            waiting += [(edge.upstream, False) for edge in reversed(operator.inputs)]
-    return list(seen.values())
 
 
 def _pact(operator: Transformation) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import Any, Generic, overload
 
 from forkpoint.api.aggregating import check_batch_function, running_aggregates
 from forkpoint.api.base import check_function, operator_name
@@ -35,17 +36,18 @@ from forkpoint.functions import (
     WindowAssigner,
     as_keyed_process,
     declared_states,
+    to_ms,
 )
 from forkpoint.functions.fold import RunningFold
 from forkpoint.graph.transformations import Edge, KeyBy, Partitioning
+from forkpoint.runtime.operators.iteration import FeedbackSpec, IterationSpec
 from forkpoint.runtime.operators.keyed_functions import MapWithStateSpec, ReduceSpec
 from forkpoint.runtime.operators.keyed_process import KeyedProcessSpec
 from forkpoint.runtime.operators.rolling import RollingKind
 from forkpoint.types import TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import A, K_co, R, S, T_co, W
 
-if TYPE_CHECKING:
-    from forkpoint.api.iterations import IterativeStream
+_loops = itertools.count()
 
 
 class DataStream(
@@ -59,9 +61,10 @@ class DataStream(
         ``max_wait_time`` is accepted for Flink's programs without effect: a bounded job ends when nothing goes round any
         more, which is known exactly.
         """
-        from forkpoint.api.iterations import iterative
-
-        return iterative(self, max_wait_time)
+        if max_wait_time is not None:
+            to_ms(max_wait_time, "the longest wait of an iteration")
+        spec = IterationSpec(next(_loops), self._type or Types.ANY())
+        return IterativeStream(self._env, (Edge(self._add(spec, "iteration", self._type)),), self._type)
 
     def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
         """Cut the stream into windows without regard to keys. All elements go through one subtask."""
@@ -72,6 +75,12 @@ class DataStream(
         see the keyed stream's ``sort_by_event_time``.
         """
         return sorted_by_event_time(self._under_one_key(), late_data_tag)
+
+    def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
+        return DataStream(self._env, edges, output_type)
+
+    def _keyed(self, key: KeyBy) -> KeyedStream[T_co]:
+        return KeyedStream(self._env, self._partitioned(key), self._type)
 
 
 class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_co]):
@@ -282,3 +291,29 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
             raise GraphError(f"{operator}() takes a callable func(element, state), not {func!r}")
         found = type_of_output(output_type, func, "__call__", many=flat, with_state=True)
         return self._operator(MapWithStateSpec(func, type_of(state_type), flat), operator_name(operator, func), found)
+
+
+class IterativeStream(DataStream[T_co]):
+    """The start of a loop: the elements of the stream it was made of, and those that are fed back.
+
+    Made by ``iterate``. Needs a uid, as the elements that are on their way at an epoch's end are saved with it.
+    """
+
+    def close_with(self, feedback_stream: DataStream[R]) -> DataStream[R]:
+        """Feed a stream that was made from this one back to the start; returns that stream.
+
+        What an epoch feeds back comes in again at the start of the next one, with its timestamp. GraphError where the type
+        is another one, or (when the job is compiled) where the stream does not come from this iteration or a second one
+        is fed back.
+        """
+        if not isinstance(feedback_stream, DataStream) or feedback_stream._env is not self._env:
+            raise GraphError(f"close_with() takes a stream that was made from this iteration, not {feedback_stream!r}")
+        mine, other = self._type, feedback_stream._type
+        if mine is not None and other is not None and mine != other:
+            raise GraphError(
+                f"close_with(): the iteration's elements are of type {mine}, those fed back are of type {other}"
+            )
+        start = self._edges[0].upstream.spec
+        assert isinstance(start, IterationSpec)
+        feedback_stream._add(FeedbackSpec(start.loop, start.element_type), "feedback", None)
+        return feedback_stream

@@ -23,7 +23,7 @@ def two_inputs(
 ) -> DataStream:
     """Add an operator with two inputs."""
     edges = (*first.edges, *(replace(edge, ordinal=1) for edge in second.edges))
-    return plain(StreamBase(first.get_execution_environment(), edges, None))._operator(spec, name, output_type)
+    return first._stream(edges, None)._operator(spec, name, output_type)
 
 
 def plain(stream: StreamBase) -> DataStream:

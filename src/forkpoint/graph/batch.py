@@ -37,7 +37,7 @@ def _check(graph: JobGraph) -> None:
     if graph.loops:
         raise GraphError("RuntimeExecutionMode.BATCH: there is an iteration, which runs in STREAMING mode only")
     for operator in graph.operators:
-        rules, others = _sources_behind(graph, operator)
+        rules, others = _input_sources(graph, operator)
         if rules & others:
             shared = graph.by_id[min(rules & others)].uid
             raise GraphError(
@@ -63,20 +63,14 @@ def read_first(graph: JobGraph) -> dict[int, set[int]]:
 def _read_first(graph: JobGraph) -> dict[int, set[int]]:
     first: dict[int, set[int]] = {}
     for operator in graph.operators:
-        rules, others = _sources_behind(graph, operator)
+        rules, others = _input_sources(graph, operator)
         for source in others if rules else ():
             first.setdefault(source, set()).update(rules)
     return first
 
 
-def _sources_behind(graph: JobGraph, operator: Operator) -> tuple[set[int], set[int]]:
-    """The sources of an operator's broadcast inputs, and of its others."""
-    behind: tuple[set[int], set[int]] = set(), set()
-    for edge in operator.inputs:
-        upstream, seen = [graph.by_id[edge.upstream]], behind[not isinstance(edge.partitioning, Broadcast)]
-        while upstream:
-            each = upstream.pop()
-            upstream += [graph.by_id[e.upstream] for e in each.inputs]
-            if not each.inputs:
-                seen.add(each.id)
-    return behind
+def _input_sources(graph: JobGraph, operator: Operator) -> tuple[frozenset[int], frozenset[int]]:
+    """The sources of an operator's broadcast inputs, and of its other inputs."""
+    broadcast = {e.upstream for e in operator.inputs if isinstance(e.partitioning, Broadcast)}
+    others = {e.upstream for e in operator.inputs if not isinstance(e.partitioning, Broadcast)}
+    return graph.sources_of(broadcast), graph.sources_of(others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -124,17 +124,21 @@ class JobGraph:
     def generating(self) -> frozenset[int]:
         """The sources whose splits pass a watermark generator: it sees elements in their order, so a task reads a whole
         split."""
-        found: set[int] = set()
-        waiting = [
-            o for o in self.operators
+        return self.sources_of(
+            o.id for o in self.operators
             if isinstance(o.spec, WatermarkSpec) and o.spec.strategy.generator_factory is not None
-        ]  # fmt: skip
+        )  # fmt: skip
+
+    def sources_of(self, operators: Iterable[int]) -> frozenset[int]:
+        """The ids of the sources upstream of these operators; a source is upstream of itself."""
+        seen: set[int] = set()
+        waiting = list(operators)
         while waiting:
             operator = waiting.pop()
-            if not operator.inputs:
-                found.add(operator.id)
-            waiting.extend(self.by_id[e.upstream] for e in operator.inputs)
-        return frozenset(found)
+            if operator not in seen:
+                seen.add(operator)
+                waiting.extend(e.upstream for e in self.by_id[operator].inputs)
+        return frozenset(o for o in seen if not self.by_id[o].inputs)
 
     def origins_before(self, operator: Operator) -> frozenset[int]:
         """The watermark origins of what an operator takes in."""

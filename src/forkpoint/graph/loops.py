@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from forkpoint.errors import GraphError
 from forkpoint.graph.specs import LoopEnd, LoopStart
-from forkpoint.graph.transformations import Transformation
+from forkpoint.graph.transformations import Transformation, topological_order
 
 
 def closed_loops(order: Sequence[Transformation], uids: Mapping[Transformation, str]) -> dict[Transformation, LoopEnd]:
@@ -22,7 +22,7 @@ def closed_loops(order: Sequence[Transformation], uids: Mapping[Transformation, 
         if not isinstance(t.spec, LoopEnd):
             continue
         head = heads.get(t.spec.loop)
-        if head is None or not _leads_to(t, head):
+        if head is None or head not in topological_order([t]):
             raise GraphError(
                 "close_with() of an iteration takes a stream that was made from the iteration, and "
                 f"{t.inputs[0].upstream.name!r} does not come from there"
@@ -39,16 +39,3 @@ def closed_loops(order: Sequence[Transformation], uids: Mapping[Transformation, 
                 f"iteration {uids[head]!r} has no end; call close_with(stream) on it with the stream that is fed back"
             )
     return specs
-
-
-def _leads_to(t: Transformation, head: Transformation) -> bool:
-    seen: set[Transformation] = set()
-    stack = [t]
-    while stack:
-        found = stack.pop()
-        if found is head:
-            return True
-        if found not in seen:
-            seen.add(found)
-            stack.extend(e.upstream for e in found.inputs)
-    return False

@@ -6,7 +6,7 @@ mutable thing here, because ``uid()``, ``name()`` and ``set_parallelism()`` are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -106,3 +106,19 @@ class Transformation:
     parallelism: int | None = None
     max_parallelism: int | None = None
     migrations: Migrations = field(default_factory=Migrations)
+
+
+def topological_order(ends: Iterable[Transformation]) -> list[Transformation]:
+    """The given transformations and all upstream of them, each after its inputs."""
+    order: list[Transformation] = []
+    seen: set[Transformation] = set()
+    stack = [(t, False) for t in reversed(list(ends))]
+    while stack:
+        t, inputs_done = stack.pop()
+        if inputs_done:
+            order.append(t)
+        elif t not in seen:
+            seen.add(t)
+            stack.append((t, True))
+            stack.extend((e.upstream, False) for e in reversed(t.inputs))
+    return order

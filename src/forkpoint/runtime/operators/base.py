@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import forkpoint.errors
 from forkpoint.checkpoint.states import StateInfo
@@ -57,6 +57,7 @@ class OperatorInstance(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
 class StatefulInstance(OperatorInstance, Protocol):
     """An operator whose state is managed: it hands over its changes after ``run``."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.functions import CheckpointListener
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.exchange.batch import Batch
-from forkpoint.runtime.operators.base import Epoch, OperatorInstance, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, OperatorInstance, Outputs, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.runtime.state.operator_state import OperatorState, SnapshotContext, checkpointed
@@ -26,28 +25,28 @@ class Checkpointed:
         self._state = OperatorState(store, info.operator.uid, info.subtask, restored=restored)
         if self._function is not None:
             self._function.initialize_state(self._state)
-        self._inner: Any = spec.instance(info, ManagedState(info, store, self._state))
+        self._inner = spec.instance(info, ManagedState(info, store, self._state))
+        self._keyed = self._inner if isinstance(self._inner, StatefulInstance) else None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        outputs: Outputs = self._inner.run(inputs, epoch)
+        outputs = self._inner.run(inputs, epoch)
         if self._function is not None:
             self._function.snapshot_state(SnapshotContext(epoch.id, epoch.processing_time_ms))
         return outputs
 
     def changes(self) -> ChangeLog:
         log = self._state.collect()
-        if hasattr(self._inner, "changes"):
-            keyed = self._inner.changes()
+        if self._keyed is not None:
+            keyed = self._keyed.changes()
             log.keys.extend(keyed.keys)
             log.values.extend(keyed.values)
         return log
 
     def states(self) -> list[StateInfo]:
-        keyed = self._inner.states() if hasattr(self._inner, "states") else []
-        return [*self._state.records, *keyed]
+        return [*self._state.records, *(() if self._keyed is None else self._keyed.states())]
 
     def next_processing_timer_ms(self) -> int | None:
-        return self._inner.next_processing_timer_ms() if hasattr(self._inner, "next_processing_timer_ms") else None
+        return None if self._keyed is None else self._keyed.next_processing_timer_ms()
 
     def close(self) -> None:
         self._inner.close()
