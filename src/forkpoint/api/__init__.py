@@ -1,4 +1,4 @@
-"""What a user writes with: environment and streams."""
+"""The DataStream API: environment and streams."""
 
 from forkpoint.api.async_io import AsyncDataStream
 from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream

@@ -1,4 +1,4 @@
-"""Methods that end a stream: sinks, and results for the program itself."""
+"""Sinks, and results collected by the program."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class DataStreamSink(NamingMixin):
-    """The end of a stream: it can be given a uid, a name, a parallelism."""
+    """A sink, which can be given a uid, a name and a parallelism."""
 
     def __init__(self, transformation: Transformation) -> None:
         self.transformation = transformation
 
-    def _source_of(self, asked: str) -> Transformation:
+    def _producer(self, call: str) -> Transformation:
         return self.transformation
 
 
@@ -35,7 +35,7 @@ class SinkMixin(StreamBase[T_co]):
     """sink_to, print, for_each_epoch, execute_and_collect."""
 
     def sink_to(self, sink: Sink[T_co] | DataFrameSink) -> DataStreamSink:
-        """Write the elements to a sink, or, for a DataFrameSink, with one of Spark's writers."""
+        """Write the elements to a sink, or with a Spark writer if it is a DataFrameSink."""
         if isinstance(sink, DataFrameSink):
             return self._epoch_sink(sink, operator_name("sink", sink.fn))
         if not isinstance(sink, Sink):
@@ -43,25 +43,24 @@ class SinkMixin(StreamBase[T_co]):
         return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))
 
     def add_sink(self, sink_func: Any) -> NoReturn:
-        """Not there: GraphError."""
+        """Not supported: raises GraphError."""
         raise GraphError(
             "add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()"
         )
 
     def cache(self) -> NoReturn:
-        """Not there: GraphError."""
-        raise GraphError("cache(): a stream is not kept beyond its job; write it with sink_to(FileSink…) and read that")
+        """Not supported: raises GraphError."""
+        raise GraphError("cache(): a stream does not outlive its job; write it with sink_to(FileSink…) and read that")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print each element's ``repr`` in the driver's process once its epoch is committed, behind the identifier."""
-        sink = DataStreamSink(self._add(SinkSpec(PrintSink(sink_identifier or "")), "print", None))
-        return sink
+        """Print each element's ``repr``, prefixed by the identifier, on the driver once its epoch is committed."""
+        return DataStreamSink(self._add(SinkSpec(PrintSink(sink_identifier or "")), "print", None))
 
     def for_each_epoch(self, func: Callable[[Any, int], Any]) -> DataStreamSink:
-        """Call ``func(df, epoch)`` on the driver with each epoch's elements as a Spark DataFrame, ahead of the commit.
+        """Call ``func(df, epoch)`` on the driver with each epoch's elements as a Spark DataFrame, before the commit.
 
-        Columns are the type's fields (``value`` where it has none). An epoch that is repeated after a crash has the
-        same number and the same elements: a func that is idempotent for its epoch makes the results exactly once.
+        Columns are the type's fields (``value`` for other types). An epoch that is repeated after a crash has the same
+        number and elements, so a function that is idempotent per epoch gives exactly-once results.
         """
         if not callable(func):
             raise GraphError(f"for_each_epoch() takes a callable func(df, epoch), not {func!r}")
@@ -78,12 +77,12 @@ class SinkMixin(StreamBase[T_co]):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator[T_co] | list[T_co]:
-        """Run the job and get the elements of this stream: an iterator, or a list of ``limit`` at most.
+        """Run the job and return the elements of this stream: an iterator, or a list of at most ``limit``.
 
-        The iterator yields elements as their epochs are committed; closing it ends the job.
+        The iterator yields elements as their epochs are committed; closing it cancels the job.
         """
         if limit is not None and limit <= 0:
-            raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all")
+            raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all elements")
         elements = CloseableIterator(self._env.collect(self._itself(), limit, job_execution_name))
         if limit is None:
             return elements

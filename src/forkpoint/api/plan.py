@@ -1,4 +1,4 @@
-"""A job as Flink's JSON for its plan visualizer: ``env.get_execution_plan()``."""
+"""The job as JSON for Flink's plan visualizer: ``env.get_execution_plan()``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STRATEGIES: dict[type[Partitioning], str] = {
 
 
 def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
-    """The operators of a job, inputs ahead of what reads them. ``parallelism``: of operators that have none of their own."""
+    """The job's operators in topological order. ``parallelism``: that of operators without their own."""
     ids: dict[Transformation, int] = {}
     nodes = []
     for operator in topological_order(ends):
@@ -53,4 +53,4 @@ def _pact(operator: Transformation) -> str:
 
 def _strategy(edge: Edge) -> str:
     partitioning = edge.partitioning
-    return partitioning.said if isinstance(partitioning, Rebalance) else _STRATEGIES[type(partitioning)]
+    return partitioning.ship_strategy if isinstance(partitioning, Rebalance) else _STRATEGIES[type(partitioning)]

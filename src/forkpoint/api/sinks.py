@@ -1,4 +1,4 @@
-"""Sinks that are Spark's own writers."""
+"""Sinks that use Spark's writers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 class DataFrameSink:
     """Writes each epoch with a Spark writer: ``DataFrameSink(lambda w: w.format("delta").save(path))``.
 
-    ``fn(writer)`` gets the epoch's ``DataFrameWriter`` in append mode, on the driver, ahead of the epoch's commit. An
-    epoch that is repeated after a crash is written again, so results are at least once unless the target recognises
-    the epoch; ``stream.for_each_epoch(fn)`` has its number.
+    ``fn(writer)`` gets the epoch's ``DataFrameWriter`` in append mode, on the driver, before the epoch's commit. An epoch
+    repeated after a crash is written again, so delivery is at-least-once; ``stream.for_each_epoch(fn)`` passes the epoch
+    number, by which a target can deduplicate.
     """
 
     fn: Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""Streams in the order of their elements' timestamps."""
+"""Sorting by event time."""
 
 from __future__ import annotations
 
