@@ -1,4 +1,4 @@
-"""From a program to a running job: compile it, choose the engine, restore, drive."""
+"""Compile, check and run the job of an environment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOCAL_PARALLELISM = 2
 
 @dataclass
 class Job:
-    """A compiled program with everything it runs with."""
+    """A compiled job with its driver."""
 
     name: str
     graph: JobGraph
@@ -58,7 +58,7 @@ class Job:
     driver: JobDriver
 
     def begin(self) -> Callable[[], Result]:
-        """Tell the surroundings of the job; the answer is to be called once, and runs it to its end."""
+        """Announce the job to its launcher, and return a function that runs the job to its end; call it once."""
         ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
         return lambda: self._run(ended)
 
@@ -78,7 +78,7 @@ class Job:
 
 
 def inspect(env: StreamExecutionEnvironment, name: str | None) -> Inspected:
-    """The environment's job as it would be run. Nothing is started or written."""
+    """Compile the environment's job without starting or writing anything."""
     launch, options = env.launch, _options(env)
     graph = compile_graph(
         env.transformations,
@@ -106,7 +106,7 @@ def check(
 
 
 def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None) -> Job:
-    """Compile the environment's job and make its driver; nothing has run yet."""
+    """Compile the environment's job and create its driver, without running it."""
     launch = env.launch
     if launch.inspect is not None:
         launch.inspect(inspect(env, name))
@@ -118,7 +118,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         temporary = tempfile.mkdtemp(prefix="forkpoint-")
     storage = open_storage(root or temporary or "")
     if isinstance(storage, LocalStorage):
-        storage.close_to_others(AREAS)  # older releases left that to the umask
+        storage.close_to_others(AREAS)  # older releases left the permissions to the umask
     stage_batch_frames(ends, storage, name)
     required = root is not None and not launch.generated_uids
     compiled = compile_graph(
@@ -128,7 +128,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         why = (
             "no state root is set: state lives as long as this process, and operators without a uid get a generated one"
             if root is None
-            else "operators without a uid get a generated one, by which their state is not found again once the program changes"
+            else "operators without a uid get a generated one, and lose their state when the program changes"
         )
         warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
@@ -140,8 +140,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
     if others:
         named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
         warnings.warn(
-            f"set_parallelism() of single operators has no effect: {named} run with {parallelism} subtasks "
-            "as all others do; set the job's with env.set_parallelism()",
+            f"set_parallelism() on single operators has no effect: {named} run with {parallelism} subtasks like all others; "
+            "set the job's parallelism with env.set_parallelism()",
             stacklevel=4,
         )
     driver = JobDriver(
@@ -166,20 +166,20 @@ def _job_name(launch: Launch, name: str | None) -> str:
 
 
 def _redirected(graph: JobGraph, sinks: Callable[[str], Sink]) -> JobGraph:
-    """The graph with other sinks, by uid."""
+    """The graph with its sinks replaced by uid."""
     return graph.with_specs(
         lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec
     )
 
 
 def stores_directory() -> Path:
-    """A new directory for this process's local stores; those of processes that were killed are removed."""
+    """A new directory for this process's local stores. Removes directories of killed processes."""
     home = Path(tempfile.gettempdir()) / f"forkpoint-stores-{os.getuid()}"
     close_to_others(str(home))
-    for left in home.glob("*-*") if home.is_dir() and home.stat().st_uid == os.getuid() else ():
-        pid = left.name.split("-")[0]
+    for directory in home.glob("*-*") if home.is_dir() and home.stat().st_uid == os.getuid() else ():
+        pid = directory.name.split("-")[0]
         if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
     return home / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -194,12 +194,12 @@ def _alive(pid: int) -> bool:
 
 
 def engine_of(options: JobOptions) -> str:
-    """The engine's name, as it was given or from the environment."""
+    """The engine's name, from the options or the environment variable."""
     return options.engine or os.environ.get("FORKPOINT_ENGINE") or "spark"
 
 
 def make_executor(options: JobOptions) -> tuple[Executor, int]:
-    """The engine's executor, and the parallelism that it would choose."""
+    """The engine's executor and default parallelism."""
     engine = engine_of(options)
     if engine == "local":
         from forkpoint.local.executor import LocalExecutor
@@ -220,8 +220,8 @@ def execute(
         began = time.monotonic()
         run = job.begin()
     except KeyboardInterrupt as error:
-        named = "a job without a name" if name is None else f"job {name!r}"
-        raise interrupted(f"{named}: interrupted before it began") from error
+        named = "unnamed job" if name is None else f"job {name!r}"
+        raise interrupted(f"{named}: interrupted before it started") from error
     with ctrl_c_cancels(job.driver):
         result = run()
     return _result(job, result, began)
@@ -240,7 +240,7 @@ def execute_async(
 
 
 class RunningJob(JobClient):
-    """A job on a thread of this process."""
+    """A job running on a thread of this process."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
