@@ -1,4 +1,4 @@
-"""From transformations to a job graph: order, uids, watermark origins, stages. Pure; refuses what cannot run."""
+"""Compiles transformations to a job graph: order, uids, watermark origins, stages. Pure; rejects invalid jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forkpoint.types import same_keys
 
 @dataclass(frozen=True)
 class Compiled:
-    """``parallelisms``: what operators were told by ``set_parallelism()``, by uid."""
+    """``parallelisms``: those given with ``set_parallelism()``, by uid."""
 
     graph: JobGraph
     generated_uids: tuple[str, ...]
@@ -30,10 +30,10 @@ def compile_graph(
     sinks: Iterable[Transformation], *, max_parallelism: int, require_uids: bool,
     mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING,
 ) -> Compiled:  # fmt: skip
-    """The job graph of everything upstream of the given transformations, as it runs in this mode.
+    """Compile the job graph of everything upstream of the given transformations, for a runtime mode.
 
-    With ``require_uids`` every source, sink and stateful operator must have a uid; a GraphError lists those without,
-    each with a suggestion. Otherwise the suggestions are used.
+    With ``require_uids`` every source, sink and stateful operator needs a uid; a GraphError lists those without one and
+    suggests uids. Otherwise uids are generated.
     """
     order = topological_order(sinks)
     if not order:
@@ -89,8 +89,8 @@ def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) 
 def _check_timestamps(t: Transformation, uid: str, stage: int) -> None:
     if isinstance(t.spec, TimestampsSpec) and stage > 0:
         raise GraphError(
-            f"operator {uid!r}: timestamps and watermarks are assigned behind a key_by or rebalance; a split's own "
-            "order is lost there. Assign them before the exchange"
+            f"operator {uid!r}: timestamps and watermarks must be assigned before any key_by or rebalance, which loses the "
+            "order within a split"
         )
 
 
@@ -100,23 +100,23 @@ def _check_alignment(t: Transformation, uid: str) -> None:
         return
     group = strategy.alignment.group
     if not isinstance(t.spec, SourceSpec):
-        what = "reads a Spark DataFrame" if isinstance(t.spec, DataFrameSpec) else "assigns timestamps behind a source"
+        what = "reads a Spark DataFrame" if isinstance(t.spec, DataFrameSpec) else "assigns timestamps after a source"
         raise GraphError(
-            f"operator {uid!r} {what}, so it cannot be paused for the watermark alignment of group {group!r}; give the strategy "
-            "to from_source(), or leave with_watermark_alignment() out and limit what an epoch reads (max_rows)"
+            f"operator {uid!r} {what}, so it cannot be paused for watermark alignment group {group!r}; pass the strategy to "
+            "from_source(), or drop with_watermark_alignment() and limit what an epoch reads (max_rows)"
         )
     if strategy.out_of_orderness_ms is None and strategy.generator_factory is None:
         raise GraphError(
-            f"source {uid!r} has no watermarks, so the others of watermark alignment group {group!r} would wait for it for ever; "
+            f"source {uid!r} has no watermarks, so the other sources of watermark alignment group {group!r} would never advance; "
             "use for_monotonous_timestamps(), for_bounded_out_of_orderness() or for_generator()"
         )
 
 
 def _effective(t: Transformation, edge: Edge) -> Edge:
-    """The edge as it will run."""
+    """The edge with the partitioning it runs with."""
     if t.spec.needs_key(edge.ordinal) and not isinstance(edge.partitioning, KeyBy):
         raise GraphError(
-            f"operator {t.uid or t.name!r} keeps state by key, but its input has no key; call key_by() first"
+            f"operator {t.uid or t.name!r} has keyed state, but its input is not keyed; call key_by() first"
         )
     if t.spec.needs_exchange and isinstance(edge.partitioning, Forward):
         return replace(edge, partitioning=Rebalance("split"))
@@ -124,7 +124,7 @@ def _effective(t: Transformation, edge: Edge) -> Edge:
 
 
 def _check_keys(uid: str, edges: Iterable[Edge]) -> None:
-    """Keys of two inputs meet in one state, so they have to be hashed and stored alike."""
+    """Keys of two inputs share state, so they must be hashed and stored in the same way."""
     types = [e.partitioning.key_type for e in edges if isinstance(e.partitioning, KeyBy)]
     for type in types[1:]:
         first = types[0]
@@ -132,7 +132,7 @@ def _check_keys(uid: str, edges: Iterable[Edge]) -> None:
         assert type is not None
         if not same_keys(type.describe(), first.describe()):
             raise GraphError(
-                f"operator {uid!r}: the keys of its two inputs are of the types {first} and {type}; give both the same "
+                f"operator {uid!r}: the keys of its two inputs have different types, {first} and {type}; give both the same "
                 "key_type, as in key_by(selector1, selector2, key_type)"
             )
 
@@ -144,7 +144,7 @@ def _uids(order: list[Transformation], *, require_uids: bool) -> dict[Transforma
         if t.uid is not None:
             if t.uid in taken:
                 raise GraphError(
-                    f"uid {t.uid!r} is given to two operators ({taken[t.uid].name!r} and {t.name!r}); a uid names one operator"
+                    f"uid {t.uid!r} is used by two operators ({taken[t.uid].name!r} and {t.name!r}); uids must be unique"
                 )
             taken[t.uid] = t
             uids[t] = t.uid
