@@ -152,12 +152,12 @@ def test_keys_of_one_type_whatever_the_elements_are():
         (lambda a, b: a.connect(b).flat_map(Merge()), "takes a CoFlatMapFunction"),
         (lambda a, b: a.connect(b).process(Keyed()), "takes a CoProcessFunction, as the connected streams are not keyed"),
         (lambda a, b: a.connect(b).key_by(0, 0).process(Process()), "takes a KeyedCoProcessFunction, as .* are keyed"),
-        (lambda a, b: a.connect(b).flat_map(Remembering()), "state 'seen' belongs to keys, and the connected streams have none"),
+        (lambda a, b: a.connect(b).flat_map(Remembering()), "state 'seen' is keyed, but the connected streams are not"),
         (lambda a, b: a.key_by(0).connect(b).map(Merge()), "the first of the connected streams is keyed and"),
         (lambda a, b: a.connect(b.key_by(0)).map(Merge()), "the second of the connected streams is keyed"),
         (lambda a, b: a.connect([1]), r"connect\(\) takes a stream"),
-        (lambda a, b: a.connect(streams()[0]), "belong to two environments"),
-        (lambda a, b: a.connect(streams()[0].broadcast(RULES)), "belong to two environments"),
+        (lambda a, b: a.connect(streams()[0]), "belong to different environments"),
+        (lambda a, b: a.connect(streams()[0].broadcast(RULES)), "belong to different environments"),
         (lambda a, b: a.broadcast(fp.ValueStateDescriptor("x", int)), "takes MapStateDescriptors"),
         (lambda a, b: a.broadcast(RULES, fp.MapStateDescriptor("rules", int, int)), "two states named 'rules'"),
         (
@@ -168,7 +168,7 @@ def test_keys_of_one_type_whatever_the_elements_are():
         (lambda a, b: a.key_by(0).connect(b.broadcast(RULES)).process(Ruled()), "takes a KeyedBroadcastProcessFunction, as"),
         (
             lambda a, b: a.connect(b.broadcast(fp.MapStateDescriptor("others", str, int))).process(Ruled()),
-            "state 'rules' belongs to keys, and the stream has none",
+            "state 'rules' is keyed, but the stream is not",
         ),
     ],
 )  # fmt: skip

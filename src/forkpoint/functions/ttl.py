@@ -147,7 +147,7 @@ class StateTtlConfigBuilder:
     def cleanup_in_rocksdb_compact_filter(
         self, query_time_after_num_entries: int, periodic_compaction_time: timedelta | int | None = None
     ) -> StateTtlConfigBuilder:
-        """Enable background cleanup with any store; the engine sets its pace. Arguments above 0, else ConfigError."""
+        """Enable background cleanup with any store; the engine sets its pace. ConfigError for non-positive numbers."""
         if periodic_compaction_time is not None:
             to_ms(periodic_compaction_time, "periodic_compaction_time")
         return self._in_background(query_time_after_num_entries, "query_time_after_num_entries")
