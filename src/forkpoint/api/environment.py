@@ -282,7 +282,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self._check()
         from forkpoint.api import execution
 
-        result: JobExecutionResult = execution.execute(self, self._name(job_name), _restore(restore))
+        result = execution.execute(self, self._name(job_name), _restore(restore))
         self._operators.clear()
         return result
 
@@ -291,7 +291,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self._check()
         from forkpoint.api import execution
 
-        client: JobClient = execution.execute_async(self, self._name(job_name), _restore(restore))
+        client = execution.execute_async(self, self._name(job_name), _restore(restore))
         self._operators.clear()
         return client
 
@@ -317,8 +317,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         from forkpoint.api import execution
 
         job = execution.inspect(self, self._name(job_name))
-        found: CheckResult = execution.check(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
-        return found
+        return execution.check(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
 
     def close(self) -> None:
         """Discard operators that were not executed. Running jobs continue."""

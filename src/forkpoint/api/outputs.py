@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.results import CloseableIterator
-from forkpoint.api.sinks import DataFrameSink
 from forkpoint.connectors.base import Sink
 from forkpoint.connectors.print_sink import PrintSink
 from forkpoint.errors import GraphError
@@ -19,6 +19,22 @@ from forkpoint.types.variables import T_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream
+
+
+@dataclass(frozen=True)
+class DataFrameSink:
+    """Writes each epoch with a Spark writer: ``DataFrameSink(lambda w: w.format("delta").save(path))``.
+
+    ``fn(writer)`` gets the epoch's ``DataFrameWriter`` in append mode, on the driver, before the epoch's commit. An epoch
+    repeated after a crash is written again, so delivery is at-least-once; ``stream.for_each_epoch(fn)`` passes the epoch
+    number, by which a target can deduplicate.
+    """
+
+    fn: Callable[[Any], Any]
+
+    def __call__(self, frame: Any, epoch: int) -> None:
+        """Write one epoch. ``frame``: its elements as a Spark DataFrame."""
+        self.fn(frame.write.mode("append"))
 
 
 class DataStreamSink(NamingMixin):

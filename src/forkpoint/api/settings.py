@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from forkpoint.api.configuration import accept, checkpoint_config, parse_boolean, parse_duration_ms
 from forkpoint.errors import ConfigError
@@ -16,17 +16,29 @@ if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
 
 
-_CHECKPOINTING = "execution.checkpointing."
+class _OptionsView:
+    """A view of an environment's options. Options without effect are kept by key, to be read back."""
+
+    _prefix = ""
+
+    def __init__(self, env: StreamExecutionEnvironment) -> None:
+        self._env = env
+
+    def _accept(self, key: str, value: object) -> Self:
+        self._env.options = accept(self._env.options, self._prefix + key, value)
+        return self
+
+    def _accepted(self, key: str, default: Any) -> Any:
+        return self._env.options.accepted.get(self._prefix + key, default)
 
 
-class CheckpointConfig:
+class CheckpointConfig(_OptionsView):
     """The checkpoint options of an environment. Setters modify them and return this object.
 
     Times are set as timedelta or int ms and read as int ms. Values out of range raise ConfigError.
     """
 
-    def __init__(self, env: StreamExecutionEnvironment) -> None:
-        self._env = env
+    _prefix = "execution.checkpointing."
 
     @property
     def _config(self) -> CheckpointOptions:
@@ -127,7 +139,7 @@ class CheckpointConfig:
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""
-        return parse_boolean(_CHECKPOINTING + "unaligned.enabled", self._accepted("unaligned.enabled", False))
+        return parse_boolean(self._prefix + "unaligned.enabled", self._accepted("unaligned.enabled", False))
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         """Accepted without effect."""
@@ -135,7 +147,7 @@ class CheckpointConfig:
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """The value set, False by default."""
-        return parse_boolean(_CHECKPOINTING + "unaligned.forced", self._accepted("unaligned.forced", False))
+        return parse_boolean(self._prefix + "unaligned.forced", self._accepted("unaligned.forced", False))
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
         """Accepted without effect."""
@@ -144,7 +156,7 @@ class CheckpointConfig:
     def get_aligned_checkpoint_timeout(self) -> Duration:
         """The value set, 0 by default."""
         key = "aligned-checkpoint-timeout"
-        return Duration.of_millis(parse_duration_ms(_CHECKPOINTING + key, self._accepted(key, 0)))
+        return Duration.of_millis(parse_duration_ms(self._prefix + key, self._accepted(key, 0)))
 
     def set_alignment_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
         """Former name of ``set_aligned_checkpoint_timeout``."""
@@ -154,19 +166,9 @@ class CheckpointConfig:
         """Former name of ``get_aligned_checkpoint_timeout``."""
         return self.get_aligned_checkpoint_timeout()
 
-    def _accept(self, key: str, value: object) -> CheckpointConfig:
-        self._env.options = accept(self._env.options, _CHECKPOINTING + key, value)
-        return self
 
-    def _accepted(self, key: str, default: Any) -> Any:
-        return self._env.options.accepted.get(_CHECKPOINTING + key, default)
-
-
-class ExecutionConfig:
+class ExecutionConfig(_OptionsView):
     """The other options of an environment. Setters modify them and return this object."""
-
-    def __init__(self, env: StreamExecutionEnvironment) -> None:
-        self._env = env
 
     PARALLELISM_DEFAULT = -1
     PARALLELISM_UNKNOWN = -2
@@ -324,10 +326,3 @@ class ExecutionConfig:
 
     def __hash__(self) -> int:
         return hash((self._env.options.parallelism, self._env.options.max_parallelism))
-
-    def _accept(self, key: str, value: object) -> ExecutionConfig:
-        self._env.options = accept(self._env.options, key, value)
-        return self
-
-    def _accepted(self, key: str, default: Any) -> Any:
-        return self._env.options.accepted.get(key, default)

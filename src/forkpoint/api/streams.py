@@ -15,7 +15,6 @@ from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.outputs import SinkMixin
 from forkpoint.api.partitioning import PartitionMixin
 from forkpoint.api.signatures import output_type as type_of_output
-from forkpoint.api.sorting import sorted_by_event_time
 from forkpoint.api.transforming import TransformMixin
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.errors import GraphError
@@ -72,7 +71,7 @@ class DataStream(
 
     def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
         """Sort the elements by timestamp. All go through one subtask; see ``KeyedStream.sort_by_event_time``."""
-        return sorted_by_event_time(self._under_one_key(), late_data_tag)
+        return self._under_one_key().sort_by_event_time(late_data_tag)
 
     def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
         return DataStream(self._env, edges, output_type)
@@ -255,7 +254,11 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         or behind the watermark are late: they go to the side output ``late_data_tag``, or are dropped without one.
         Elements without a timestamp raise GraphError at run time.
         """
-        return sorted_by_event_time(self, late_data_tag)
+        from forkpoint.runtime.operators.event_time_sort import EventTimeSortSpec
+
+        if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
+            raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
+        return self._operator(EventTimeSortSpec(self._state_type, late_data_tag), "sort_by_event_time", self._type)
 
     @property
     def _state_type(self) -> TypeInformation[T_co]:

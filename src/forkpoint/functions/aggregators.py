@@ -334,17 +334,22 @@ class MaxBy(MinBy):
         return bool(value > so_far)
 
 
-class Collect(Aggregator[list[Any]]):
-    """The list of a field's values, or of the elements, in order."""
-
-    def __init__(self, field: Field | None = None) -> None:
-        super().__init__(field)
-
+class _ListOf(Aggregator[list[Any]]):
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(self.result_type(elements))
 
     def result_type(self, elements: TypeInformation | None) -> TypeInformation:
         return SequenceType("list", self.field_type(elements))
+
+    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
+        return list(accumulator or ())
+
+
+class Collect(_ListOf):
+    """The list of a field's values, or of the elements, in order."""
+
+    def __init__(self, field: Field | None = None) -> None:
+        super().__init__(field)
 
     def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
         if accumulator is None:
@@ -354,9 +359,6 @@ class Collect(Aggregator[list[Any]]):
 
     def join(self, a: list[Any], b: list[Any]) -> list[Any]:
         return a + b
-
-    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
-        return list(accumulator or ())
 
 
 class CountDistinct(Aggregator[set[Any]]):
@@ -384,7 +386,7 @@ class CountDistinct(Aggregator[set[Any]]):
         return len(accumulator or ())
 
 
-class TopN(Aggregator[list[Any]]):
+class TopN(_ListOf):
     """A list of the ``n`` largest values of a field, largest first."""
 
     def __init__(self, field: Field, n: int) -> None:
@@ -397,20 +399,11 @@ class TopN(Aggregator[list[Any]]):
     def arguments(self) -> tuple[Any, ...]:
         return (self.field, self.n)
 
-    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
-        return optional(self.result_type(elements))
-
-    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
-        return SequenceType("list", self.field_type(elements))
-
     def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
         return self.join(accumulator or [], [value])
 
     def join(self, a: list[Any], b: list[Any]) -> list[Any]:
         return sorted(a + b, reverse=True)[: self.n]
-
-    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
-        return list(accumulator or ())
 
 
 class WindowBound:

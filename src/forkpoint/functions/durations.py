@@ -60,20 +60,9 @@ class Time:
     It is not a timedelta, because ``Time.seconds(5)`` would conflict with the attribute ``timedelta.seconds``.
     """
 
-    @staticmethod
-    def days(days: float) -> Duration:
-        """A duration of that many days of 24 hours."""
-        return Duration(days=days)
-
-    @staticmethod
-    def hours(hours: float) -> Duration:
-        """A duration of that many hours."""
-        return Duration(hours=hours)
-
-    @staticmethod
-    def minutes(minutes: float) -> Duration:
-        """A duration of that many minutes."""
-        return Duration(minutes=minutes)
+    days = Duration.of_days
+    hours = Duration.of_hours
+    minutes = Duration.of_minutes
 
     @staticmethod
     def seconds(seconds: float) -> Duration:

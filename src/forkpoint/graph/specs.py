@@ -102,6 +102,14 @@ class OperatorSpec:
         return self
 
 
+class EndpointSpec(OperatorSpec):
+    """A source or sink."""
+
+    @property
+    def needs_uid(self) -> bool:
+        return True
+
+
 class WatermarkSpec(OperatorSpec):
     """A source or timestamp assigner, where watermarks originate.
 
@@ -116,7 +124,7 @@ class WatermarkSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
-class SourceSpec(WatermarkSpec):
+class SourceSpec(EndpointSpec, WatermarkSpec):
     """A native source, read by tasks that the driver plans."""
 
     kind = "source"
@@ -127,10 +135,6 @@ class SourceSpec(WatermarkSpec):
     timestamp_column: str | None = None
 
     @property
-    def needs_uid(self) -> bool:
-        return True
-
-    @property
     def bounded(self) -> bool:
         return self.source.bounded
 
@@ -139,7 +143,7 @@ class SourceSpec(WatermarkSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class DataFrameSpec(WatermarkSpec):
+class DataFrameSpec(EndpointSpec, WatermarkSpec):
     """A Spark DataFrame as a source. The frame stays on the driver; it is removed when the graph is shipped."""
 
     kind = "source"
@@ -150,10 +154,6 @@ class DataFrameSpec(WatermarkSpec):
     timestamp_column: str | None
     split_column: str | None
     max_rows: int | None
-
-    @property
-    def needs_uid(self) -> bool:
-        return True
 
     @property
     def bounded(self) -> bool:
@@ -179,18 +179,14 @@ def _without_watermarks(strategy: WatermarkStrategy) -> WatermarkStrategy:
 
 
 @dataclass(frozen=True)
-class SinkSpec(OperatorSpec):
+class SinkSpec(EndpointSpec):
     kind = "sink"
 
     sink: Sink
 
-    @property
-    def needs_uid(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
-class EpochSinkSpec(OperatorSpec):
+class EpochSinkSpec(EndpointSpec):
     """Calls ``fn(df, epoch)`` with each epoch's elements as a Spark DataFrame, on the driver, before the commit."""
 
     kind = "epoch_sink"
@@ -198,14 +194,10 @@ class EpochSinkSpec(OperatorSpec):
     fn: Callable[[Any, int], None]
     type: TypeInformation
 
-    @property
-    def needs_uid(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
-class LoopStart(OperatorSpec):
-    """The head of an iteration; its LoopEnd has the same ``loop``. Elements are saved as ``element_type``."""
+class _LoopSpec(OperatorSpec):
+    """The head and the end of an iteration have the same ``loop``. Elements are saved as ``element_type``."""
 
     loop: int
     element_type: TypeInformation
@@ -216,16 +208,15 @@ class LoopStart(OperatorSpec):
 
 
 @dataclass(frozen=True)
-class LoopEnd(OperatorSpec):
+class LoopStart(_LoopSpec):
+    """The head of an iteration."""
+
+
+@dataclass(frozen=True)
+class LoopEnd(_LoopSpec):
     """The end of an iteration. ``iteration``: the uid of its head, set when the graph is compiled."""
 
-    loop: int
-    element_type: TypeInformation
     iteration: str = ""
-
-    @property
-    def stateful(self) -> bool:
-        return True
 
     @property
     def needs_uid(self) -> bool:
