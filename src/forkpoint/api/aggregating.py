@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.api.base import check_type
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     Aggregates,
@@ -54,8 +55,7 @@ def running_aggregates(key: KeyBy, named: Named, elements: TypeInformation | Non
 def check_batch_function(func: Any, output_type: TypeInformation | None, elements: TypeInformation | None) -> None:
     """Raise GraphError for arguments with which ``process_batch`` cannot run."""
     name = type(func).__name__
-    if not isinstance(func, KeyedBatchFunction):
-        raise GraphError(f"process_batch() takes a KeyedBatchFunction, not {func!r}")
+    check_type(func, KeyedBatchFunction, "process_batch")
     if output_type is None:
         raise GraphError(f"process_batch({name}) needs an output_type that names its columns, such as a NamedTuple")
     if elements is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from forkpoint.errors import GraphError
-from forkpoint.functions import Function, declared_states
+from forkpoint.functions import Function, StateDescriptor, declared_states
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Partitioning, Transformation
 from forkpoint.types import TypeInformation
@@ -83,16 +84,32 @@ class StreamBase(ABC, Generic[T_co]):
         )
 
 
+def check_type(argument: Any, kind: type, method: str) -> None:
+    """Raise GraphError unless the argument of a method is a ``kind``."""
+    if not isinstance(argument, kind):
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise GraphError(f"{method}() takes {article} {kind.__name__}, not {argument!r}")
+
+
+def check_not_keyed(
+    states: Mapping[str, StateDescriptor],
+    call: str,
+    streams: str = "the stream is",
+    remedy: str = "call key_by() first",
+) -> None:
+    """Raise GraphError if a function on non-keyed streams declares state."""
+    if states:
+        names = ", ".join(repr(d.name) for d in states.values())
+        raise GraphError(f"{call}: state {names} is keyed, but {streams} not; {remedy}")
+
+
 def check_function(func: Any, kind: type[Function], operator: str, *, keyed: bool) -> Any:
     """Return the function; GraphError if it is neither a ``kind`` nor a plain callable, or has state without a key."""
     if not isinstance(func, kind) and (isinstance(func, Function) or not callable(func)):
         raise GraphError(f"{operator}() takes a {kind.__name__} or a callable, not {func!r}")
     states = declared_states(func) if isinstance(func, Function) else {}
-    if states and not keyed:
-        names = ", ".join(repr(d.name) for d in states.values())
-        raise GraphError(
-            f"{operator}({type(func).__name__}): state {names} is keyed, but the stream is not; call key_by() first"
-        )
+    if not keyed:
+        check_not_keyed(states, f"{operator}({type(func).__name__})")
     return func
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
-from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.base import StreamBase, check_not_keyed, operator_name
 from forkpoint.api.two_inputs import both_types, is_keyed, two_inputs
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -68,12 +68,9 @@ class BroadcastConnectedStream(Generic[A, B]):
             raise GraphError(f"process() takes a {wanted.__name__}, as the stream is {what}, not {func!r}")
         descriptors = self._broadcast.descriptors
         states = keyed_states(func, descriptors)
-        if states and not keyed:
-            names = ", ".join(repr(d.name) for d in states.values())
-            raise GraphError(
-                f"process({type(func).__name__}): state {names} is keyed, but the stream is not; call key_by() first, or "
-                "pass its descriptor to broadcast()"
-            )
+        if not keyed:
+            remedy = "call key_by() first, or pass its descriptor to broadcast()"
+            check_not_keyed(states, f"process({type(func).__name__})", remedy=remedy)
         found = both_types(output_type, func, ("process_element", "process_broadcast_element"), many=True)
         spec: OperatorSpec = (KeyedBroadcastProcessSpec if keyed else BroadcastProcessSpec)(func, descriptors)
         return two_inputs(self._stream, self._broadcast.stream, spec, operator_name("broadcast_process", func), found)

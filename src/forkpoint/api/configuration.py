@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
@@ -22,7 +22,6 @@ from forkpoint.graph.options import (
 )
 
 E = TypeVar("E", bound=Enum)
-Self = TypeVar("Self", bound="Configuration")
 
 
 class Configuration:
@@ -41,23 +40,23 @@ class Configuration:
         configuration.values.update(map)
         return configuration
 
-    def set_string(self: Self, key: str, value: str) -> Self:
+    def set_string(self, key: str, value: str) -> Self:
         """Set a text option. All setters return the configuration."""
         return self._set(key, value)
 
-    def set_integer(self: Self, key: str, value: int) -> Self:
+    def set_integer(self, key: str, value: int) -> Self:
         """Set an integer option."""
         return self._set(key, value)
 
-    def set_float(self: Self, key: str, value: float) -> Self:
+    def set_float(self, key: str, value: float) -> Self:
         """Set a float option."""
         return self._set(key, value)
 
-    def set_boolean(self: Self, key: str, value: bool) -> Self:
+    def set_boolean(self, key: str, value: bool) -> Self:
         """Set a boolean option."""
         return self._set(key, value)
 
-    def set_bytearray(self: Self, key: str, value: bytes | bytearray) -> Self:
+    def set_bytearray(self, key: str, value: bytes | bytearray) -> Self:
         """Set a bytes option."""
         return self._set(key, bytearray(value))
 
@@ -93,7 +92,7 @@ class Configuration:
         """All options as text."""
         return {key: _as_text(value) for key, value in self.values.items()}
 
-    def add_all(self: Self, other: Configuration, prefix: str | None = None) -> Self:
+    def add_all(self, other: Configuration, prefix: str | None = None) -> Self:
         """Add another configuration's options, with ``prefix`` before their keys."""
         for key, value in other.values.items():
             self._set((prefix or "") + key, value)
@@ -131,7 +130,7 @@ class Configuration:
     def __repr__(self) -> str:
         return f"Configuration({self})"
 
-    def _set(self: Self, key: str, value: Any) -> Self:
+    def _set(self, key: str, value: Any) -> Self:
         self.values[key] = value
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.base import StreamBase, check_not_keyed, check_type, operator_name
 from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream
 from forkpoint.api.partitioning import FieldNames, KeyFunction
 from forkpoint.api.two_inputs import both_types, check_environments, is_keyed, plain, two_inputs
@@ -99,17 +99,15 @@ class ConnectedStreams(Generic[A, B, K]):
 
     def map(self, func: CoMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """Apply ``map1`` to the first stream's elements and ``map2`` to the second's. None is not emitted."""
-        if not isinstance(func, CoMapFunction):
-            raise GraphError(f"map() of connected streams takes a CoMapFunction, not {func!r}")
+        check_type(func, CoMapFunction, "ConnectedStreams.map")
         found = both_types(output_type, func, ("map1", "map2"), many=False)
-        return self._either(func, "map", as_co_process, as_keyed_co_process, found)
+        return self._either(func, "map", found)
 
     def flat_map(self, func: CoFlatMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """Apply ``flat_map1`` and ``flat_map2``, which return any number of elements for each."""
-        if not isinstance(func, CoFlatMapFunction):
-            raise GraphError(f"flat_map() of connected streams takes a CoFlatMapFunction, not {func!r}")
+        check_type(func, CoFlatMapFunction, "ConnectedStreams.flat_map")
         found = both_types(output_type, func, ("flat_map1", "flat_map2"), many=True)
-        return self._either(func, "flat_map", as_co_process, as_keyed_co_process, found)
+        return self._either(func, "flat_map", found)
 
     def process(
         self, func: CoProcessFunction[A, B, R] | KeyedCoProcessFunction[K, A, B, R], output_type: Any = None
@@ -127,18 +125,24 @@ class ConnectedStreams(Generic[A, B, K]):
         spec: OperatorSpec = KeyedCoProcessSpec(func) if keyed else CoProcessSpec(func)
         return self._add(spec, func, "process", found)
 
-    def _either(self, func: Any, operator: str, plain: Any, keyed: Any, found: TypeInformation | None) -> DataStream:
-        spec: OperatorSpec = KeyedCoProcessSpec(keyed(func)) if self._keyed(operator) else CoProcessSpec(plain(func))
-        return self._add(spec, func, operator, found)
+    def _either(
+        self, func: CoMapFunction | CoFlatMapFunction, operator: str, output_type: TypeInformation | None
+    ) -> DataStream:
+        spec: OperatorSpec = (
+            KeyedCoProcessSpec(as_keyed_co_process(func))
+            if self._keyed(operator)
+            else CoProcessSpec(as_co_process(func))
+        )
+        return self._add(spec, func, operator, output_type)
 
-    def _add(self, spec: OperatorSpec, func: Function, operator: str, found: TypeInformation | None) -> DataStream:
-        if not spec.keyed and (states := declared_states(func)):
-            names = ", ".join(repr(d.name) for d in states.values())
-            raise GraphError(
-                f"{operator}({type(func).__name__}): state {names} is keyed, but the connected streams are not; call key_by()"
-            )
-        declared_states(func)  # raises GraphError for duplicate names
-        return two_inputs(self._first, self._second, spec, operator_name(f"co_{operator}", func), found)
+    def _add(
+        self, spec: OperatorSpec, func: Function, operator: str, output_type: TypeInformation | None
+    ) -> DataStream:
+        states = declared_states(func)
+        if not spec.keyed:
+            call = f"{operator}({type(func).__name__})"
+            check_not_keyed(states, call, "the connected streams are", "call key_by() on both")
+        return two_inputs(self._first, self._second, spec, operator_name(f"co_{operator}", func), output_type)
 
     def _keyed(self, operator: str) -> bool:
         first, second = is_keyed(self._first), is_keyed(self._second)

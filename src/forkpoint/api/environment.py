@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
+from forkpoint.api.base import check_type
 from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
@@ -188,8 +189,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         """Read a source. ``type_info`` (``Types.*`` or a Python type) overrides the source's own type."""
         if not isinstance(source, Source):
             raise GraphError(f"from_source() takes a Source, not {source!r}; use from_dataframe() for a DataFrame")
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise GraphError(f"from_source() takes a WatermarkStrategy, not {watermark_strategy!r}")
+        check_type(watermark_strategy, WatermarkStrategy, "from_source")
         output_type = source.output_type() if type_info is None else type_of(type_info)
         spec = SourceSpec(source, watermark_strategy, timestamp_column(watermark_strategy, output_type))
         transformation = Transformation(spec, source_name, (), output_type)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
 
-from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.base import StreamBase, check_type, operator_name
 from forkpoint.api.keys import key_by
 from forkpoint.api.partitioning import FieldNames, KeyFunction
 from forkpoint.api.signatures import output_type as type_of_output
@@ -232,12 +232,14 @@ class IntervalJoined(Generic[A, B]):
 
     def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
         """Send late elements of the left stream to a side output instead of dropping them."""
-        self._left_late = _checked_tag("side_output_left_late_data", output_tag)
+        check_type(output_tag, OutputTag, "side_output_left_late_data")
+        self._left_late = output_tag
         return self
 
     def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
         """Send late elements of the right stream to a side output instead of dropping them."""
-        self._right_late = _checked_tag("side_output_right_late_data", output_tag)
+        check_type(output_tag, OutputTag, "side_output_right_late_data")
+        self._right_late = output_tag
         return self
 
     def process(self, process_join_function: ProcessJoinCallable[A, B, R], output_type: Any = None) -> DataStream[R]:
@@ -289,12 +291,6 @@ class TemporalJoin(Generic[A, B]):
 
 def _element_type(stream: StreamBase) -> TypeInformation:
     return stream.get_type() or Types.ANY()
-
-
-def _checked_tag(method: str, output_tag: Any) -> OutputTag:
-    if not isinstance(output_tag, OutputTag):
-        raise GraphError(f"{method}() takes an OutputTag, not {output_tag!r}")
-    return output_tag
 
 
 def check_both_keyed(operator: str, first: StreamBase, second: StreamBase) -> None:

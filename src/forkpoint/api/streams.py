@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, overload
 
 from forkpoint.api.aggregating import check_batch_function, running_aggregates
-from forkpoint.api.base import check_function, operator_name
+from forkpoint.api.base import check_function, check_type, operator_name
 from forkpoint.api.connected import ConnectMixin
 from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
 from forkpoint.api.operator_settings import NamingMixin
@@ -132,8 +132,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
                 f"process({type(func).__name__}): on a keyed stream it takes a KeyedProcessFunction; derive from that, "
                 "or call process() before key_by()"
             )
-        if not isinstance(func, KeyedProcessFunction):
-            raise GraphError(f"process() takes a KeyedProcessFunction, not {func!r}")
+        check_type(func, KeyedProcessFunction, "process")
         declared_states(func)
         found = type_of_output(output_type, func, "process_element", many=True)
         return self._operator(KeyedProcessSpec(func), operator_name("process", func), found)

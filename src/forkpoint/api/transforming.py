@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.api.base import StreamBase, check_function, operator_name
+from forkpoint.api.base import StreamBase, check_function, check_type, operator_name
 from forkpoint.api.keys import PickFields, timestamp_column
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.api.two_inputs import check_environments
@@ -66,8 +66,7 @@ class TransformMixin(StreamBase[T_co]):
         """
         if isinstance(func, KeyedProcessFunction):
             raise GraphError(f"process({type(func).__name__}): a KeyedProcessFunction needs a key; call key_by() first")
-        if not isinstance(func, ProcessFunction):
-            raise GraphError(f"process() takes a ProcessFunction, not {func!r}")
+        check_type(func, ProcessFunction, "process")
         check_function(func, ProcessFunction, "process", keyed=False)
         found = type_of_output(output_type, func, "process_element", many=True)
         return self._operator(ProcessSpec(func), operator_name("process", func), found)
@@ -101,8 +100,7 @@ class TransformMixin(StreamBase[T_co]):
 
     def get_side_output(self, output_tag: OutputTag[R]) -> DataStream[R]:
         """The elements emitted with ``yield tag, x``, typed by the tag."""
-        if not isinstance(output_tag, OutputTag):
-            raise GraphError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
+        check_type(output_tag, OutputTag, "get_side_output")
         upstream = self._producer("get_side_output()")
         return self._stream((Edge(upstream, output_tag),), output_tag.type_info)
 
@@ -111,9 +109,6 @@ class TransformMixin(StreamBase[T_co]):
 
         Call it before any ``key_by`` or ``rebalance``, while each split is still in order.
         """
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise GraphError(
-                f"assign_timestamps_and_watermarks() takes a WatermarkStrategy, not {watermark_strategy!r}"
-            )
+        check_type(watermark_strategy, WatermarkStrategy, "assign_timestamps_and_watermarks")
         column = timestamp_column(watermark_strategy, self._type)
         return self._operator(TimestampsSpec(watermark_strategy, column), "timestamps", self._type)

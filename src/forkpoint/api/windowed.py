@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from forkpoint.api.aggregating import aggregates_of
-from forkpoint.api.base import check_function, operator_name
+from forkpoint.api.base import check_function, check_type, operator_name
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -50,8 +50,7 @@ class WindowSettings(Generic[T_co, W_co]):
     _tagged = False
 
     def __init__(self, stream: KeyedStream[T_co, Any], assigner: WindowAssigner[T_co, W_co]) -> None:
-        if not isinstance(assigner, WindowAssigner):
-            raise GraphError(f"window() takes a WindowAssigner, not {assigner!r}")
+        check_type(assigner, WindowAssigner, "window")
         self._stream = stream
         self._assigner = assigner
         self._trigger: Trigger[T_co, W_co] | None = None
@@ -61,8 +60,7 @@ class WindowSettings(Generic[T_co, W_co]):
 
     def trigger(self, trigger: Trigger[T_co, W_co]) -> Self:
         """Replace the assigner's default trigger. GraphError for a trigger that cannot merge, on merging windows."""
-        if not isinstance(trigger, Trigger):
-            raise GraphError(f"trigger() takes a Trigger, not {trigger!r}")
+        check_type(trigger, Trigger, "trigger")
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
             raise GraphError(
                 f"trigger({trigger.describe()}): the windows of {self._assigner.describe()} merge, but this trigger cannot; "
@@ -73,8 +71,7 @@ class WindowSettings(Generic[T_co, W_co]):
 
     def evictor(self, evictor: Evictor[T_co, W_co]) -> Self:
         """Remove elements when a window fires. All elements are then kept in state, even with reduce and aggregate."""
-        if not isinstance(evictor, Evictor):
-            raise GraphError(f"evictor() takes an Evictor, not {evictor!r}")
+        check_type(evictor, Evictor, "evictor")
         self._evictor = evictor
         return self
 
@@ -91,8 +88,7 @@ class WindowSettings(Generic[T_co, W_co]):
 
         ``get_side_output`` of the result stream reads them.
         """
-        if not isinstance(output_tag, OutputTag):
-            raise GraphError(f"side_output_late_data() takes an OutputTag, not {output_tag!r}")
+        check_type(output_tag, OutputTag, "side_output_late_data")
         self._late_tag = output_tag
         return self
 
@@ -153,8 +149,7 @@ class _Windowed(WindowSettings[T_co, W_co]):
         return self._add(operator_name("window: reduce", func), "reducing", self._value_type, func, fn, found)
 
     def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any, method: str) -> DataStream[Any]:
-        if not isinstance(func, AggregateFunction):
-            raise GraphError(f"aggregate() takes an AggregateFunction, not {func!r}")
+        check_type(func, AggregateFunction, "aggregate")
         _check_stateless("aggregate", func)
         if isinstance(func, Aggregator):
             elements = self._stream.get_type()
@@ -245,16 +240,14 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
 
     def apply(self, window_function: WindowFunction[T_co, R, K_co, W_co], output_type: Any = None) -> DataStream[R]:
         """Call ``window_function.apply(key, window, elements)`` for each window."""
-        if not isinstance(window_function, WindowFunction):
-            raise GraphError(f"apply() takes a WindowFunction, not {window_function!r}")
+        check_type(window_function, WindowFunction, "apply")
         return self._elements("apply", window_function, output_type)
 
     def process(
         self, process_window_function: ProcessWindowFunction[T_co, R, K_co, W_co], output_type: Any = None
     ) -> DataStream[R]:
         """Call ``process_window_function.process(key, context, elements)`` for each window."""
-        if not isinstance(process_window_function, ProcessWindowFunction):
-            raise GraphError(f"process() takes a ProcessWindowFunction, not {process_window_function!r}")
+        check_type(process_window_function, ProcessWindowFunction, "process")
         return self._elements("process", process_window_function, output_type)
 
     def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream[Any]:
@@ -313,16 +306,14 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
 
     def apply(self, window_function: AllWindowFunction[T_co, R, W_co], output_type: Any = None) -> DataStream[R]:
         """Call ``window_function.apply(window, elements)`` for each window."""
-        if not isinstance(window_function, AllWindowFunction):
-            raise GraphError(f"apply() takes an AllWindowFunction, not {window_function!r}")
+        check_type(window_function, AllWindowFunction, "apply")
         return self._elements("apply", KeylessWindow(window_function), output_type)
 
     def process(
         self, process_window_function: ProcessAllWindowFunction[T_co, R, W_co], output_type: Any = None
     ) -> DataStream[R]:
         """Call ``process_window_function.process(context, elements)`` for each window."""
-        if not isinstance(process_window_function, ProcessAllWindowFunction):
-            raise GraphError(f"process() takes a ProcessAllWindowFunction, not {process_window_function!r}")
+        check_type(process_window_function, ProcessAllWindowFunction, "process")
         return self._elements("process", KeylessProcess(process_window_function), output_type)
 
     def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream[Any]:
