@@ -146,7 +146,7 @@ def test_keys_of_one_type_whatever_the_elements_are():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda a, b: a.connect(b).key_by("text", "n").process(Keyed()), "are of the types .*; give both the same key_type"),
+        (lambda a, b: a.connect(b).key_by("text", "n").process(Keyed()), "have different types, .*; give both the same key_type"),
         (lambda a, b: a.connect(b).key_by("text", lambda w: w.text.lower()).process(Keyed()), "give both the same key_type"),
         (lambda a, b: a.connect(b).map(lambda x: x), r"ConnectedStreams.map\(\) takes a CoMapFunction"),
         (lambda a, b: a.connect(b).flat_map(Merge()), "takes a CoFlatMapFunction"),

@@ -42,7 +42,8 @@ _STATE_BACKEND = Reason(
 )
 _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env.set_state_root(URL)")
 _RESTART = Reason(
-    "Flink 2 sets it by an option", "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)"
+    "the restart strategy is set by an option",
+    "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
 )
 _GUARANTEE = Reason("sinks are always exactly-once", "leave it out")
 
