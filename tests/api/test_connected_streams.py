@@ -162,7 +162,7 @@ def test_keys_of_one_type_whatever_the_elements_are():
         (lambda a, b: a.broadcast(RULES, fp.MapStateDescriptor("rules", int, int)), "two states named 'rules'"),
         (
             lambda a, b: a.broadcast(fp.MapStateDescriptor("x", int, int).enable_time_to_live(timedelta(1))),
-            "has no time to live",
+            "cannot have a time to live",
         ),
         (lambda a, b: a.connect(b.broadcast(RULES)).process(RuledByKey()), "takes a BroadcastProcessFunction, as"),
         (lambda a, b: a.key_by(0).connect(b.broadcast(RULES)).process(Ruled()), "takes a KeyedBroadcastProcessFunction, as"),

@@ -260,7 +260,7 @@ def without_uid(stream):
     [
         (unclosed, "'loop' is not closed; call close_with"),
         (closed_twice, "'loop' is closed twice"),
-        (closed_from_elsewhere, "made from the iteration, and 'filter"),
+        (closed_from_elsewhere, "derived from the iteration, but 'filter"),
         (closed_with_another_type, "close_with"),
         (without_uid, r"needs a uid(?s:.*)iteration"),
         (lambda s: s.iterate().close_with(3), "not 3"),

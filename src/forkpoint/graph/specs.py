@@ -124,7 +124,7 @@ class WatermarkSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
-class SourceSpec(EndpointSpec, WatermarkSpec):
+class SourceSpec(WatermarkSpec, EndpointSpec):
     """A native source, read by tasks that the driver plans."""
 
     kind = "source"
@@ -143,7 +143,7 @@ class SourceSpec(EndpointSpec, WatermarkSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class DataFrameSpec(EndpointSpec, WatermarkSpec):
+class DataFrameSpec(WatermarkSpec, EndpointSpec):
     """A Spark DataFrame as a source. The frame stays on the driver; it is removed when the graph is shipped."""
 
     kind = "source"
