@@ -184,7 +184,8 @@ def test_broadcast_streams_that_cannot_be_read_first_and_iterations_are_refused(
     one.connect(two.broadcast(RULES)).process(Rules()).sink_to(fp.DiscardSink())
     two.connect(one.broadcast(RULES)).process(Rules()).sink_to(fp.DiscardSink())
     with pytest.raises(
-        fp.GraphError, match=r"BATCH: sources '(one|two)', '(one|two)' would wait for one another, because broadcast streams"
+        fp.GraphError,
+        match=r"BATCH: sources '(one|two)', '(one|two)' would wait for one another, because broadcast streams",
     ):
         run(env)
     env.close()

@@ -75,7 +75,7 @@ class _Subtask:
     @property
     def inner(self) -> Any:
         """The operator proper, without the part that keeps operator state."""
-        return self.instance._inner if isinstance(self.instance, Checkpointed) else self.instance
+        return self.instance.inner if isinstance(self.instance, Checkpointed) else self.instance
 
 
 @dataclass

@@ -25,11 +25,11 @@ class Checkpointed:
         self._state = OperatorState(store, info.operator.uid, info.subtask, restored=restored)
         if self._function is not None:
             self._function.initialize_state(self._state)
-        self._inner = spec.instance(info, ManagedState(info, store, self._state))
-        self._keyed = self._inner if isinstance(self._inner, StatefulInstance) else None
+        self.inner = spec.instance(info, ManagedState(info, store, self._state))
+        self._keyed = self.inner if isinstance(self.inner, StatefulInstance) else None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        outputs = self._inner.run(inputs, epoch)
+        outputs = self.inner.run(inputs, epoch)
         if self._function is not None:
             self._function.snapshot_state(SnapshotContext(epoch.id, epoch.processing_time_ms))
         return outputs
@@ -49,7 +49,7 @@ class Checkpointed:
         return None if self._keyed is None else self._keyed.next_processing_timer_ms()
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
 
 def make_instance(
