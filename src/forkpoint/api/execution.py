@@ -27,7 +27,7 @@ from forkpoint.driver.check import check_program
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.graph.compile import compile_graph
+from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
@@ -80,12 +80,7 @@ class Job:
 def inspect(env: StreamExecutionEnvironment, name: str | None) -> Inspected:
     """Compile the environment's job without starting or writing anything."""
     launch, options = env.launch, _options(env)
-    graph = compile_graph(
-        env.transformations,
-        max_parallelism=options.max_parallelism,
-        require_uids=not launch.generated_uids,
-        mode=options.runtime_mode,
-    ).graph
+    graph = _compile(env, options, require_uids=not launch.generated_uids).graph
     return Inspected(_job_name(launch, name), graph, options, _state_root(launch, options))
 
 
@@ -111,7 +106,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
     if launch.inspect is not None:
         launch.inspect(inspect(env, name))
         raise ProgramStopped
-    ends, options = env.transformations, _options(env)
+    options = _options(env)
     root, name = _state_root(launch, options), _job_name(launch, name)
     temporary = None
     if root is None:
@@ -119,11 +114,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
     storage = open_storage(root or temporary or "")
     if isinstance(storage, LocalStorage):
         storage.close_to_others(AREAS)  # older releases left the permissions to the umask
-    stage_batch_frames(ends, storage, name)
-    required = root is not None and not launch.generated_uids
-    compiled = compile_graph(
-        ends, max_parallelism=options.max_parallelism, require_uids=required, mode=options.runtime_mode
-    )
+    stage_batch_frames(env.transformations, storage, name)
+    compiled = _compile(env, options, require_uids=root is not None and not launch.generated_uids)
     if compiled.generated_uids:
         why = (
             "no state root is set: state lives as long as this process, and operators without a uid get a generated one"
@@ -150,6 +142,11 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         restore=launch.restore or restore, until=launch.until, trial=launch.trial,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)
+
+
+def _compile(env: StreamExecutionEnvironment, options: JobOptions, *, require_uids: bool) -> Compiled:
+    ends, max_parallelism, mode = env.transformations, options.max_parallelism, options.runtime_mode
+    return compile_graph(ends, max_parallelism=max_parallelism, require_uids=require_uids, mode=mode)
 
 
 def _options(env: StreamExecutionEnvironment) -> JobOptions:
