@@ -216,7 +216,7 @@ from forkpoint.types import (
 
 
 def __getattr__(name: str) -> object:
-    """``forkpoint.operations``, ``.testing`` and ``.state_processor`` are loaded when they are first asked for."""
+    """Import ``forkpoint.operations``, ``.testing`` and ``.state_processor`` on first access."""
     if name in ("operations", "state_processor", "testing"):
         import importlib
 

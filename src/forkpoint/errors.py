@@ -1,4 +1,4 @@
-"""Every error that forkpoint raises on purpose.
+"""The exceptions that forkpoint raises.
 
     ForkpointError
     ├── ConfigError               an option has a value that cannot be used
@@ -8,18 +8,18 @@
     │   ├── AlreadyExists         create-if-absent found the name taken
     │   ├── NotFound              no file at the path that was read
     │   └── AccessDenied          the storage refuses these credentials
-    ├── OutputLost                an epoch is committed, and part of its output has gone
+    ├── OutputLost                output of a committed epoch was lost before it was published
     ├── SavepointNotFound         no savepoint at the given place
     ├── StateNotFound             a savepoint has no such operator or state
     ├── EditRefused               a savepoint cannot be written with these changes
-    ├── SavepointCorrupt          a file is damaged, cut short, foreign or of a newer format
-    ├── RestoreRefused            the program and the saved state do not fit together
+    ├── SavepointCorrupt          a file is damaged, truncated, foreign or of a newer format
+    ├── RestoreRefused            the saved state does not fit the program
     ├── StaleGeneration           a newer run of the same job has taken over
     ├── RecordParseError          a record of a source could not be parsed
-    ├── UserFunctionError         a user's function raised
+    ├── UserFunctionError         a user function raised
     ├── JobNotFound               no such job under the state root
-    └── JobFailed                 the job ended with an error after its restarts
-        └── EngineLost            Spark has gone from under the job; only a new start helps
+    └── JobFailed                 the job failed and was not restarted
+        └── EngineLost            Spark terminated while the job was running; start the job again
 
 Messages name the uid or file, the offending value, and the remedy.
 """
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 
 class ForkpointError(Exception):
-    """Base of all errors raised on purpose; the command line prints it without a traceback."""
+    """Base of all forkpoint errors; the command line prints them without a traceback."""
 
 
 class ConfigError(ForkpointError):
@@ -60,7 +60,7 @@ class AccessDenied(StorageError):
 
 
 class OutputLost(ForkpointError):
-    """An epoch is committed, and part of its output has gone before it was published."""
+    """Output of a committed epoch was lost before it was published."""
 
 
 class SavepointNotFound(ForkpointError):
@@ -68,7 +68,7 @@ class SavepointNotFound(ForkpointError):
 
 
 class StateNotFound(ForkpointError):
-    """A savepoint has no such operator or state; the message lists those that it has."""
+    """A savepoint has no such operator or state; the message lists the existing ones."""
 
 
 class EditRefused(ForkpointError):
@@ -76,11 +76,11 @@ class EditRefused(ForkpointError):
 
 
 class SavepointCorrupt(ForkpointError):
-    """A file is damaged, cut short, foreign, or of a newer format."""
+    """A file is damaged, truncated, foreign, or of a newer format."""
 
 
 class RestoreRefused(ForkpointError):
-    """The program and the saved state do not fit together."""
+    """The saved state does not fit the program."""
 
 
 class StaleGeneration(ForkpointError):
@@ -92,7 +92,7 @@ class RecordParseError(ForkpointError):
 
 
 class UserFunctionError(ForkpointError):
-    """A user's function raised; the message names uid, key and element and carries the user's own traceback."""
+    """A user function raised; the message has the uid, key, element and the user code's traceback."""
 
 
 class JobNotFound(ForkpointError):
@@ -100,11 +100,11 @@ class JobNotFound(ForkpointError):
 
 
 class JobFailed(ForkpointError):
-    """The job ended with an error after its restart strategy gave up."""
+    """The job failed and its restart strategy allowed no further restart."""
 
 
 class EngineLost(JobFailed):
-    """Spark has gone from under the job, so that no restart within this process can help; start the job again."""
+    """Spark terminated while the job was running; this process cannot restart the job, so start it again."""
 
 
 _KINDS = {
@@ -115,5 +115,5 @@ _KINDS = {
 
 
 def error_of(kind: str, message: str) -> ForkpointError:
-    """The error of this name; a name that is none of ours gives the base. How errors travel between processes."""
+    """Rebuild an error sent by another process; an unknown ``kind`` gives a ForkpointError."""
     return _KINDS.get(kind, ForkpointError)(message)

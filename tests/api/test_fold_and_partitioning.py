@@ -67,7 +67,7 @@ def test_a_running_fold_gives_every_value_and_goes_on_from_a_savepoint(
 def test_sessions_can_not_be_folded() -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     keyed = env.from_collection([Word("a", 1)]).key_by(lambda w: w.key)
-    with pytest.raises(GraphError, match=r"merge, and two folded values can't; use aggregate\(\)"):
+    with pytest.raises(GraphError, match=r"merge, but folded values cannot; use aggregate\(\)"):
         keyed.window(fp.EventTimeSessionWindows.with_gap(5)).fold(0, lambda a, w: a + 1)
 
 

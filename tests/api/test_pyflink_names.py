@@ -22,7 +22,7 @@ def test_project_gives_tuples_of_some_fields():
 )
 def test_project_refuses_fields_that_are_not_there(type, fields):
     stream = fp.StreamExecutionEnvironment().from_collection([], type)
-    with pytest.raises(fp.GraphError, match="tuples of a known type"):
+    with pytest.raises(fp.GraphError, match="needs elements of a tuple type"):
         stream.project(*fields)
 
 

@@ -136,19 +136,19 @@ def test_functions_with_keyed_state_on_keyed_streams(words):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s: s.map(RememberingMap()), "'seen' belongs to keys.*key_by"),
+        (lambda s: s.map(RememberingMap()), "'seen' is keyed, but the stream is not.*key_by"),
         (lambda s: s.process(Counting()), "KeyedProcessFunction needs a key"),
         (lambda s: s.key_by("n").process(Keyless()), "takes a KeyedProcessFunction"),
         (lambda s: s.map(3), r"map\(\) takes a MapFunction or a callable, not 3"),
         (lambda s: s.map(Average()), "takes a MapFunction"),
         (lambda s: s.sink_to("path"), "takes a Sink"),
-        (lambda s: s.key_by("n").uid("x"), r"uid\('x'\) belongs right behind an operator"),
+        (lambda s: s.key_by("n").uid("x"), r"uid\('x'\) must directly follow an operator"),
         (lambda s: s.rebalance().name("x"), "Rebalance"),
         (lambda s: s.union(s).uid("x"), "a union"),
         (lambda s: s.get_side_output("late"), "takes an OutputTag"),
         (lambda s: s.map(str).uid(""), "non-empty"),
         (lambda s: s.execute_and_collect(limit=0), "above 0"),
-        (lambda s: s.union(fp.StreamExecutionEnvironment().from_collection([1])), "two environments"),
+        (lambda s: s.union(fp.StreamExecutionEnvironment().from_collection([1])), "different environments"),
     ],
 )
 def test_what_is_refused(words, build, message):

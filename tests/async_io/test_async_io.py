@@ -286,7 +286,7 @@ def test_strategies_are_checked():
         fp.FixedDelayRetryStrategy(0, 10)
     with pytest.raises(ConfigError, match="at least 1 ms"):
         fp.FixedDelayRetryStrategy(1, 0)
-    with pytest.raises(ConfigError, match="longest pause"):
+    with pytest.raises(ConfigError, match="maximum retry delay"):
         fp.ExponentialBackoffDelayRetryStrategy(1, 100, 10, 2.0)
     with pytest.raises(GraphError, match="AsyncRetryStrategy"):
         run_local(asking(fine, wait=fp.AsyncDataStream.ordered_wait_with_retry, async_retry_strategy=3), [1])

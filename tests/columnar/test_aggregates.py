@@ -229,7 +229,7 @@ def test_rows_are_named_after_the_key_and_typed():
     [
         (lambda w: w.agg(), "at least one"),
         (lambda w: w.agg(x=fp.Sum("amounts")), "no such field; they have shop, till"),
-        (lambda w: w.agg(x=fp.Avg("note")), "numbers and durations"),
+        (lambda w: w.agg(x=fp.Avg("note")), "expected a number or duration"),
         (lambda w: w.agg(shop=fp.Count()), "already called 'shop'"),
         (lambda w: w.agg(x="amount"), r"agg\(x=fp.Sum\('price'\)\)"),
         (lambda w: w.agg(x=fp.TopN("amount", 0)), "at least 1"),

@@ -81,7 +81,7 @@ def test_a_trigger_or_evictor_that_returns_nothing_is_blamed_itself() -> None:
 
 @pytest.mark.parametrize("what", ["uid", "name"])
 def test_half_a_character_in_a_name_is_refused_where_it_is_given(what: str) -> None:
-    with pytest.raises(GraphError, match=rf"the {what} 'a\\ud800b' holds half of a character"):
+    with pytest.raises(GraphError, match=rf"the {what} 'a\\ud800b' contains a lone surrogate"):
         run_local(lambda env: getattr(env.from_collection([1]).map(lambda e: e), what)("a\ud800b"))
 
 

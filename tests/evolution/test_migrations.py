@@ -246,8 +246,8 @@ def test_keys_of_the_same_bytes_need_no_migration(tmp_path):
 @pytest.mark.parametrize(
     ("say", "told"),
     [
-        (lambda s: s.migrate_state(0, str), "a version of 1 or more, not 0"),
-        (lambda s: s.migrate_state(1, "str"), "has to be callable, not 'str'"),
+        (lambda s: s.migrate_state(0, str), "version 1 or above, not 0"),
+        (lambda s: s.migrate_state(1, "str"), "must be callable, not 'str'"),
         (lambda s: s.migrate_state(1, str).migrate_state(1, int), "two migrations of state 'state' from version 1"),
         (lambda s: s.migrate_key(1, str).migrate_key(1, int), "two migrations of the key from version 1"),
     ],

@@ -258,9 +258,9 @@ def without_uid(stream):
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (unclosed, "'loop' has no end; call close_with"),
+        (unclosed, "'loop' is not closed; call close_with"),
         (closed_twice, "'loop' is closed twice"),
-        (closed_from_elsewhere, "made from the iteration, and 'filter"),
+        (closed_from_elsewhere, "derived from the iteration, but 'filter"),
         (closed_with_another_type, "close_with"),
         (without_uid, r"needs a uid(?s:.*)iteration"),
         (lambda s: s.iterate().close_with(3), "not 3"),

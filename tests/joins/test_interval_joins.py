@@ -209,7 +209,7 @@ def test_what_is_refused():
     left, right = env.from_collection(LEFT, Left), env.from_collection(RIGHT, Right)
     with pytest.raises(fp.GraphError, match="takes a keyed stream"):
         left.key_by("key").interval_join(right)
-    with pytest.raises(fp.GraphError, match="keys of the two streams are of different types"):
+    with pytest.raises(fp.GraphError, match="keys of the two streams have different types"):
         left.key_by("key").interval_join(right.key_by("id"))
     joined = left.key_by("key").interval_join(right.key_by("key"))
     with pytest.raises(fp.ConfigError, match="the upper bound is 1 ms; it must be at least 2 ms"):
@@ -236,5 +236,5 @@ class Taken(fp.ProcessJoinFunction):
 
 
 def test_the_joins_own_states_have_their_names():
-    with pytest.raises(fp.GraphError, match="'left-buffer' is one of the join's own"):
+    with pytest.raises(fp.GraphError, match="the join itself has a state named 'left-buffer'"):
         run(near((0, 1, False, False), Taken()), LEFT, RIGHT)

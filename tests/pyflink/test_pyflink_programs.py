@@ -53,7 +53,7 @@ def test_what_is_absent_may_be_imported_and_says_what_to_use():
     done = run("kafka_or_not.py", "--kafka")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert "pyflink.datastream.connectors.kafka.KafkaSource is not there: Kafka is reached through Spark" in last
+    assert "pyflink.datastream.connectors.kafka.KafkaSource is not supported: Kafka is accessed through Spark" in last
     assert "env.from_dataframe(spark.readStream.format('kafka')" in last
 
 

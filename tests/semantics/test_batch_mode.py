@@ -141,7 +141,7 @@ def test_sources_without_end_are_refused(tmp_path: Any) -> None:
     assert env.options.runtime_mode is BATCH
     source = fp.FileSource.json(tmp_path, Event)
     env.from_source(source, STAMPS, "files").uid("files").key_by("key").sum("n").sink_to(fp.DiscardSink())
-    with pytest.raises(fp.GraphError, match=r"BATCH: source 'files' has no end; bound it .* or use STREAMING"):
+    with pytest.raises(fp.GraphError, match=r"BATCH: source 'files' is unbounded; bound it .* or use STREAMING"):
         run(env)
 
 
@@ -178,20 +178,21 @@ def test_broadcast_streams_that_cannot_be_read_first_and_iterations_are_refused(
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_runtime_mode(BATCH)
     one, two = env.from_collection([1]).uid("one"), env.from_collection([2]).uid("two")
     one.connect(one.broadcast(RULES)).process(Rules()).uid("both").sink_to(fp.DiscardSink())
-    with pytest.raises(fp.GraphError, match="BATCH: source 'one' gives operator 'both' both its broadcast stream"):
+    with pytest.raises(fp.GraphError, match="BATCH: source 'one' feeds both inputs of operator 'both'"):
         run(env)
     env.close()
     one.connect(two.broadcast(RULES)).process(Rules()).sink_to(fp.DiscardSink())
     two.connect(one.broadcast(RULES)).process(Rules()).sink_to(fp.DiscardSink())
     with pytest.raises(
-        fp.GraphError, match=r"BATCH: sources '(one|two)', '(one|two)' feed one another's broadcast streams"
+        fp.GraphError,
+        match=r"BATCH: sources '(one|two)', '(one|two)' would wait for one another, because broadcast streams",
     ):
         run(env)
     env.close()
     loop = env.from_collection([1]).iterate()
     loop.close_with(loop.filter(lambda n: n > 5))
     loop.sink_to(fp.DiscardSink())
-    with pytest.raises(fp.GraphError, match="BATCH: there is an iteration"):
+    with pytest.raises(fp.GraphError, match="BATCH: the job has an iteration"):
         run(env)
 
 
@@ -199,5 +200,5 @@ def test_parallelism_of_single_operators_is_told_to_have_no_effect() -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
     stream = env.from_collection(["a"]).map(str).uid("text").set_parallelism(2)
     stream.sink_to(fp.DiscardSink()).uid("out").set_parallelism(1)
-    with pytest.warns(UserWarning, match=r"of single operators has no effect: 'out' \(1\) run with 2 subtasks"):
+    with pytest.warns(UserWarning, match=r"on single operators has no effect: 'out' \(1\) run with 2 subtasks"):
         run(env)

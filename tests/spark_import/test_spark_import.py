@@ -463,7 +463,7 @@ def test_the_command_line(session: SparkSession, events: Path, tmp_path: Path) -
     wrong = forkpoint("--job", "j", "--value", "0=count", exit_code=2)["error"]["message"]
     assert "--operator 0=UID" in wrong
     wrong = forkpoint("--job", "j", "--operator", "0=x", "--window", "0=ten", exit_code=1)["error"]["message"]
-    assert "is no duration" in wrong
+    assert "is not a duration" in wrong
 
 
 class Highest(NamedTuple):

@@ -150,7 +150,7 @@ def test_dataframes_cannot_be_aligned() -> None:
 
 
 @pytest.mark.parametrize(("build", "message"), [
-    (seen_job(ALIGNED, assign=True), "assigns timestamps behind a source"),
+    (seen_job(ALIGNED, assign=True), "assigns timestamps after a source"),
     (seen_job(fp.WatermarkStrategy.no_watermarks().with_watermark_alignment("g", 1)), "'in-0' has no watermarks.*'g'"),
 ])  # fmt: skip
 def test_what_cannot_be_aligned_is_refused(build: Any, message: str) -> None:

@@ -1,17 +1,15 @@
-"""What a user writes with: environment and streams."""
+"""The DataStream API: environment and streams."""
 
 from forkpoint.api.async_io import AsyncDataStream
 from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream
 from forkpoint.api.configuration import Configuration
 from forkpoint.api.connected import ConnectedStreams
 from forkpoint.api.environment import StreamExecutionEnvironment
-from forkpoint.api.iterations import IterativeStream
-from forkpoint.api.outputs import DataStreamSink
+from forkpoint.api.outputs import DataFrameSink, DataStreamSink
 from forkpoint.api.results import CheckResult, CloseableIterator, JobClient, JobExecutionResult, JobStatus
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
-from forkpoint.api.sinks import DataFrameSink
 from forkpoint.api.slots import MemorySize, SlotSharingGroup
-from forkpoint.api.streams import DataStream, KeyedStream
+from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What PyFlink's environment can be told about machinery that doesn't exist here: taken without effect, to be read back."""
+"""PyFlink environment settings without a counterpart here: accepted without effect, and readable."""
 
 from __future__ import annotations
 
@@ -21,53 +21,53 @@ _JARS, _CLASSPATHS = "pipeline.jars", "pipeline.classpaths"
 
 
 class AcceptedMixin:
-    """For StreamExecutionEnvironment."""
+    """The part of StreamExecutionEnvironment that exists for PyFlink compatibility."""
 
     options: JobOptions
 
     def set_buffer_timeout(self, timeout_millis: timedelta | int) -> Self:
-        """Accepted for PyFlink programs without effect: elements leave with their epoch."""
+        """Accepted for PyFlink compatibility, without effect: elements are emitted with their epoch."""
         return self._accept(_BUFFER_TIMEOUT, to_ms(timeout_millis, "the buffer timeout", minimum_ms=-1))
 
     def get_buffer_timeout(self) -> int:
-        """What was set, in ms; 100 by default."""
+        """The value set, in ms; 100 by default."""
         return parse_duration_ms(_BUFFER_TIMEOUT, self._accepted(_BUFFER_TIMEOUT, 100))
 
     def disable_operator_chaining(self) -> Self:
-        """Accepted for PyFlink programs without effect: operators between two exchanges always run in one task."""
+        """Accepted for PyFlink compatibility, without effect: operators between two exchanges always run in one task."""
         return self._accept(_CHAINING, False)
 
     def is_chaining_enabled(self) -> bool:
-        """What was set, True by default."""
+        """The value set, True by default."""
         return parse_boolean(_CHAINING, self._accepted(_CHAINING, True))
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """What was set, True by default."""
+        """The value set, True by default."""
         return parse_boolean(_CHAINING_WITH_MAX, self._accepted(_CHAINING_WITH_MAX, True))
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:
-        """Accepted for PyFlink programs without effect: every epoch commits a changelog."""
+        """Accepted for PyFlink compatibility, without effect: every epoch commits a changelog."""
         return self._accept(_CHANGELOG, enabled)
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
-        """What was set, None by default."""
+        """The value set, None by default."""
         enabled: bool | None = self._accepted(_CHANGELOG, None)
         return enabled
 
     def register_slot_sharing_group(self, slot_sharing_group: Any) -> Self:
-        """Accepted for PyFlink programs without effect: the engine places the tasks."""
+        """Accepted for PyFlink compatibility, without effect: the engine places the tasks."""
         return self
 
     def set_default_local_parallelism(self, parallelism: int) -> Self:
-        """Accepted for PyFlink programs without effect; ``set_parallelism`` is what counts."""
+        """Accepted for PyFlink compatibility, without effect; use ``set_parallelism``."""
         return self._accept("local.parallelism", parallelism)
 
     def get_default_local_parallelism(self) -> int:
-        """What was set, the number of CPUs by default."""
+        """The value set, the number of CPUs by default."""
         return int(self._accepted("local.parallelism", os.cpu_count() or 1))
 
     def get_checkpoint_interval(self) -> int:
-        """The interval in ms, -1 where checkpointing is off."""
+        """The interval in ms, -1 if checkpointing is off."""
         interval_ms = self.options.checkpoint.interval_ms
         return -1 if interval_ms is None else interval_ms
 
@@ -80,64 +80,66 @@ class AcceptedMixin:
         return self.options.checkpoint.mode
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """What was set, False by default."""
+        """The value set, False by default."""
         return bool(self._accepted("execution.checkpointing.unaligned.enabled", False))
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """What was set, False by default."""
+        """The value set, False by default."""
         return bool(self._accepted("execution.checkpointing.unaligned.forced", False))
 
     # -- dependencies
 
     def add_jars(self, *jars_path: str) -> Self:
-        """Accepted for PyFlink programs without effect: nothing of Flink's runs. Spark's are given to its session."""
+        """Accepted for PyFlink compatibility, without effect: no Flink JVM runs. Pass Spark's jars to its session."""
         return self._accept(_JARS, self._listed(_JARS) + list(jars_path))
 
     def add_classpaths(self, *classpaths: str) -> Self:
-        """Accepted for PyFlink programs without effect; see ``add_jars``."""
+        """Accepted for PyFlink compatibility, without effect; see ``add_jars``."""
         return self._accept(_CLASSPATHS, self._listed(_CLASSPATHS) + list(classpaths))
 
     def add_python_file(self, file_path: str) -> Self:
-        """Make a Python file, a package's directory or a zip importable, here and in the workers.
+        """Make a Python file, package directory or zip importable, in this process and the workers.
 
-        Workers look for it at the same path; on a cluster without shared directories, give it to Spark (``--py-files``).
+        Workers load it from the same path; on a cluster without shared directories, pass it to Spark (``--py-files``).
         """
         path = os.path.abspath(file_path)
         place = os.path.dirname(path) if path.endswith(".py") else path
         if place not in sys.path:
-            sys.path.append(place)  # the engine gives workers this process's import path
+            sys.path.append(place)  # workers inherit this process's import path
         return self
 
     def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> Self:
-        """Accepted for PyFlink programs without effect, with a warning: what workers need has to be installed there."""
-        return self._not_done("set_python_requirements", "install them where the workers run")
+        """Accepted for PyFlink compatibility, without effect; warns that workers need the packages installed."""
+        return self._no_effect("set_python_requirements", "install them where the workers run")
 
     def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> Self:
-        """Accepted for PyFlink programs without effect, with a warning: workers don't unpack archives."""
-        return self._not_done("add_python_archive", "unpack it where the workers run, or give it to Spark (--archives)")
+        """Accepted for PyFlink compatibility, without effect; warns that workers do not unpack archives."""
+        return self._no_effect(
+            "add_python_archive", "unpack it where the workers run, or give it to Spark (--archives)"
+        )
 
     def set_python_executable(self, python_exec: str) -> Self:
-        """Accepted for PyFlink programs without effect: Spark's workers run what PYSPARK_PYTHON says."""
+        """Accepted for PyFlink compatibility, without effect: PYSPARK_PYTHON sets the interpreter of Spark's workers."""
         return self._accept("python.executable", python_exec)
 
-    # -- not there
+    # -- not supported
 
     def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> NoReturn:
-        """Not there: GraphError."""
+        """Not supported: raises GraphError."""
         raise GraphError(
             "add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source"
         )
 
     def create_input(self, input_format: Any, type_info: Any = None) -> NoReturn:
-        """Not there: GraphError."""
+        """Not supported: raises GraphError."""
         raise GraphError(
             "create_input() takes an InputFormat in Java, which cannot run here; use from_source(FileSource…)"
         )
 
     def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> NoReturn:
-        """Not there: GraphError."""
+        """Not supported: raises GraphError."""
         raise GraphError(
-            "register_cached_file(): workers get no files from here; read it in open(), from where all can"
+            "register_cached_file(): files are not distributed to workers; read it in open() from shared storage"
         )
 
     def _accept(self, key: str, value: object) -> Self:
@@ -151,6 +153,6 @@ class AcceptedMixin:
         given = self._accepted(key, [])
         return Configuration.parse_list_value(given) if isinstance(given, str) else list(given)
 
-    def _not_done(self, method: str, remedy: str) -> Self:
+    def _no_effect(self, method: str, remedy: str) -> Self:
         warnings.warn(f"{method}() has no effect: {remedy}", stacklevel=3)
         return self

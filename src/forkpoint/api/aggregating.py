@@ -1,10 +1,11 @@
-"""``agg`` and ``process_batch``: from what a program says to the operators' specs."""
+"""The operator specs of ``agg`` and ``process_batch``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.api.base import check_type
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     Aggregates,
@@ -27,9 +28,9 @@ Named = Mapping[str, Aggregator[Any] | WindowBound]
 def aggregates_of(
     key: KeyBy, named: Named, elements: TypeInformation | None, *, windows: bool, with_key: bool = True
 ) -> tuple[Aggregates, RowShape]:
-    """The aggregates of ``agg``, and its rows: the key's columns come first, named as the fields that make it up."""
+    """The aggregates and the row shape of ``agg``: the key's columns come first, named after its fields."""
     fields = _key_fields(key, elements) if with_key else ()
-    whole = key.single or [name for name, _ in fields] == ["key"]  # the key as it is in one column
+    whole = key.single or [name for name, _ in fields] == ["key"]  # one column holds the whole key
     return row_shape(fields, single=whole, named=named, elements=elements, windows=windows)
 
 
@@ -52,21 +53,18 @@ def running_aggregates(key: KeyBy, named: Named, elements: TypeInformation | Non
 
 
 def check_batch_function(func: Any, output_type: TypeInformation | None, elements: TypeInformation | None) -> None:
-    """GraphError where ``process_batch`` could not run."""
+    """Raise GraphError for arguments with which ``process_batch`` cannot run."""
     name = type(func).__name__
-    if not isinstance(func, KeyedBatchFunction):
-        raise GraphError(f"process_batch() takes a KeyedBatchFunction, not {func!r}")
+    check_type(func, KeyedBatchFunction, "process_batch")
     if output_type is None:
-        raise GraphError(
-            f"process_batch({name}): columns need a type; give output_type, say a NamedTuple of the columns"
-        )
+        raise GraphError(f"process_batch({name}) needs an output_type that names its columns, such as a NamedTuple")
     if elements is None:
         raise GraphError(
-            f"process_batch({name}): the elements have no type, so they are no columns; give the source a type"
+            f"process_batch({name}): the elements are untyped, so they have no columns; give the source a type"
         )
     for descriptor in declared_states(func).values():
         if descriptor.ttl is not None:
             raise GraphError(
-                f"process_batch({name}): state {descriptor.name!r} has a time to live, which states of whole columns don't "
-                "have; leave it out, or use a KeyedProcessFunction"
+                f"process_batch({name}): state {descriptor.name!r} has a time to live, which column-wise state does not "
+                "support; remove it, or use a KeyedProcessFunction"
             )

@@ -1,4 +1,4 @@
-"""AsyncDataStream: streams whose elements are looked up, enriched or sent elsewhere, many at a time."""
+"""AsyncDataStream: concurrent requests to external systems."""
 
 from __future__ import annotations
 
@@ -14,65 +14,64 @@ from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy, to_ms
 from forkpoint.types.variables import IN, OUT, R, T
 
-Asks: TypeAlias = AsyncFunction[IN, OUT] | Callable[[IN], Awaitable[Iterable[OUT] | None]]
+AsyncCallable: TypeAlias = AsyncFunction[IN, OUT] | Callable[[IN], Awaitable[Iterable[OUT] | None]]
 
 
 class AsyncDataStream:
-    """Flink's async I/O. A function is an AsyncFunction, or a plain ``async def`` from an element to a list of results.
+    """Flink's async I/O. Functions are AsyncFunctions or plain ``async def`` callables that return a list of results.
 
-    At most ``capacity`` requests of a subtask are in flight. ``timeout`` (timedelta, or int ms; at least 1 ms) is that of
-    one element, over all its attempts; when it is over, the function's ``timeout(value)`` has its say, by default an
-    error. Results stand where their element stood in every method: an epoch's results leave together, so order costs
-    nothing here, and a slow request holds up no other. All requests of an epoch are answered within it.
+    Each subtask has at most ``capacity`` requests in flight. ``timeout`` (timedelta or int ms, at least 1 ms) covers all
+    attempts for one element; when it expires, ``AsyncFunction.timeout(value)`` is called, which raises TimeoutError by
+    default. All methods keep the order of the elements: an epoch's results are emitted together, so a slow request does
+    not delay others. All requests of an epoch complete within it.
     """
 
     @staticmethod
     def unordered_wait(
-        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int, capacity: int = 100,
+        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int, capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:  # fmt: skip
-        """Flink's ``unorderedWait``; the same as ``ordered_wait``."""
+        """Same as ``ordered_wait`` (Flink's ``unorderedWait``)."""
         return _wait(data_stream, async_function, timeout, None, capacity, output_type)
 
     @staticmethod
     def unordered_wait_with_retry(
-        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int,
+        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int,
         async_retry_strategy: AsyncRetryStrategy, capacity: int = 100, output_type: Any = None,
     ) -> DataStream[R]:  # fmt: skip
-        """Flink's ``unorderedWaitWithRetry``; the same as ``ordered_wait_with_retry``."""
+        """Same as ``ordered_wait_with_retry`` (Flink's ``unorderedWaitWithRetry``)."""
         return _wait(data_stream, async_function, timeout, _strategy(async_retry_strategy), capacity, output_type)
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int, capacity: int = 100,
+        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int, capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:  # fmt: skip
-        """The results of the function for each element, in the elements' order."""
+        """Emit the function's results for each element, in the order of the elements."""
         return _wait(data_stream, async_function, timeout, None, capacity, output_type)
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream[T], async_function: Asks[T, R], timeout: timedelta | int,
+        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int,
         async_retry_strategy: AsyncRetryStrategy, capacity: int = 100, output_type: Any = None,
     ) -> DataStream[R]:  # fmt: skip
-        """``ordered_wait``, asking again where the strategy says so."""
+        """Like ``ordered_wait``, repeating requests according to the strategy."""
         return _wait(data_stream, async_function, timeout, _strategy(async_retry_strategy), capacity, output_type)
 
 
 def _wait(
-    stream: DataStream[T], fn: Asks[T, R], timeout: timedelta | int, retry: AsyncRetryStrategy | None, capacity: int,
+    stream: DataStream[T], fn: AsyncCallable[T, R], timeout: timedelta | int, retry: AsyncRetryStrategy | None, capacity: int,
     output_type: Any,
 ) -> DataStream[R]:  # fmt: skip
-    from forkpoint.runtime.operators.async_wait import AsyncSpec  # and with it asyncio
+    from forkpoint.runtime.operators.async_wait import AsyncSpec  # imports asyncio
 
     if not isinstance(stream, DataStream):
         raise GraphError(f"AsyncDataStream takes a DataStream, not {stream!r}")
     check_function(fn, AsyncFunction, "async_wait", keyed=False)
-    asks = fn.async_invoke if isinstance(fn, AsyncFunction) else fn
-    if not (inspect.iscoroutinefunction(asks) or inspect.iscoroutinefunction(getattr(asks, "__call__", None))):  # noqa: B004
+    invoke = fn.async_invoke if isinstance(fn, AsyncFunction) else fn
+    if not (inspect.iscoroutinefunction(invoke) or inspect.iscoroutinefunction(getattr(invoke, "__call__", None))):  # noqa: B004
         raise GraphError(
-            f"async_wait({fn!r}): declare it as 'async def'; a function that blocks can be called from one with "
-            "'await asyncio.to_thread(…)'"
+            f"async_wait({fn!r}): declare it as 'async def'; call blocking functions with 'await asyncio.to_thread(…)'"
         )
     if capacity < 1:
         raise ConfigError(f"the capacity of async_wait({fn!r}) is {capacity}; it must be at least 1")

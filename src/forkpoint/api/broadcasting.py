@@ -1,10 +1,10 @@
-"""Broadcast streams: what every subtask gets, and the state that it feeds."""
+"""Broadcast streams and their connection with other streams."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
-from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.base import StreamBase, check_not_keyed, operator_name
 from forkpoint.api.two_inputs import both_types, is_keyed, two_inputs
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BroadcastStream(Generic[T_co]):
-    """A stream whose elements every subtask gets, with the broadcast states that they feed. Made by ``broadcast``."""
+    """A stream sent to every subtask, with the broadcast states it updates. Created by ``DataStream.broadcast``."""
 
     def __init__(self, stream: DataStream[T_co], descriptors: tuple[MapStateDescriptor[Any, Any], ...]) -> None:
         names: set[str] = set()
@@ -30,8 +30,8 @@ class BroadcastStream(Generic[T_co]):
                 raise GraphError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
             if descriptor.ttl is not None:
                 raise GraphError(
-                    f"broadcast({descriptor!r}): broadcast state has no time to live, because its copies would expire apart; "
-                    "remove entries by broadcast elements"
+                    f"broadcast({descriptor!r}): broadcast state cannot have a time to live, because its copies would expire at "
+                    "different times; remove entries in process_broadcast_element()"
                 )
             if descriptor.name in names:
                 raise GraphError(f"broadcast(): there are two states named {descriptor.name!r}; give each its own name")
@@ -41,10 +41,10 @@ class BroadcastStream(Generic[T_co]):
 
 
 class BroadcastConnectedStream(Generic[A, B]):
-    """A stream, keyed or not, and a broadcast one.
+    """A stream, keyed or not, connected with a broadcast stream.
 
-    An element sees the broadcast elements whose watermarks its own stream has reached ahead of it, and all of earlier
-    epochs. Where there are no watermarks, sources' elements come in the order in which the sources were added.
+    An element sees the broadcast elements of earlier epochs and those whose watermark its own stream has reached.
+    Without watermarks, elements are processed in the order in which their sources were added.
     """
 
     def __init__(self, stream: StreamBase[A], broadcast: BroadcastStream[B]) -> None:
@@ -55,9 +55,9 @@ class BroadcastConnectedStream(Generic[A, B]):
         func: BroadcastProcessFunction[A, B, R] | KeyedBroadcastProcessFunction[Any, A, B, R],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Any number of elements out, to the main output and to side outputs.
+        """Apply a KeyedBroadcastProcessFunction, which has keyed state and timers, if the stream is keyed.
 
-        A keyed stream takes a KeyedBroadcastProcessFunction, which has state and timers; another a BroadcastProcessFunction.
+        Otherwise apply a BroadcastProcessFunction. Both can emit to side outputs.
         """
         from forkpoint.runtime.operators.broadcast import BroadcastProcessSpec, KeyedBroadcastProcessSpec
 
@@ -68,12 +68,9 @@ class BroadcastConnectedStream(Generic[A, B]):
             raise GraphError(f"process() takes a {wanted.__name__}, as the stream is {what}, not {func!r}")
         descriptors = self._broadcast.descriptors
         states = keyed_states(func, descriptors)
-        if states and not keyed:
-            names = ", ".join(repr(d.name) for d in states.values())
-            raise GraphError(
-                f"process({type(func).__name__}): state {names} belongs to keys, and the stream has none; call key_by() "
-                "first, or give its descriptor to broadcast()"
-            )
+        if not keyed:
+            remedy = "call key_by() first, or pass its descriptor to broadcast()"
+            check_not_keyed(states, f"process({type(func).__name__})", remedy=remedy)
         found = both_types(output_type, func, ("process_element", "process_broadcast_element"), many=True)
         spec: OperatorSpec = (KeyedBroadcastProcessSpec if keyed else BroadcastProcessSpec)(func, descriptors)
         return two_inputs(self._stream, self._broadcast.stream, spec, operator_name("broadcast_process", func), found)

@@ -1,4 +1,4 @@
-"""Options by name: PyFlink's ``Configuration``, and what its keys mean here."""
+"""PyFlink's ``Configuration`` and the options that its keys set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
@@ -22,13 +22,12 @@ from forkpoint.graph.options import (
 )
 
 E = TypeVar("E", bound=Enum)
-Self = TypeVar("Self", bound="Configuration")
 
 
 class Configuration:
     """Options by Flink's keys, for ``get_execution_environment(configuration)`` and ``env.configure(...)``.
 
-    A plain dict does as well. Keys are checked where the configuration is applied. Two are equal when their options are.
+    A plain dict works, too. Keys are checked when the configuration is applied. Configurations with equal options are equal.
     """
 
     def __init__(self, other: Configuration | None = None) -> None:
@@ -36,80 +35,80 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
-        """A configuration of these options."""
+        """Create a configuration with these options."""
         configuration = cls()
         configuration.values.update(map)
         return configuration
 
-    def set_string(self: Self, key: str, value: str) -> Self:
-        """Set an option; returns the configuration, as all ``set_*`` methods do."""
+    def set_string(self, key: str, value: str) -> Self:
+        """Set a text option. All setters return the configuration."""
         return self._set(key, value)
 
-    def set_integer(self: Self, key: str, value: int) -> Self:
-        """Set an option that is a whole number."""
+    def set_integer(self, key: str, value: int) -> Self:
+        """Set an integer option."""
         return self._set(key, value)
 
-    def set_float(self: Self, key: str, value: float) -> Self:
-        """Set an option that is a number."""
+    def set_float(self, key: str, value: float) -> Self:
+        """Set a float option."""
         return self._set(key, value)
 
-    def set_boolean(self: Self, key: str, value: bool) -> Self:
-        """Set an option that is true or false."""
+    def set_boolean(self, key: str, value: bool) -> Self:
+        """Set a boolean option."""
         return self._set(key, value)
 
-    def set_bytearray(self: Self, key: str, value: bytes | bytearray) -> Self:
-        """Set an option that is bytes."""
+    def set_bytearray(self, key: str, value: bytes | bytearray) -> Self:
+        """Set a bytes option."""
         return self._set(key, bytearray(value))
 
     def get_string(self, key: str, default_value: str) -> str:
-        """An option as text, the default where it was not set."""
+        """The option as text, or the default if it is not set."""
         return _as_text(self.values.get(key, default_value))
 
     def get_integer(self, key: str, default_value: int) -> int:
-        """An option as a whole number; ConfigError where it is none."""
+        """The option as an int; ConfigError for any other value."""
         return int(_number(int)(key, self.values.get(key, default_value)))
 
     def get_float(self, key: str, default_value: float) -> float:
-        """An option as a number; ConfigError where it is none."""
+        """The option as a float; ConfigError for any other value."""
         return float(_number(float)(key, self.values.get(key, default_value)))
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
-        """An option as true or false; ConfigError where it is neither."""
+        """The option as a bool; ConfigError for any other value."""
         return parse_boolean(key, self.values.get(key, default_value))
 
     def get_bytearray(self, key: str, default_value: bytes | bytearray) -> bytearray:
-        """An option that is bytes."""
+        """The option as a bytearray."""
         return bytearray(self.values.get(key, default_value))
 
     def contains_key(self, key: str) -> bool:
-        """Whether an option was set."""
+        """Whether the option is set."""
         return key in self.values
 
     def key_set(self) -> set[str]:
-        """The options that were set."""
+        """The keys of all options that are set."""
         return set(self.values)
 
     def to_dict(self) -> dict[str, str]:
         """All options as text."""
         return {key: _as_text(value) for key, value in self.values.items()}
 
-    def add_all(self: Self, other: Configuration, prefix: str | None = None) -> Self:
-        """Take over another configuration's options, their keys behind ``prefix``."""
+    def add_all(self, other: Configuration, prefix: str | None = None) -> Self:
+        """Add another configuration's options, with ``prefix`` before their keys."""
         for key, value in other.values.items():
             self._set((prefix or "") + key, value)
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Put all options into a dict, as they were set."""
+        """Add all options to a dict, as they were set."""
         target_dict.update(self.values)
 
     def remove_config(self, key: str) -> bool:
-        """Forget an option; whether it was set."""
+        """Remove an option, and return whether it was set."""
         return self.values.pop(key, self) is not self
 
     @staticmethod
     def parse_list_value(value: str | None) -> list[str]:
-        """The items of a list as text: ``[a, b]``, ``a;b``, or a line ``- a`` for each."""
+        """Split the text of a list option: ``[a, b]``, ``a;b``, or lines ``- a``."""
         text = (value or "").strip()
         if text.startswith("[") and text.endswith("]"):
             items = text[1:-1].split(",")
@@ -131,7 +130,7 @@ class Configuration:
     def __repr__(self) -> str:
         return f"Configuration({self})"
 
-    def _set(self: Self, key: str, value: Any) -> Self:
+    def _set(self, key: str, value: Any) -> Self:
         self.values[key] = value
         return self
 
@@ -156,12 +155,12 @@ def parse_duration_ms(key: str, value: Any) -> int:
     match = _DURATION.match(str(value))
     unit = None if match is None else _UNITS_MS.get(match[2].lower())
     if match is None or unit is None:
-        raise ConfigError(f"{key} = {value!r} is no duration; write it as '500 ms', '10 s', '5 min', '6 h' or '7 d'")
+        raise ConfigError(f"{key} = {value!r} is not a duration; write it as '500 ms', '10 s', '5 min', '6 h' or '7 d'")
     return int(float(match[1]) * unit)
 
 
 def parse_boolean(key: str, value: Any) -> bool:
-    """True or false of a bool or its name."""
+    """The bool for a bool, "true" or "false"; ConfigError for anything else."""
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise ConfigError(f"{key} = {value!r} is neither 'true' nor 'false'")
@@ -173,7 +172,7 @@ def _number(kind: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
         try:
             return kind(value)
         except (TypeError, ValueError):
-            raise ConfigError(f"{key} = {value!r} is no {'whole ' if kind is int else ''}number") from None
+            raise ConfigError(f"{key} = {value!r} is not {'an integer' if kind is int else 'a number'}") from None
 
     return parse
 
@@ -184,7 +183,7 @@ def _member(enum: type[E]) -> Callable[[str, Any], E]:
             return value
         name = str(value).strip().upper().replace("-", "_")
         if name not in enum.__members__:
-            raise ConfigError(f"{key} = {value!r} is none of {', '.join(enum.__members__)}")
+            raise ConfigError(f"{key} = {value!r}: expected one of {', '.join(enum.__members__)}")
         return enum[name]
 
     return parse
@@ -207,7 +206,7 @@ def _choice(choices: Mapping[str, str]) -> Callable[[str, Any], str]:
     def parse(key: str, value: Any) -> str:
         name = str(value).strip().lower()
         if name not in choices:
-            raise ConfigError(f"{key} = {value!r} is none of {', '.join(sorted(choices))}")
+            raise ConfigError(f"{key} = {value!r}: expected one of {', '.join(sorted(choices))}")
         return choices[name]
 
     return parse
@@ -250,7 +249,7 @@ _RESTART_KEYS: dict[str, tuple[str, Parser]] = {
     "restart-strategy.failure-rate.failure-rate-interval": ("interval_ms", parse_duration_ms),
     "restart-strategy.failure-rate.delay": ("delay_ms", parse_duration_ms),
 }
-_SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # Flink's operator for Kubernetes has the same behind its prefix
+_SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's Kubernetes operator, without its prefix
     "periodic.savepoint.interval": ("interval_ms", parse_duration_ms),
     "savepoint.history.max.count": ("keep_last", _number(int)),
     "savepoint.history.max.age": ("keep_for_ms", parse_duration_ms),
@@ -258,18 +257,18 @@ _SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # Flink's operator for Kubern
 _PARAMETERS = "pipeline.global-job-parameters"
 KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, _PARAMETERS)
 
-# Flink's options about things that don't exist here: taken without effect, so that its programs run.
+# Flink options without a counterpart here, accepted without effect so that Flink programs run.
 IGNORED_PREFIXES = (
     "python.", "pipeline.", "jobmanager.", "taskmanager.", "rest.", "web.", "metrics.", "cluster.", "env.", "akka.",
     "pekko.", "table.", "kubernetes.", "yarn.", "classloader.", "state.", "execution.buffer-timeout", "execution.checkpointing.",
 )  # fmt: skip
-_TYPO = 0.9  # an ignored key this similar to one that counts was meant to be that one
+_TYPO = 0.9  # an ignored key this similar to an effective one is taken for a typo
 
 
 def apply_configuration(options: JobOptions, configuration: Configuration | Mapping[str, Any]) -> JobOptions:
-    """The options with those of a configuration in their place.
+    """The options with those of a configuration applied.
 
-    A key that neither forkpoint nor Flink has, or a value that cannot be read, is a ConfigError naming it.
+    ConfigError for a key that neither forkpoint nor Flink has, and for an invalid value.
     """
     given = configuration.values if isinstance(configuration, Configuration) else configuration
     for key in given:
@@ -277,7 +276,7 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
             ignored = key.startswith(IGNORED_PREFIXES)
             near = difflib.get_close_matches(key, KEYS, 1, _TYPO if ignored else 0.6)
             if near or not ignored:
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
+                hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(KEYS)}"
                 raise ConfigError(f"there is no option {key!r}; {hint}")
     changes = _parsed(given, _JOB_KEYS)
     changes["accepted"] = {**options.accepted, **{key: value for key, value in given.items() if key not in KEYS}}
@@ -303,7 +302,7 @@ def _schedule(given: Mapping[str, Any], known: SavepointSchedule | None) -> Save
 
 
 def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:
-    """A named type starts from that type's defaults; settings alone change the strategy at hand."""
+    """A given type starts from its defaults; settings without a type change the current strategy."""
     type_key = "restart-strategy.type"
     bases = {
         "none": RestartStrategy.none(), "fixed-delay": RestartStrategy.fixed_delay(),
@@ -325,11 +324,11 @@ def _parameters(value: Any) -> dict[str, str]:
 
 
 def accept(options: JobOptions, key: str, value: Any) -> JobOptions:
-    """The options with one of Flink's that has no effect here, to be read back."""
+    """The options with a Flink option that has no effect, kept so that it can be read back."""
     return replace(options, accepted={**options.accepted, key: value})
 
 
 def checkpoint_config(options: JobOptions, **changes: Any) -> JobOptions:
-    """The options with some fields of their CheckpointOptions changed."""
+    """The options with changes to their CheckpointOptions."""
     checkpoint: CheckpointOptions = replace(options.checkpoint, **changes)
     return replace(options, checkpoint=checkpoint)

@@ -1,10 +1,10 @@
-"""Two streams with one operator: connected streams."""
+"""Connected streams: two streams that share an operator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.base import StreamBase, check_not_keyed, check_type, operator_name
 from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream
 from forkpoint.api.partitioning import FieldNames, KeyFunction
 from forkpoint.api.two_inputs import both_types, check_environments, is_keyed, plain, two_inputs
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ConnectMixin(StreamBase[T_co]):
-    """Two streams of different kinds for one operator."""
+    """connect and broadcast."""
 
     @overload
     def connect(self, ds: BroadcastStream[B]) -> BroadcastConnectedStream[T_co, B]: ...
@@ -42,10 +42,10 @@ class ConnectMixin(StreamBase[T_co]):
     def connect(
         self, ds: DataStream[B] | BroadcastStream[B]
     ) -> ConnectedStreams[T_co, B, Any] | BroadcastConnectedStream[T_co, B]:
-        """This stream and another, for functions that treat the elements of each in a method of its own.
+        """Connect this stream with another, for functions with one method per stream.
 
-        Both keyed (here, or by ``ConnectedStreams.key_by``), the function has state and timers of the key. A stream made by
-        ``broadcast(descriptor, …)`` brings broadcast state. GraphError for a stream of another environment.
+        If both are keyed (before, or by ``ConnectedStreams.key_by``), the function has keyed state and timers. With a
+        BroadcastStream it has broadcast state. GraphError for a stream of another environment.
         """
         if isinstance(ds, BroadcastStream):
             check_environments(self, ds.stream, "connect")
@@ -64,10 +64,10 @@ class ConnectMixin(StreamBase[T_co]):
         broadcast_state_descriptor: MapStateDescriptor[Any, Any] | None = None,
         *others: MapStateDescriptor[Any, Any],
     ) -> DataStream[T_co] | BroadcastStream[T_co]:
-        """Give every element to every subtask.
+        """Send every element to every subtask.
 
-        With descriptors: for ``connect``, with these maps as broadcast state. GraphError for descriptors of other state,
-        with a time to live, or of one name.
+        With descriptors, return a BroadcastStream for ``connect``, with these maps as broadcast state. GraphError for
+        descriptors that are not MapStateDescriptors, have a time to live, or share a name.
         """
         if broadcast_state_descriptor is None:
             return self._stream(self._partitioned(Broadcast()), self._type)
@@ -76,10 +76,10 @@ class ConnectMixin(StreamBase[T_co]):
 
 
 class ConnectedStreams(Generic[A, B, K]):
-    """Two streams whose elements go to one operator, each to the method for its stream.
+    """Two streams whose elements go to one operator, which has one method per stream.
 
-    Within an epoch, the operator takes the elements of both in the order of event time: by the watermark of an element's
-    own split just ahead of it. Where there are no watermarks, those of the source added first come first.
+    Within an epoch, the operator processes the elements of both in event-time order, by the watermark of each element's
+    split just before it. Without watermarks, elements are processed in the order in which their sources were added.
     """
 
     def __init__(self, first: StreamBase[A], second: StreamBase[B]) -> None:
@@ -89,34 +89,32 @@ class ConnectedStreams(Generic[A, B, K]):
         self, key_selector1: KeyFunction[A, R] | FieldNames, key_selector2: KeyFunction[B, R] | FieldNames,
         key_type: Any = None,
     ) -> ConnectedStreams[A, B, R]:  # fmt: skip
-        """Bring the elements of a key together, whichever stream they are of. Selectors as in ``DataStream.key_by``.
+        """Partition both streams by key. Selectors are as in ``DataStream.key_by``.
 
-        ``key_type`` is that of both. Without it each selector tells its own; GraphError, when the job is made, if they
-        are not the same.
+        ``key_type``: the type of both keys. Without it each selector determines its own; GraphError, when the job is
+        compiled, if they differ.
         """
         first, second = plain(self._first), plain(self._second)
         return ConnectedStreams(first.key_by(key_selector1, key_type), second.key_by(key_selector2, key_type))
 
     def map(self, func: CoMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
-        """``map1`` of the first stream's elements, ``map2`` of the second's; what is None is not emitted."""
-        if not isinstance(func, CoMapFunction):
-            raise GraphError(f"map() of connected streams takes a CoMapFunction, not {func!r}")
+        """Apply ``map1`` to the first stream's elements and ``map2`` to the second's. None is not emitted."""
+        check_type(func, CoMapFunction, "ConnectedStreams.map")
         found = both_types(output_type, func, ("map1", "map2"), many=False)
-        return self._either(func, "map", as_co_process, as_keyed_co_process, found)
+        return self._either(func, "map", found)
 
     def flat_map(self, func: CoFlatMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
-        """Any number of elements out for each element in, by ``flat_map1`` and ``flat_map2``."""
-        if not isinstance(func, CoFlatMapFunction):
-            raise GraphError(f"flat_map() of connected streams takes a CoFlatMapFunction, not {func!r}")
+        """Apply ``flat_map1`` and ``flat_map2``, which return any number of elements for each."""
+        check_type(func, CoFlatMapFunction, "ConnectedStreams.flat_map")
         found = both_types(output_type, func, ("flat_map1", "flat_map2"), many=True)
-        return self._either(func, "flat_map", as_co_process, as_keyed_co_process, found)
+        return self._either(func, "flat_map", found)
 
     def process(
         self, func: CoProcessFunction[A, B, R] | KeyedCoProcessFunction[K, A, B, R], output_type: Any = None
     ) -> DataStream[R]:
-        """Any number of elements out, to the main output and to side outputs.
+        """Apply a KeyedCoProcessFunction, which has keyed state and timers, if both streams are keyed.
 
-        Keyed streams take a KeyedCoProcessFunction, which has state and timers; others a CoProcessFunction.
+        Otherwise apply a CoProcessFunction. Both can emit to side outputs.
         """
         keyed = self._keyed("process")
         wanted = KeyedCoProcessFunction if keyed else CoProcessFunction
@@ -127,25 +125,30 @@ class ConnectedStreams(Generic[A, B, K]):
         spec: OperatorSpec = KeyedCoProcessSpec(func) if keyed else CoProcessSpec(func)
         return self._add(spec, func, "process", found)
 
-    def _either(self, func: Any, operator: str, plain: Any, keyed: Any, found: TypeInformation | None) -> DataStream:
-        spec: OperatorSpec = KeyedCoProcessSpec(keyed(func)) if self._keyed(operator) else CoProcessSpec(plain(func))
-        return self._add(spec, func, operator, found)
+    def _either(
+        self, func: CoMapFunction | CoFlatMapFunction, operator: str, output_type: TypeInformation | None
+    ) -> DataStream:
+        spec: OperatorSpec = (
+            KeyedCoProcessSpec(as_keyed_co_process(func))
+            if self._keyed(operator)
+            else CoProcessSpec(as_co_process(func))
+        )
+        return self._add(spec, func, operator, output_type)
 
-    def _add(self, spec: OperatorSpec, func: Function, operator: str, found: TypeInformation | None) -> DataStream:
-        if not spec.keyed and (states := declared_states(func)):
-            names = ", ".join(repr(d.name) for d in states.values())
-            raise GraphError(
-                f"{operator}({type(func).__name__}): state {names} belongs to keys, and the connected streams have none; "
-                "key both by key_by()"
-            )
-        declared_states(func)  # GraphError for two of one name
-        return two_inputs(self._first, self._second, spec, operator_name(f"co_{operator}", func), found)
+    def _add(
+        self, spec: OperatorSpec, func: Function, operator: str, output_type: TypeInformation | None
+    ) -> DataStream:
+        states = declared_states(func)
+        if not spec.keyed:
+            call = f"{operator}({type(func).__name__})"
+            check_not_keyed(states, call, "the connected streams are", "call key_by() on both")
+        return two_inputs(self._first, self._second, spec, operator_name(f"co_{operator}", func), output_type)
 
     def _keyed(self, operator: str) -> bool:
         first, second = is_keyed(self._first), is_keyed(self._second)
         if first != second:
             raise GraphError(
-                f"{operator}(): the {'first' if first else 'second'} of the connected streams is keyed and the other one is "
-                "not; call key_by() on both, or on neither"
+                f"{operator}(): only the {'first' if first else 'second'} of the connected streams is keyed; call key_by() on "
+                "both or on neither"
             )
         return first

@@ -1,4 +1,4 @@
-"""Spark DataFrames as sources: the elements' type from the frame's schema. Never imports pyspark."""
+"""The element type of a Spark DataFrame, from its schema. Never imports pyspark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from forkpoint.errors import GraphError
 from forkpoint.types import TypeInformation, Types, type_of
 
-# Spark's type names to what a Python program sees of them.
+# Spark type names and their Python types.
 _SIMPLE: dict[str, Any] = {
     "string": str, "char": str, "varchar": str, "boolean": bool, "binary": bytes, "date": date,
     "timestamp_ntz": datetime, "decimal": Decimal,
@@ -18,7 +18,7 @@ _SIMPLE: dict[str, Any] = {
 
 
 def check_frame(frame: Any, columns: dict[str, str | None]) -> None:
-    """GraphError where it is no DataFrame, or a column that an option names (option → column) is not in it."""
+    """Raise GraphError unless it is a DataFrame with the columns that options name (option → column)."""
     if not hasattr(frame, "schema") or not hasattr(frame, "isStreaming"):
         raise GraphError(f"from_dataframe() takes a Spark DataFrame, not {type(frame).__name__}")
     for option, column in columns.items():
@@ -30,7 +30,7 @@ def check_frame(frame: Any, columns: dict[str, str | None]) -> None:
 
 
 def frame_type(frame: Any) -> TypeInformation:
-    """Rows with the frame's columns. GraphError names a column whose Spark type has no counterpart."""
+    """The Row type of the frame's columns. GraphError for a column whose Spark type is not supported."""
     return _row_type(frame.schema.fields, "")
 
 
@@ -57,6 +57,6 @@ def _column_type(spark_type: Any, column: str) -> TypeInformation:
     if name == "struct":
         return _row_type(spark_type.fields, f"{column}.")
     raise GraphError(
-        f"from_dataframe(): column {column!r} has Spark type {spark_type.simpleString()}, which has no counterpart; "
-        "cast or drop it in the DataFrame, or give the elements' type with type="
+        f"from_dataframe(): column {column!r} has Spark type {spark_type.simpleString()}, which is not supported; cast or "
+        "drop it in the DataFrame, or give the elements' type with type="
     )

@@ -1,4 +1,4 @@
-"""The environment: where a program begins, with its sources and options, and where it is run."""
+"""StreamExecutionEnvironment: options, sources and execution of a job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
+from forkpoint.api.base import check_type
 from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
@@ -41,18 +42,18 @@ class _FrameOptions(TypedDict, total=False):
 
 
 class StreamExecutionEnvironment(AcceptedMixin):
-    """Holds a job while it is being written, with its options. Methods that set something return the environment."""
+    """Holds the operators and options of a job. Setters return the environment."""
 
     def __init__(self, options: JobOptions | None = None) -> None:
         self.options = options or JobOptions()
-        self.launch = current_launch()  # what `forkpoint run` lays over the program; see forkpoint.api.launch
+        self.launch = current_launch()  # settings of `forkpoint run` that override the program's
         self._operators: list[Transformation] = []
 
     @staticmethod
     def get_execution_environment(
         configuration: Configuration | Mapping[str, Any] | None = None,
     ) -> StreamExecutionEnvironment:
-        """A new environment, with the options of the configuration."""
+        """Create an environment with the options of the configuration."""
         env = StreamExecutionEnvironment()
         return env if configuration is None else env.configure(configuration)
 
@@ -61,26 +62,26 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def configure(self, configuration: Configuration | Mapping[str, Any]) -> StreamExecutionEnvironment:
         """Set options by Flink's keys, as in ``{"execution.checkpointing.interval": "10 s"}``.
 
-        Options about Flink's own machinery are taken without effect; ConfigError for unknown keys and wrong values.
+        Flink options without a counterpart here have no effect. ConfigError for unknown keys and invalid values.
         """
         self.options = apply_configuration(self.options, configuration)
         return self
 
     def get_config(self) -> ExecutionConfig:
-        """Job parameters and the watermark interval, to read and change."""
+        """The execution options, such as job parameters, to read and modify."""
         return ExecutionConfig(self)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        """The number of subtasks of operators that have none of their own; at least 1, else ConfigError."""
+        """Set the number of subtasks per operator. ConfigError below 1."""
         self.options = replace(self.options, parallelism=parallelism)
         return self
 
     def get_parallelism(self) -> int | None:
-        """The number of subtasks, None where the engine chooses."""
+        """The number of subtasks per operator, None if the engine chooses it."""
         return self.options.parallelism
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
-        """The number of key groups, and so the greatest parallelism: 1 to 32768, else ConfigError. 128 by default."""
+        """Set the number of key groups, the upper bound of the parallelism. 1 to 32768, else ConfigError; default 128."""
         self.options = replace(self.options, max_parallelism=max_parallelism)
         return self
 
@@ -91,10 +92,10 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def enable_checkpointing(
         self, interval: timedelta | int, mode: CheckpointingMode | None = None
     ) -> StreamExecutionEnvironment:
-        """Take a checkpoint every so often (timedelta, or int ms; above 0, else ConfigError).
+        """Take a checkpoint at every ``interval`` (timedelta or int ms, above 0, else ConfigError).
 
-        The job then restarts after failures, see ``set_restart_strategy``. An epoch ends with its checkpoint, so
-        results become visible at this pace.
+        The job then restarts after failures; see ``set_restart_strategy``. Each epoch ends with a checkpoint, so results
+        become visible at this interval.
         """
         changes: dict[str, Any] = {"interval_ms": to_ms(interval, "the checkpoint interval", minimum_ms=1)}
         if mode is not None:
@@ -103,13 +104,13 @@ class StreamExecutionEnvironment(AcceptedMixin):
         return self
 
     def get_checkpoint_config(self) -> CheckpointConfig:
-        """The checkpoint options, to read and change."""
+        """The checkpoint options, to read and modify."""
         return CheckpointConfig(self)
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
-        """Whether and when a failed job starts again: ``RestartStrategy.none()``, ``.fixed_delay(3, timedelta(...))`` …
+        """Set whether and when a failed job restarts, as in ``RestartStrategy.fixed_delay(3, timedelta(...))``.
 
-        By default: never with checkpointing off, with a growing delay and without limit with it on.
+        Default: no restart without checkpointing, else exponential delay without limit.
         """
         if not isinstance(strategy, RestartStrategy):
             raise ConfigError(f"set_restart_strategy() takes a RestartStrategy, not {strategy!r}")
@@ -117,14 +118,14 @@ class StreamExecutionEnvironment(AcceptedMixin):
         return self
 
     def set_state_root(self, root: str) -> StreamExecutionEnvironment:
-        """Keep checkpoints and savepoints below this path or URL, beyond the run; uids are needed then."""
+        """Keep checkpoints and savepoints under this path or URL beyond the run. Operators then need uids."""
         if not root:
             raise ConfigError("the state root is empty; give a path or a URL")
         self.options = replace(self.options, state_root=str(root))
         return self
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
-        """Where savepoints go unless a path is given with the command. Below the state root by default."""
+        """Set the directory of savepoints taken without an explicit path. Default: under the state root."""
         if not directory:
             raise ConfigError("the savepoint directory is empty; give a path or a URL")
         self.options = replace(self.options, savepoint_directory=str(directory))
@@ -136,9 +137,9 @@ class StreamExecutionEnvironment(AcceptedMixin):
     ) -> StreamExecutionEnvironment:  # fmt: skip
         """Take a savepoint every ``interval`` while the job runs, if anything was committed since the last one.
 
-        Of those savepoints the newest ``keep_last`` stay, and those younger than ``keep_for``; who fulfils either stays, and
-        without either all do. One that was given a label or note stays, and one that a run or another savepoint depends on.
-        Times: timedelta, or int ms. ``directory``: None for where other savepoints go.
+        A scheduled savepoint is kept if it is among the newest ``keep_last`` or younger than ``keep_for``, if it has a label
+        or note, or if a run or another savepoint depends on it. Without ``keep_last`` and ``keep_for`` all are kept. Times
+        are timedelta or int ms. ``directory``: None for the default savepoint directory.
         """
         kept_ms = None if keep_for is None else to_ms(keep_for, "keep_for", minimum_ms=1)
         interval_ms = to_ms(interval, "the interval of the savepoint schedule", minimum_ms=1)
@@ -148,20 +149,23 @@ class StreamExecutionEnvironment(AcceptedMixin):
         return self
 
     def set_max_epoch_rows(self, rows: int) -> StreamExecutionEnvironment:
-        """How many elements an epoch takes from each source at most; it bounds the memory that workers need.
+        """Set the maximum number of elements an epoch reads from each source, which bounds the workers' memory.
 
-        Each source has a limit of its own unless this is said. At least 1, else ConfigError.
+        Default: each source's own limit. ConfigError below 1.
         """
         self.options = replace(self.options, max_epoch_rows=rows)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
-        """Where savepoints go, None for below the state root."""
+        """The default savepoint directory, None for under the state root."""
         return self.options.savepoint_directory
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """BATCH: bounded inputs give final results only (a key's last reduction; windows and timers at the end of the input),
-        and the job is refused with others. AUTOMATIC: BATCH if all inputs are bounded. STREAMING by default."""
+        """Set STREAMING (the default), BATCH, or AUTOMATIC, which is BATCH if all inputs are bounded.
+
+        BATCH emits final results only (a key's last reduction; windows and timers at the end of the input), and raises
+        GraphError for unbounded inputs when the job is compiled.
+        """
         self.options = replace(self.options, runtime_mode=RuntimeExecutionMode(execution_mode))
         return self
 
@@ -182,11 +186,10 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def from_source(
         self, source: Source[Any], watermark_strategy: WatermarkStrategy[Any], source_name: str, type_info: Any = None
     ) -> DataStream[Any]:
-        """The elements of a source. ``type_info`` (``Types.*`` or a Python type) overrides the source's own type."""
+        """Read a source. ``type_info`` (``Types.*`` or a Python type) overrides the source's own type."""
         if not isinstance(source, Source):
-            raise GraphError(f"from_source() takes a Source, not {source!r}; for a DataFrame there is from_dataframe()")
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise GraphError(f"from_source() takes a WatermarkStrategy, not {watermark_strategy!r}")
+            raise GraphError(f"from_source() takes a Source, not {source!r}; use from_dataframe() for a DataFrame")
+        check_type(watermark_strategy, WatermarkStrategy, "from_source")
         output_type = source.output_type() if type_info is None else type_of(type_info)
         spec = SourceSpec(source, watermark_strategy, timestamp_column(watermark_strategy, output_type))
         transformation = Transformation(spec, source_name, (), output_type)
@@ -199,10 +202,10 @@ class StreamExecutionEnvironment(AcceptedMixin):
     @overload
     def from_collection(self, collection: Iterable[T], type_info: TypeLike[T] | None = None) -> DataStream[T]: ...
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream[Any]:
-        """The elements of a list or other iterable, in order, then the end of input.
+        """Read the elements of an iterable, in order, as bounded input.
 
-        ``type_info``: ``Types.*`` or a Python type; without it, inferred from the elements. There are no watermarks
-        before the end unless ``assign_timestamps_and_watermarks`` makes some.
+        ``type_info``: ``Types.*`` or a Python type, by default inferred from the elements. There are no watermarks before
+        the end of the input unless ``assign_timestamps_and_watermarks`` generates them.
         """
         elements = list(collection)
         if type_info is None:
@@ -233,13 +236,13 @@ class StreamExecutionEnvironment(AcceptedMixin):
         watermark_strategy: WatermarkStrategy | None = None,
         max_rows: int | None = None,
     ) -> DataStream[Any]:
-        """The rows of a Spark DataFrame, streaming or not.
+        """Read the rows of a batch or streaming Spark DataFrame.
 
-        ``uid``: the source's, as by ``.uid()``. ``type``: a record type with the frame's columns as fields; without it,
-        elements are Rows with the frame's columns. ``timestamp``: the column with the elements' time. ``split``: the
-        column that names the split (as Kafka's partition), within which rows come in the order of time; without it, all
-        are one split. ``watermark_strategy``: no watermarks by default. ``max_rows``: about how many rows an epoch
-        takes at most, where the source can tell; its own options say so by default.
+        ``uid``: the source's, as with ``.uid()``. ``type``: a record type with the frame's columns as fields; by default
+        elements are Rows. ``timestamp``: the column with the elements' timestamps. ``split``: the column that names the
+        split (such as Kafka's partition), within which rows are in time order; by default all rows are one split.
+        ``watermark_strategy``: no watermarks by default. ``max_rows``: the approximate maximum of rows per epoch, if the
+        Spark source supports one; by default its own options apply.
         """
         check_frame(frame, {"timestamp": timestamp, "split": split})
         if max_rows is not None and max_rows < 1:
@@ -253,50 +256,50 @@ class StreamExecutionEnvironment(AcceptedMixin):
     # -- running
 
     def add_operator(self, transformation: Transformation) -> None:
-        """Called by streams for each operator and sink that is added to them."""
+        """Register an operator or sink; called by streams."""
         self._operators.append(transformation)
 
     @property
     def transformations(self) -> tuple[Transformation, ...]:
-        """The ends of the job: all sinks, and operators whose output nobody reads, which run too, as in Flink."""
+        """The sinks of the job, and operators whose output is not read, which run as well, as in Flink."""
         read = {id(edge.upstream) for operator in self._operators for edge in operator.inputs}
         return tuple(operator for operator in self._operators if id(operator) not in read)
 
     def get_execution_plan(self) -> str:
-        """The job as Flink's JSON: its operators with what they read. GraphError where there are none."""
+        """The job's operators and edges as JSON for Flink's plan visualizer. GraphError without operators."""
         self._check()
         from forkpoint.api.plan import execution_plan
 
         return execution_plan(self.transformations, self.get_parallelism() or 1)
 
     def execute(self, job_name: str | None = None, restore: str | RestoreOptions | None = None) -> JobExecutionResult:
-        """Run the job and wait for its end: that of its bounded inputs, or a stop from outside.
+        """Run the job and wait until its inputs end or it is stopped.
 
-        ``restore``: a savepoint (path, URL, id or label), ``"latest"``, ``"none"`` to begin anew, or RestoreOptions; by
-        default the job goes on from its newest checkpoint. ``forkpoint run -s`` takes precedence. JobFailed where the job
-        failed for good; GraphError, ConfigError and RestoreRefused before anything runs.
+        ``restore``: a savepoint (path, URL, id or label), ``"latest"``, ``"none"`` to start without state, or
+        RestoreOptions; by default the job resumes from its newest checkpoint. ``forkpoint run -s`` takes precedence.
+        JobFailed if the job fails and is not restarted; GraphError, ConfigError and RestoreRefused before anything runs.
         """
         self._check()
         from forkpoint.api import execution
 
-        result: JobExecutionResult = execution.execute(self, self._name(job_name), _restore(restore))
+        result = execution.execute(self, self._name(job_name), _restore(restore))
         self._operators.clear()
         return result
 
     def execute_async(self, job_name: str | None = None, restore: str | RestoreOptions | None = None) -> JobClient:
-        """Start the job and go on; the client tells about it and stops it. ``restore``: as for ``execute``."""
+        """Start the job and return a client that observes and stops it. ``restore``: as for ``execute``."""
         self._check()
         from forkpoint.api import execution
 
-        client: JobClient = execution.execute_async(self, self._name(job_name), _restore(restore))
+        client = execution.execute_async(self, self._name(job_name), _restore(restore))
         self._operators.clear()
         return client
 
     def collect(self, stream: DataStream[T], limit: int | None, job_name: str | None) -> Iterable[T]:
-        """Run the job and yield a stream's elements; ``stream.execute_and_collect`` is the way to say it."""
+        """Run the job and yield a stream's elements; use ``stream.execute_and_collect``."""
         from forkpoint.api import execution
 
-        # execution.collect takes the job as it is now, and yields only then.
+        # execution.collect compiles the job before it returns the iterator.
         elements: Iterable[T] = execution.collect(stream, limit, self._name(job_name))
         self._operators.clear()
         return elements
@@ -305,20 +308,19 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self, savepoint: str = "latest", job_name: str | None = None, *, allow_non_restored: bool = False,
         renames: Mapping[str, str] | None = None,
     ) -> CheckResult:  # fmt: skip
-        """What ``execute(restore=savepoint)`` would do with the savepoint's state; nothing is started or written.
+        """Report what ``execute(restore=savepoint)`` would do with the saved state, without starting or writing anything.
 
-        ``savepoint``: a path, URL, id or label, or the latest of the job. ``allow_non_restored`` and ``renames``: as in
-        RestoreOptions. The operators stay; ``execute()`` may follow.
+        ``savepoint``: a path, URL, id or label, or ``"latest"``. ``allow_non_restored`` and ``renames``: as in
+        RestoreOptions. The environment keeps its operators; ``execute()`` may follow.
         """
         self._check()
         from forkpoint.api import execution
 
         job = execution.inspect(self, self._name(job_name))
-        found: CheckResult = execution.check(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
-        return found
+        return execution.check(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
 
     def close(self) -> None:
-        """Forget the operators that were added and not executed. Running jobs go on."""
+        """Discard operators that were not executed. Running jobs continue."""
         self._operators.clear()
 
     def _name(self, job_name: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""From a program to a running job: compile it, choose the engine, restore, drive."""
+"""Compile, check and run the job of an environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from forkpoint.driver.check import check_program
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.graph.compile import compile_graph
+from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
@@ -48,7 +48,7 @@ LOCAL_PARALLELISM = 2
 
 @dataclass
 class Job:
-    """A compiled program with everything it runs with."""
+    """A compiled job with its driver."""
 
     name: str
     graph: JobGraph
@@ -58,7 +58,7 @@ class Job:
     driver: JobDriver
 
     def begin(self) -> Callable[[], Result]:
-        """Tell the surroundings of the job; the answer is to be called once, and runs it to its end."""
+        """Announce the job to its launcher, and return a function that runs the job to its end; call it once."""
         ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
         return lambda: self._run(ended)
 
@@ -78,14 +78,9 @@ class Job:
 
 
 def inspect(env: StreamExecutionEnvironment, name: str | None) -> Inspected:
-    """The environment's job as it would be run. Nothing is started or written."""
+    """Compile the environment's job without starting or writing anything."""
     launch, options = env.launch, _options(env)
-    graph = compile_graph(
-        env.transformations,
-        max_parallelism=options.max_parallelism,
-        require_uids=not launch.generated_uids,
-        mode=options.runtime_mode,
-    ).graph
+    graph = _compile(env, options, require_uids=not launch.generated_uids).graph
     return Inspected(_job_name(launch, name), graph, options, _state_root(launch, options))
 
 
@@ -106,29 +101,26 @@ def check(
 
 
 def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None) -> Job:
-    """Compile the environment's job and make its driver; nothing has run yet."""
+    """Compile the environment's job and create its driver, without running it."""
     launch = env.launch
     if launch.inspect is not None:
         launch.inspect(inspect(env, name))
         raise ProgramStopped
-    ends, options = env.transformations, _options(env)
+    options = _options(env)
     root, name = _state_root(launch, options), _job_name(launch, name)
     temporary = None
     if root is None:
         temporary = tempfile.mkdtemp(prefix="forkpoint-")
     storage = open_storage(root or temporary or "")
     if isinstance(storage, LocalStorage):
-        storage.close_to_others(AREAS)  # older releases left that to the umask
-    stage_batch_frames(ends, storage, name)
-    required = root is not None and not launch.generated_uids
-    compiled = compile_graph(
-        ends, max_parallelism=options.max_parallelism, require_uids=required, mode=options.runtime_mode
-    )
+        storage.close_to_others(AREAS)  # older releases left the permissions to the umask
+    stage_batch_frames(env.transformations, storage, name)
+    compiled = _compile(env, options, require_uids=root is not None and not launch.generated_uids)
     if compiled.generated_uids:
         why = (
             "no state root is set: state lives as long as this process, and operators without a uid get a generated one"
             if root is None
-            else "operators without a uid get a generated one, by which their state is not found again once the program changes"
+            else "operators without a uid get a generated one, and lose their state when the program changes"
         )
         warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
@@ -140,8 +132,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
     if others:
         named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
         warnings.warn(
-            f"set_parallelism() of single operators has no effect: {named} run with {parallelism} subtasks "
-            "as all others do; set the job's with env.set_parallelism()",
+            f"set_parallelism() on single operators has no effect: {named} run with {parallelism} subtasks like all others; "
+            "set the job's parallelism with env.set_parallelism()",
             stacklevel=4,
         )
     driver = JobDriver(
@@ -150,6 +142,11 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         restore=launch.restore or restore, until=launch.until, trial=launch.trial,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)
+
+
+def _compile(env: StreamExecutionEnvironment, options: JobOptions, *, require_uids: bool) -> Compiled:
+    ends, max_parallelism, mode = env.transformations, options.max_parallelism, options.runtime_mode
+    return compile_graph(ends, max_parallelism=max_parallelism, require_uids=require_uids, mode=mode)
 
 
 def _options(env: StreamExecutionEnvironment) -> JobOptions:
@@ -166,20 +163,20 @@ def _job_name(launch: Launch, name: str | None) -> str:
 
 
 def _redirected(graph: JobGraph, sinks: Callable[[str], Sink]) -> JobGraph:
-    """The graph with other sinks, by uid."""
+    """The graph with its sinks replaced by uid."""
     return graph.with_specs(
         lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec
     )
 
 
 def stores_directory() -> Path:
-    """A new directory for this process's local stores; those of processes that were killed are removed."""
+    """A new directory for this process's local stores. Removes directories of killed processes."""
     home = Path(tempfile.gettempdir()) / f"forkpoint-stores-{os.getuid()}"
     close_to_others(str(home))
-    for left in home.glob("*-*") if home.is_dir() and home.stat().st_uid == os.getuid() else ():
-        pid = left.name.split("-")[0]
+    for directory in home.glob("*-*") if home.is_dir() and home.stat().st_uid == os.getuid() else ():
+        pid = directory.name.split("-")[0]
         if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
     return home / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -194,12 +191,12 @@ def _alive(pid: int) -> bool:
 
 
 def engine_of(options: JobOptions) -> str:
-    """The engine's name, as it was given or from the environment."""
+    """The engine's name, from the options or the environment variable."""
     return options.engine or os.environ.get("FORKPOINT_ENGINE") or "spark"
 
 
 def make_executor(options: JobOptions) -> tuple[Executor, int]:
-    """The engine's executor, and the parallelism that it would choose."""
+    """The engine's executor and default parallelism."""
     engine = engine_of(options)
     if engine == "local":
         from forkpoint.local.executor import LocalExecutor
@@ -220,8 +217,8 @@ def execute(
         began = time.monotonic()
         run = job.begin()
     except KeyboardInterrupt as error:
-        named = "a job without a name" if name is None else f"job {name!r}"
-        raise interrupted(f"{named}: interrupted before it began") from error
+        named = "unnamed job" if name is None else f"job {name!r}"
+        raise interrupted(f"{named}: interrupted before it started") from error
     with ctrl_c_cancels(job.driver):
         result = run()
     return _result(job, result, began)
@@ -240,7 +237,7 @@ def execute_async(
 
 
 class RunningJob(JobClient):
-    """A job on a thread of this process."""
+    """A job running on a thread of this process."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

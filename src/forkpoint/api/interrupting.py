@@ -1,4 +1,4 @@
-"""Ctrl-C of `python app.py`: it cancels the job, and the program ends with one line and exit code 130."""
+"""Ctrl-C during `python app.py` cancels the job; the program ends with one line and exit code 130."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ EXIT_CODE = 128 + signal.SIGINT
 
 
 class JobInterrupted(KeyboardInterrupt):
-    """Ctrl-C has ended a job. A program that does not catch it ends without a traceback."""
+    """Ctrl-C ended a job. A program that does not catch this ends without a traceback."""
 
 
 @contextmanager
 def ctrl_c_cancels(driver: JobDriver) -> Iterator[None]:
-    """Within it, the first Ctrl-C cancels the job and a second one interrupts it wherever it is. Behind it, JobInterrupted is
-    raised. Where somebody else has set up what Ctrl-C does, nothing is changed."""
+    """Make the first Ctrl-C cancel the job and the second one interrupt it; then raise JobInterrupted.
+
+    Has no effect outside the main thread or if the program has installed its own SIGINT handler.
+    """
     if threading.current_thread() is not threading.main_thread() or not _is_pythons(signal.getsignal(signal.SIGINT)):
         yield
         return
@@ -33,7 +35,7 @@ def ctrl_c_cancels(driver: JobDriver) -> Iterator[None]:
         count += 1
         if count > 1:
             raise KeyboardInterrupt
-        # Not here: a handler runs in the middle of anything, and cancelling takes locks.
+        # On a thread: cancelling takes locks, which the interrupted code may hold.
         threading.Thread(target=driver.cancel, name="forkpoint-cancel", daemon=True).start()
 
     handlers = {signal.SIGINT: on_signal, signal.SIGURG: _wake}
@@ -51,12 +53,12 @@ def ctrl_c_cancels(driver: JobDriver) -> Iterator[None]:
         raise interrupted(f"job {driver.job!r}, run {driver.run_id}: cancelled")
 
 
-def interrupted(said: str) -> JobInterrupted:
-    """The error to raise; if nobody catches it, Python shows this line."""
+def interrupted(message: str) -> JobInterrupted:
+    """The error to raise; if uncaught, the program prints only its message."""
     if sys.excepthook is not _hook:
         global _before
         _before, sys.excepthook = sys.excepthook, _hook
-    return JobInterrupted(said)
+    return JobInterrupted(message)
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -67,16 +69,16 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 def _end(error: JobInterrupted) -> NoReturn:
     print(error, file=sys.stderr, flush=True)
-    raise SystemExit(EXIT_CODE)  # which Python takes from here, too
+    raise SystemExit(EXIT_CODE)  # honoured in an excepthook, too
 
 
 _before = sys.excepthook
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Lets a thread that sleeps see what is to be raised in it."""
+    """Wakes a sleeping thread so that an asynchronous exception reaches it."""
 
 
 def _is_pythons(handler: object) -> bool:
-    """Python's own, or the one that a SparkContext puts in its place, which raises in the middle of an epoch."""
+    """Whether this is Python's default handler, or the one a SparkContext installs, which raises during an epoch."""
     return handler is signal.default_int_handler or str(getattr(handler, "__module__", "")).startswith("pyspark")

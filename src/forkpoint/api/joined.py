@@ -1,4 +1,4 @@
-"""Two streams in one: joins and co-groups over windows, interval joins, temporal joins."""
+"""Window joins, co-groups, interval joins and temporal joins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
 
-from forkpoint.api.base import StreamBase, operator_name
+from forkpoint.api.base import StreamBase, check_type, operator_name
 from forkpoint.api.keys import key_by
 from forkpoint.api.partitioning import FieldNames, KeyFunction
 from forkpoint.api.signatures import output_type as type_of_output
@@ -57,17 +57,17 @@ CoGroupCallable: TypeAlias = CoGroupFunction[A, B, R] | Callable[[list[A], list[
 
 
 class JoinMixin(StreamBase[T_co]):
-    """Joins of any two streams, by key and window."""
+    """Window joins."""
 
     def join(self, other_stream: DataStream[B]) -> JoinedStreams[T_co, B, JoinedWindows[T_co, B]]:
-        """Pairs of elements of two streams that have the same key and window.
+        """Join the elements of two streams that have the same key and window.
 
         ``first.join(second).where(key).equal_to(key).window(assigner).apply(function)``
         """
         return JoinedStreams(self, other_stream, "join", JoinedWindows)
 
     def co_group(self, other_stream: DataStream[B]) -> JoinedStreams[T_co, B, CoGroupedWindows[T_co, B]]:
-        """All elements of two streams that have the same key and window, also where one has none.
+        """Group the elements of two streams by key and window, including those of only one stream.
 
         ``first.co_group(second).where(key).equal_to(key).window(assigner).apply(function)``
         """
@@ -75,10 +75,10 @@ class JoinMixin(StreamBase[T_co]):
 
 
 class KeyedJoinMixin(StreamBase[T_co], Generic[T_co, K_co]):
-    """Joins of two keyed streams, by time."""
+    """Joins of two keyed streams by time."""
 
     def interval_join(self, other_stream: KeyedStream[B, K_co]) -> IntervalJoin[T_co, B]:
-        """Pairs of elements of one key whose timestamps are near each other.
+        """Join the elements of a key whose timestamps lie within an interval of each other.
 
         ``left.interval_join(right).between(lower, upper).process(function)``
         """
@@ -86,9 +86,9 @@ class KeyedJoinMixin(StreamBase[T_co], Generic[T_co, K_co]):
         return IntervalJoin(self, other_stream)
 
     def temporal_join(self, versions: KeyedStream[B, K_co]) -> TemporalJoin[T_co, B]:
-        """Each element with the version of its key that was valid at its time: Flink SQL's ``FOR SYSTEM_TIME AS OF``.
+        """Join each element with its key's version valid at its timestamp (Flink SQL's ``FOR SYSTEM_TIME AS OF``).
 
-        An element of ``versions`` is valid from its timestamp until that of the key's next.
+        An element of ``versions`` is valid from its timestamp until the key's next one.
         ``orders.temporal_join(rates).apply(function)``
         """
         check_both_keyed("temporal_join", self, versions)
@@ -96,7 +96,7 @@ class KeyedJoinMixin(StreamBase[T_co], Generic[T_co, K_co]):
 
 
 class _OverTwoStreams(WindowSettings[TaggedUnion, Any], Generic[A, B]):
-    """Windows over two streams. The assigner, trigger and evictor get their elements as TaggedUnion."""
+    """Windows over two streams. Assigner, trigger and evictor get the elements as TaggedUnion."""
 
     _tagged = True
 
@@ -105,7 +105,7 @@ class _OverTwoStreams(WindowSettings[TaggedUnion, Any], Generic[A, B]):
 
 
 class JoinedWindows(_OverTwoStreams[A, B]):
-    """Windows over two streams, of which all pairs come out. A late element makes a window's pairs come out once more."""
+    """A window join. A late element emits all pairs of its window again."""
 
     @overload
     def apply(
@@ -116,20 +116,20 @@ class JoinedWindows(_OverTwoStreams[A, B]):
         self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None
     ) -> DataStream[R]: ...
     def apply(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """``function(first, second)`` of each pair of a window: every element of one stream with every one of the other.
+        """Call ``function(first, second)`` for each pair of elements in a window.
 
-        A FlatJoinFunction, or a callable that is a generator function, gives any number of results; a JoinFunction, or
-        any other callable, one. Results have the timestamp ``window.max_timestamp()``.
+        A FlatJoinFunction or generator function gives any number of results; a JoinFunction or other callable gives one.
+        Results have the timestamp ``window.max_timestamp()``.
         """
         found = check_join("join", function, output_type)
         return self._apply(operator_name("join", function), JoinedWindow(function), found)
 
 
 class CoGroupedWindows(_OverTwoStreams[A, B]):
-    """Windows over two streams, each with a list of the elements of either."""
+    """A window co-group."""
 
     def apply(self, function: CoGroupCallable[A, B, R], output_type: Any = None) -> DataStream[R]:
-        """``function(first, second)`` of each window, with the lists of its elements: any number of results, or None.
+        """Call ``function(first, second)`` with each window's two lists of elements; it returns an iterable or None.
 
         Results have the timestamp ``window.max_timestamp()``.
         """
@@ -148,25 +148,25 @@ class _Side:
 
 
 class JoinedStreams(Generic[A, B, WINDOWS]):
-    """Two streams to be joined; ``where`` says the first one's key."""
+    """Two streams to join; ``where`` sets the first key."""
 
     def __init__(self, first: StreamBase[A], second: StreamBase[B], operator: str, windows: type[WINDOWS]) -> None:
         check_environments(first, second, operator)
         self._first, self._second, self._operator, self._windows = first, second, operator, windows
 
     def where(self, key_selector: KeyFunction[A, K] | FieldNames, key_type: Any = None) -> Where[A, B, WINDOWS, K]:
-        """The key of the first stream's elements; selector and type as in ``key_by``."""
+        """Set the key of the first stream; selector and type are as in ``key_by``."""
         return Where(self, _Side(self._first, key_by(key_selector, key_type, self._first.get_type())))
 
 
 class Where(Generic[A, B, WINDOWS, K]):
-    """Two streams, the first with its key; ``equal_to`` says the second one's."""
+    """Two streams to join, the first with its key; ``equal_to`` sets the second."""
 
     def __init__(self, streams: JoinedStreams[A, B, WINDOWS], first: _Side) -> None:
         self._streams, self._first = streams, first
 
     def equal_to(self, key_selector: KeyFunction[B, K] | FieldNames, key_type: Any = None) -> EqualTo[WINDOWS]:
-        """The key of the second stream's elements. GraphError if it is of another type than the first one's."""
+        """Set the key of the second stream. GraphError if its type differs from the first key's."""
         streams = self._streams
         second = _Side(streams._second, key_by(key_selector, key_type, streams._second.get_type()))
         check_keys(streams._operator, self._first.key, second.key)
@@ -174,18 +174,18 @@ class Where(Generic[A, B, WINDOWS, K]):
 
 
 class EqualTo(Generic[WINDOWS]):
-    """Two streams with their keys; ``window`` says which elements of a key belong together."""
+    """Two streams to join, with their keys; ``window`` sets the windows."""
 
     def __init__(self, streams: JoinedStreams[Any, Any, WINDOWS], first: _Side, second: _Side) -> None:
         self._streams, self._first, self._second = streams, first, second
 
     def window(self, window_assigner: WindowAssigner[TaggedUnion, Any]) -> WINDOWS:
-        """Cut both streams into the same windows. A WindowAssigner of your own gets elements as TaggedUnion."""
+        """Assign the elements of both streams to windows. A custom WindowAssigner gets them as TaggedUnion."""
         return self._streams._windows(_tagged(self._first, self._second), window_assigner)
 
 
 def _tagged(first: _Side, second: _Side) -> KeyedStream[TaggedUnion]:
-    """Both streams as one, of tagged elements."""
+    """Both streams as one stream of TaggedUnion."""
     type = tagged_type(_element_type(first.stream), _element_type(second.stream))
     left, right = (
         plain(side.stream).forward()._operator(MapSpec(tag), name, type)
@@ -196,15 +196,15 @@ def _tagged(first: _Side, second: _Side) -> KeyedStream[TaggedUnion]:
 
 
 class IntervalJoin(Generic[A, B]):
-    """Two keyed streams; ``between`` says how far apart the elements of a pair may be."""
+    """Two keyed streams to join; ``between`` sets the interval."""
 
     def __init__(self, left: StreamBase[A], right: StreamBase[B]) -> None:
         self._left, self._right = left, right
 
     def between(self, lower_bound: timedelta | int, upper_bound: timedelta | int) -> IntervalJoined[A, B]:
-        """Pairs with ``left + lower_bound <= right <= left + upper_bound``, by timestamps; bounds may be negative.
+        """Join pairs whose timestamps satisfy ``left + lower_bound <= right <= left + upper_bound``.
 
-        Timedeltas, or int ms. ConfigError if ``lower_bound`` is greater than ``upper_bound``.
+        Bounds are timedelta or int ms and may be negative. ConfigError if ``lower_bound`` exceeds ``upper_bound``.
         """
         lower_ms = to_ms(lower_bound, "the lower bound", MIN_WATERMARK)
         upper_ms = to_ms(upper_bound, "the upper bound", lower_ms)
@@ -212,7 +212,7 @@ class IntervalJoin(Generic[A, B]):
 
 
 class IntervalJoined(Generic[A, B]):
-    """An interval join. The settings change the object and return it, for chaining; ``process`` ends it."""
+    """An interval join. Setters modify the object and return it, for chaining; ``process`` adds the operator."""
 
     def __init__(self, left: StreamBase[A], right: StreamBase[B], interval: Interval) -> None:
         self._left, self._right, self._interval = left, right, interval
@@ -221,29 +221,31 @@ class IntervalJoined(Generic[A, B]):
         self._lower_exclusive = self._upper_exclusive = 0
 
     def lower_bound_exclusive(self) -> Self:
-        """Leave out pairs that are exactly ``lower_bound`` apart."""
+        """Exclude pairs exactly ``lower_bound`` apart."""
         self._lower_exclusive = 1
         return self
 
     def upper_bound_exclusive(self) -> Self:
-        """Leave out pairs that are exactly ``upper_bound`` apart."""
+        """Exclude pairs exactly ``upper_bound`` apart."""
         self._upper_exclusive = 1
         return self
 
     def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
-        """Where elements of the left go that come behind the watermark; without this they are dropped."""
-        self._left_late = _checked_tag("side_output_left_late_data", output_tag)
+        """Send late elements of the left stream to a side output instead of dropping them."""
+        check_type(output_tag, OutputTag, "side_output_left_late_data")
+        self._left_late = output_tag
         return self
 
     def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
-        """Where elements of the right go that come behind the watermark; without this they are dropped."""
-        self._right_late = _checked_tag("side_output_right_late_data", output_tag)
+        """Send late elements of the right stream to a side output instead of dropping them."""
+        check_type(output_tag, OutputTag, "side_output_right_late_data")
+        self._right_late = output_tag
         return self
 
     def process(self, process_join_function: ProcessJoinCallable[A, B, R], output_type: Any = None) -> DataStream[R]:
-        """``function(left, right, ctx)`` of each pair: any number of results, or None.
+        """Call ``function(left, right, ctx)`` for each pair; it returns an iterable or None.
 
-        Results come as soon as both elements are there, with the later one's timestamp.
+        Results are emitted when the second element of a pair arrives, with the greater of the two timestamps.
         """
         fn = process_join_function
         check_pair_function("interval_join", fn, ProcessJoinFunction)
@@ -257,13 +259,13 @@ class IntervalJoined(Generic[A, B]):
 
 
 class TemporalJoin(Generic[A, B]):
-    """A temporal join. Elements that have no version yet at their time are left out, unless it is ``left_outer``."""
+    """A temporal join. Elements without a valid version are dropped, unless it is ``left_outer``."""
 
     def __init__(self, left: StreamBase[A], versions: StreamBase[B]) -> None:
         self._left, self._versions, self._outer = left, versions, False
 
     def left_outer(self) -> TemporalJoin[A, B | None]:
-        """Elements without a version come out too, with None for it. Changes the object and returns it, for chaining."""
+        """Keep elements without a valid version, with None in its place. Modifies and returns the object."""
         self._outer = True
         return cast(TemporalJoin[A, B | None], self)
 
@@ -276,11 +278,10 @@ class TemporalJoin(Generic[A, B]):
         self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None
     ) -> DataStream[R]: ...
     def apply(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """``function(element, version)`` of each element, once the watermark has reached its timestamp, which is that of
-        the results too.
+        """Call ``function(element, version)`` for each element once the watermark has reached its timestamp.
 
-        A FlatJoinFunction, or a callable that is a generator function, gives any number of results; a JoinFunction, or
-        any other callable, one.
+        A FlatJoinFunction or generator function gives any number of results; a JoinFunction or other callable gives one.
+        Results have the element's timestamp.
         """
         found = check_join("temporal_join", function, output_type)
         types = (_element_type(self._left), _element_type(self._versions))
@@ -292,46 +293,40 @@ def _element_type(stream: StreamBase) -> TypeInformation:
     return stream.get_type() or Types.ANY()
 
 
-def _checked_tag(asked: str, output_tag: Any) -> OutputTag:
-    if not isinstance(output_tag, OutputTag):
-        raise GraphError(f"{asked}() takes an OutputTag, not {output_tag!r}")
-    return output_tag
-
-
 def check_both_keyed(operator: str, first: StreamBase, second: StreamBase) -> None:
-    """GraphError unless both are keyed streams of one environment, by keys of one type."""
+    """Raise GraphError unless both are keyed streams of one environment with the same key type."""
     check_environments(first, second, operator)
     if not is_keyed(second):
-        raise GraphError(f"{operator}() takes a keyed stream; call key_by() on the other one too")
+        raise GraphError(f"{operator}() takes a keyed stream; call key_by() on the other stream, too")
     keys = [edge.partitioning for stream in (first, second) for edge in stream.edges]
     check_keys(operator, *(key for key in (keys[0], keys[-1]) if isinstance(key, KeyBy)))
 
 
 def check_keys(operator: str, first: KeyBy, second: KeyBy) -> None:
-    """GraphError unless both keys are of one type: they are compared by their encoding."""
+    """Raise GraphError unless both keys have the same type: they are compared by their encoding."""
     assert first.key_type is not None
     assert second.key_type is not None
     if not same_keys(second.key_type.describe(), first.key_type.describe()):
         raise GraphError(
-            f"{operator}(): the keys of the two streams are of different types, {first.key_type!r} and {second.key_type!r}; "
-            "give both the same with key_type="
+            f"{operator}(): the keys of the two streams have different types, {first.key_type!r} and {second.key_type!r}; "
+            "give both the same key_type"
         )
 
 
 def check_pair_function(operator: str, function: Any, *kinds: type[Function]) -> None:
-    """GraphError for what is neither one of these functions nor a plain callable."""
+    """Raise GraphError unless the function is one of these kinds or a plain callable, and has no operator state."""
     if not isinstance(function, kinds) and (isinstance(function, Function) or not callable(function)):
         names = ", a ".join(kind.__name__ for kind in kinds)
         raise GraphError(f"{operator}(): the function is a {names} or a callable, not {function!r}")
     if isinstance(function, CheckpointedFunction):
         raise GraphError(
             f"{operator}({type(function).__name__}): operator state (CheckpointedFunction) is not available in joins; "
-            "declare state of the key on the function, or keep it in a function behind the join"
+            "declare keyed state on the function, or keep operator state in a function after the join"
         )
 
 
 def check_join(operator: str, function: Any, output_type: Any) -> TypeInformation | None:
-    """The output type of a function for pairs; GraphError if it is none."""
+    """The output type of a join function; GraphError if it is not one."""
     check_pair_function(operator, function, JoinFunction, FlatJoinFunction)
     found: TypeInformation | None = type_of_output(output_type, function, "join", many=is_flat(function))
     return found

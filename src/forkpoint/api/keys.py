@@ -1,9 +1,9 @@
-"""key_by: from a selector to where the key is found in columns, and what type it has.
+"""key_by: the key's columns and type, from the selector.
 
-A selector that does nothing but pick fields (``lambda e: e.room``, ``lambda e: (e.a, e[1])``) is recognised by calling
-it once with a probe that stands for an element. Whatever else it does with the probe aborts this, and the selector is
-then simply called with each element; so the recognition may miss, but it must never be wrong. As a probe does not
-notice ``is`` and calls that look at its type, functions whose code has branches, calls or stores are not tried at all.
+A selector that only picks fields (``lambda e: e.room``, ``lambda e: (e.a, e[1])``) is recognised by calling it once
+with a probe in place of an element. Anything else it does with the probe aborts the recognition, and the selector is
+then called for each element: recognition may miss a case but must never be wrong. A probe cannot detect ``is`` or type
+checks, so functions with branches, calls or stores are not probed at all.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def one_key(element: Any) -> int:
 
 
 ONE_KEY = KeyBy(one_key, Types.INT(), columns=())
-"""All elements under one key."""
+"""A constant key for all elements."""
 
 
 def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None) -> KeyBy:
-    """The partitioning for a selector: a callable, a KeySelector, a field's name or index, or a tuple of these two.
+    """The partitioning for a selector: a callable, a KeySelector, a field name or index, or a tuple of names and indices.
 
-    The key's type is ``key_type``, else that of the fields it is made of, else the selector's return annotation, else
-    ``Types.ANY()``. GraphError for a field that the input type does not have, or a selector of another kind.
+    The key's type is ``key_type``, else that of its fields, else the selector's return annotation, else ``Types.ANY()``.
+    GraphError for an unknown field or an invalid selector.
     """
     shape = _Shape.of(input_type)
     if isinstance(selector, str | int | tuple) and not isinstance(selector, bool):
         picked = selector if isinstance(selector, tuple) else (selector,)
         if not picked or not all(isinstance(p, str | int) and not isinstance(p, bool) for p in picked):
-            raise GraphError(f"key_by({selector!r}): a tuple of fields holds names and indices, at least one")
+            raise GraphError(f"key_by({selector!r}): a tuple of fields must hold names or indices, at least one")
         found = [shape.index_of(field, selector) for field in picked]
         getters = [shape.getter(field, index) for field, index in zip(picked, found, strict=True)]
         single = not isinstance(selector, tuple)
@@ -58,8 +58,7 @@ def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None) -> 
         function, (indices, single) = selector, traced(selector, shape)
     else:
         raise GraphError(
-            f"key_by({selector!r}): a key selector is a callable, a field's name or index, or a tuple of "
-            "names and indices"
+            f"key_by({selector!r}): a key selector is a callable, a field name or index, or a tuple of names and indices"
         )
     columns = None if indices is None else tuple(shape.columns[i] for i in indices)
     return KeyBy(function, _key_type(key_type, indices, single, selector, shape), columns, single)
@@ -78,7 +77,7 @@ def _key_type(
 
 @dataclass(frozen=True)
 class PickFields:
-    """A selector for the tuple of several fields."""
+    """Selects a tuple of fields."""
 
     getters: tuple[Callable[[Any], Any], ...]
 
@@ -88,7 +87,7 @@ class PickFields:
 
 @dataclass(frozen=True)
 class PickByName:
-    """A selector for one field by name, of elements whose type is not known: an attribute, or an entry of a dict."""
+    """Selects a field of untyped elements by name: an attribute, or an entry of a mapping."""
 
     name: str
 
@@ -98,9 +97,9 @@ class PickByName:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What is known about elements: their columns, and by what a field can be reached in the Python object.
+    """The elements' columns and how the Python object gives access to a field.
 
-    ``known`` is False where there is no type. A type that is no record is one column, the element itself.
+    ``known`` is False for untyped elements. Elements that are not records have one column, the element itself.
     """
 
     known: bool
@@ -119,7 +118,7 @@ class _Shape:
         return _Shape(True, True, tuple(f.name for f in type.fields), tuple(f.type for f in type.fields), flavor)
 
     def index_of(self, field: str | int, selector: Any) -> int | None:
-        """The column of a field said by name or index; None where the type does not tell."""
+        """The column of a field given by name or index; None if the type has no fields."""
         if not self.record:
             return None
         if isinstance(field, str):
@@ -133,7 +132,7 @@ class _Shape:
         return field % len(self.columns)
 
     def getter(self, field: str | int, index: int | None) -> Callable[[Any], Any]:
-        """A function that takes the field out of an element."""
+        """A function that gets the field of an element."""
         if index is None:
             return PickByName(field) if isinstance(field, str) else operator.itemgetter(field)
         if self.flavor in BY_INDEX:
@@ -150,7 +149,7 @@ class _Aborted(Exception):
 
 
 class _Probe:
-    """Stands for something of which nothing but its origin is known: every use of it ends the recognition."""
+    """A placeholder value. Any use of it aborts the recognition."""
 
     def _abort(self, *_: Any) -> NoReturn:
         raise _Aborted
@@ -162,7 +161,7 @@ class _Probe:
 
 
 class _Field(_Probe):
-    """One field of the element. ``index`` is its column."""
+    """A placeholder for a field of the element. ``index`` is its column."""
 
     __slots__ = ("index",)
 
@@ -171,7 +170,7 @@ class _Field(_Probe):
 
 
 class _Element(_Probe):
-    """The element: its fields can be picked in the ways that its Python type has."""
+    """A placeholder for the element, with the field access of its Python type."""
 
     __slots__ = ("shape",)
 
@@ -201,7 +200,7 @@ def _shape_of(element: _Element) -> _Shape:
 
 
 def timestamp_column(strategy: WatermarkStrategy, input_type: TypeInformation | None) -> str | None:
-    """The field that a strategy's timestamp assigner picks, None where it does anything else."""
+    """The field that the strategy's timestamp assigner picks; None if it does anything else."""
     assigner = strategy.timestamp_assigner
     function = assigner.extract_timestamp if isinstance(assigner, TimestampAssigner) else assigner
     shape = _Shape.of(input_type)
@@ -212,15 +211,15 @@ def timestamp_column(strategy: WatermarkStrategy, input_type: TypeInformation | 
 
 
 def is_time(type: pa.DataType) -> bool:
-    """Whether a column of this Arrow type can be timestamps: integers (ms) and instants."""
+    """Whether a column of this Arrow type can hold timestamps: integers (ms) or instants."""
     return bool(pa.types.is_integer(type) or (pa.types.is_timestamp(type) and type.tz is not None))
 
 
 def traced(selector: Callable[..., Any], shape: _Shape, *others: Any) -> tuple[tuple[int, ...] | None, bool]:
-    """The columns that make up the key, and whether the key is the one column itself rather than a tuple.
+    """The key's columns, and whether the key is a single column rather than a tuple.
 
-    ``others`` are probes for the selector's further arguments. (None, True) where the selector does anything but pick
-    fields, or nothing is known about the elements.
+    ``others``: probes for the selector's further arguments. (None, True) if the selector does more than pick fields or
+    the elements are untyped.
     """
     nothing = (None, True)
     if not shape.known or not picks_only(selector):
@@ -228,7 +227,7 @@ def traced(selector: Callable[..., Any], shape: _Shape, *others: Any) -> tuple[t
     element = _Element(shape)
     try:
         key = selector(element, *others)
-    except Exception:  # whatever the probe led the selector to raise: it did more than pick fields
+    except Exception:  # the selector did more than pick fields
         return nothing
     if key is element:
         return nothing if shape.record else ((0,), True)
@@ -240,8 +239,8 @@ def traced(selector: Callable[..., Any], shape: _Shape, *others: Any) -> tuple[t
     return nothing
 
 
-# Whatever could make the result depend on something else than which fields are picked, without the probe noticing:
-# what is looked up outside the function may change between now and the run.
+# Operations that a probe cannot detect, but that can make the key depend on more than the picked fields: names looked
+# up outside the function may change before the run.
 _FORBIDDEN_PREFIXES = (
     "CALL", "PRECALL", "STORE_", "DELETE_", "IMPORT", "YIELD", "IS_OP", "MAKE_FUNCTION", "RAISE", "MATCH",
     "RETURN_GENERATOR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE",
@@ -250,13 +249,13 @@ _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 
 def picks_only(selector: Any) -> bool:
-    """Whether a selector can be probed: straight code without calls, branches, names from outside or effects."""
+    """Whether a selector can be probed: straight-line code without calls, outer names or side effects."""
     if type(selector) in (operator.attrgetter, operator.itemgetter):
         return True
     function = selector.__func__ if isinstance(selector, types.MethodType) else selector
     if not isinstance(function, types.FunctionType):
         return False
-    owner = function.__code__.co_varnames[:1] if function is not selector else ()  # a method's own object may change
+    owner = function.__code__.co_varnames[:1] if function is not selector else ()  # self may change
     return not any(
         i.opcode in _JUMPS
         or (i.opname.startswith(_FORBIDDEN_PREFIXES) and not i.opname.startswith("STORE_FAST"))
@@ -266,5 +265,5 @@ def picks_only(selector: Any) -> bool:
 
 
 def _names(argval: Any) -> tuple[Any, ...]:
-    """The variables of an instruction; some of newer Python versions load two."""
+    """The variables of an instruction; newer Python versions have some that load two."""
     return argval if isinstance(argval, tuple) else (argval,)

@@ -1,4 +1,4 @@
-"""How a program is launched: what its surroundings lay over its own options, and how its environments learn of it."""
+"""Launch settings: what `forkpoint run` and other launchers override in a program's environments."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launch:
-    """What the surroundings of a program say about how its jobs run; an environment carries it from its creation on.
+    """How a launcher wants a program's jobs to run. Each environment takes the current one when it is created.
 
-    ``options`` are laid over the program's own; ``state_root`` counts where the program sets none. ``job_name`` renames the
-    job (a fork). ``restore``: what ``execute()`` restores, whatever the program itself asks for; None leaves that to it.
-    ``on_driver`` is called with the driver before the run begins, and gives back what to call at its end, with the result or
-    the error; ``on_step`` is told in words what the start has come to. With ``inspect`` nothing is run: it is called with the
-    compiled job, and the program ends there by ProgramStopped. ``until``: where the run stops by itself. ``trial``: how many
-    epochs show that it works. ``sinks`` puts other sinks, by uid, in the place of the program's. ``steps`` and ``listeners``
-    are told what happens in the run (see ``driver.events``). ``generated_uids``: operators may do without a uid, also where
-    their state outlives the run. ``unnamed`` counts the jobs that the program gives no name, so that each has its own.
+    ``options`` override the program's; ``state_root`` is the default if the program sets none. ``job_name`` replaces the
+    job's name (for a fork). ``restore`` overrides the program's restore options; None keeps them. ``on_driver`` is called
+    with the driver before the run and returns a callback for its result or error; ``on_step`` gets messages about the
+    progress of the start. With ``inspect`` nothing runs: it is called with the compiled job, and ProgramStopped ends the
+    program. ``until``: where the run stops. ``trial``: the epochs on trial. ``sinks`` replaces the program's sinks, by uid.
+    ``steps`` and ``listeners``: see ``driver.events``. ``generated_uids``: uids are optional even if state outlives the run.
+    ``unnamed`` numbers the jobs without a name, to keep their names distinct.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -51,7 +50,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Inspected:
-    """A program's job as it would be run. ``state_root``: None where its state would live as long as the process."""
+    """A compiled job before it runs. ``state_root``: None if its state would not outlive the process."""
 
     name: str
     graph: JobGraph
@@ -59,16 +58,16 @@ class Inspected:
     state_root: str | None
 
 
-class ProgramStopped(BaseException):  # no Exception, so that no program takes it for a failure of its own
-    """Ends a program where it would have run its job."""
+class ProgramStopped(BaseException):  # not an Exception, so that programs do not handle it as a failure
+    """Ends a program in place of running its job."""
 
 
-_of_this_process = [Launch(unnamed=itertools.repeat(1))]  # of a program that nobody launched; then that of its runner
+_of_this_process = [Launch(unnamed=itertools.repeat(1))]  # the first one applies without a launcher
 
 
 @contextmanager
 def launching(launch: Launch) -> Iterator[None]:
-    """Environments that are made in here, on whatever thread, carry ``launch``. For whoever runs a program in this process."""
+    """Make environments created in this block, on any thread, use ``launch``."""
     _of_this_process.append(launch)
     try:
         yield
@@ -77,5 +76,5 @@ def launching(launch: Launch) -> Iterator[None]:
 
 
 def current_launch() -> Launch:
-    """What a new environment carries."""
+    """The launch settings for new environments."""
     return _of_this_process[-1]

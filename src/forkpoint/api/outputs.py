@@ -1,14 +1,14 @@
-"""Methods that end a stream: sinks, and results for the program itself."""
+"""Sinks, and results collected by the program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.results import CloseableIterator
-from forkpoint.api.sinks import DataFrameSink
 from forkpoint.connectors.base import Sink
 from forkpoint.connectors.print_sink import PrintSink
 from forkpoint.errors import GraphError
@@ -21,13 +21,29 @@ if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream
 
 
+@dataclass(frozen=True)
+class DataFrameSink:
+    """Writes each epoch with a Spark writer: ``DataFrameSink(lambda w: w.format("delta").save(path))``.
+
+    ``fn(writer)`` gets the epoch's ``DataFrameWriter`` in append mode, on the driver, before the epoch's commit. An epoch
+    repeated after a crash is written again, so delivery is at-least-once; ``stream.for_each_epoch(fn)`` passes the epoch
+    number, by which a target can deduplicate.
+    """
+
+    fn: Callable[[Any], Any]
+
+    def __call__(self, frame: Any, epoch: int) -> None:
+        """Write one epoch. ``frame``: its elements as a Spark DataFrame."""
+        self.fn(frame.write.mode("append"))
+
+
 class DataStreamSink(NamingMixin):
-    """The end of a stream: it can be given a uid, a name, a parallelism."""
+    """A sink, which can be given a uid, a name and a parallelism."""
 
     def __init__(self, transformation: Transformation) -> None:
         self.transformation = transformation
 
-    def _source_of(self, asked: str) -> Transformation:
+    def _producer(self, call: str) -> Transformation:
         return self.transformation
 
 
@@ -35,7 +51,7 @@ class SinkMixin(StreamBase[T_co]):
     """sink_to, print, for_each_epoch, execute_and_collect."""
 
     def sink_to(self, sink: Sink[T_co] | DataFrameSink) -> DataStreamSink:
-        """Write the elements to a sink, or, for a DataFrameSink, with one of Spark's writers."""
+        """Write the elements to a sink, or with a Spark writer if it is a DataFrameSink."""
         if isinstance(sink, DataFrameSink):
             return self._epoch_sink(sink, operator_name("sink", sink.fn))
         if not isinstance(sink, Sink):
@@ -43,25 +59,24 @@ class SinkMixin(StreamBase[T_co]):
         return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))
 
     def add_sink(self, sink_func: Any) -> NoReturn:
-        """Not there: GraphError."""
+        """Not supported: raises GraphError."""
         raise GraphError(
             "add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()"
         )
 
     def cache(self) -> NoReturn:
-        """Not there: GraphError."""
-        raise GraphError("cache(): a stream is not kept beyond its job; write it with sink_to(FileSink…) and read that")
+        """Not supported: raises GraphError."""
+        raise GraphError("cache(): a stream does not outlive its job; write it with sink_to(FileSink…) and read that")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print each element's ``repr`` in the driver's process once its epoch is committed, behind the identifier."""
-        sink = DataStreamSink(self._add(SinkSpec(PrintSink(sink_identifier or "")), "print", None))
-        return sink
+        """Print each element's ``repr``, prefixed by the identifier, on the driver once its epoch is committed."""
+        return DataStreamSink(self._add(SinkSpec(PrintSink(sink_identifier or "")), "print", None))
 
     def for_each_epoch(self, func: Callable[[Any, int], Any]) -> DataStreamSink:
-        """Call ``func(df, epoch)`` on the driver with each epoch's elements as a Spark DataFrame, ahead of the commit.
+        """Call ``func(df, epoch)`` on the driver with each epoch's elements as a Spark DataFrame, before the commit.
 
-        Columns are the type's fields (``value`` where it has none). An epoch that is repeated after a crash has the
-        same number and the same elements: a func that is idempotent for its epoch makes the results exactly once.
+        Columns are the type's fields (``value`` for other types). An epoch that is repeated after a crash has the same
+        number and elements, so a function that is idempotent per epoch gives exactly-once results.
         """
         if not callable(func):
             raise GraphError(f"for_each_epoch() takes a callable func(df, epoch), not {func!r}")
@@ -78,12 +93,12 @@ class SinkMixin(StreamBase[T_co]):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator[T_co] | list[T_co]:
-        """Run the job and get the elements of this stream: an iterator, or a list of ``limit`` at most.
+        """Run the job and return the elements of this stream: an iterator, or a list of at most ``limit``.
 
-        The iterator yields elements as their epochs are committed; closing it ends the job.
+        The iterator yields elements as their epochs are committed; closing it cancels the job.
         """
         if limit is not None and limit <= 0:
-            raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all")
+            raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all elements")
         elements = CloseableIterator(self._env.collect(self._itself(), limit, job_execution_name))
         if limit is None:
             return elements

@@ -1,4 +1,4 @@
-"""Methods that say where elements go."""
+"""Partitioning: key_by, rebalance and the like."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KeyFunction: TypeAlias = KeySelector[T, K] | Callable[[T], K]
 
 
 class PartitionMixin(StreamBase[T_co]):
-    """key_by, rebalance and its kin."""
+    """key_by, rebalance, partition_custom, forward and their relatives."""
 
     @overload
     def key_by(self, key_selector: KeyFunction[T_co, K], key_type: Any = None) -> KeyedStream[T_co, K]: ...
@@ -30,12 +30,12 @@ class PartitionMixin(StreamBase[T_co]):
     @overload
     def key_by(self, key_selector: FieldNames, key_type: Any = None) -> KeyedStream[T_co]: ...
     def key_by(self, key_selector: KeyFunction[T_co, Any] | FieldNames, key_type: Any = None) -> KeyedStream[T_co, Any]:
-        """Bring the elements of a key together, so that they can have state.
+        """Partition the stream by key, so that functions can keep state per key.
 
-        ``key_selector``: a callable or KeySelector, a field's name or index, or a tuple of names and indices.
-        ``key_type``: ``Types.*`` or a Python type; without it, the type of the fields that make up the key (also where
-        a callable only picks fields), else the callable's return annotation, else ``Types.ANY()``. Keys are compared
-        and stored by this type. GraphError for a field that the elements don't have.
+        ``key_selector``: a callable or KeySelector, a field name or index, or a tuple of names and indices. ``key_type``:
+        ``Types.*`` or a Python type; by default the type of the key's fields (also if a callable only picks fields), else
+        the callable's return annotation, else ``Types.ANY()``. Keys are compared and stored by this type. GraphError for
+        an unknown field.
         """
         return self._keyed(key_by(key_selector, key_type, self._type))
 
@@ -43,34 +43,33 @@ class PartitionMixin(StreamBase[T_co]):
         return self._keyed(ONE_KEY)
 
     def rebalance(self) -> DataStream[T_co]:
-        """Spread the elements over all subtasks, each split as a whole so that its order survives."""
+        """Distribute the elements over all subtasks, keeping each split together and in order."""
         return self._stream(self._partitioned(Rebalance()), self._type)
 
     def partition_custom(
         self, partitioner: Partitioner[K] | Callable[[K, int], int], key_selector: KeyFunction[T_co, K] | FieldNames
     ) -> DataStream[T_co]:
-        """Each element goes to subtask ``partitioner(key, number of subtasks)`` of what comes next.
+        """Send each element to the downstream subtask ``partitioner(key, number of subtasks)``.
 
-        ``key_selector`` as in ``key_by``; a partitioner may also be an object with Flink's
-        ``partition(key, num_partitions)``. The stream has no keys by that, and so no keyed state. Where the partitioner
-        depends on chance or on what it has seen, output isn't the same after a failure.
+        ``partitioner``: a function or a Partitioner. ``key_selector``: as in ``key_by``. The stream does not become keyed.
+        Unless the partitioner is deterministic, output may differ after a failure.
         """
         function = getattr(partitioner, "partition", partitioner)
         if not callable(function):
             raise GraphError(
-                f"partition_custom() takes a function of a key and a number of subtasks, not {partitioner!r}"
+                f"partition_custom() takes a function of a key and the number of subtasks, not {partitioner!r}"
             )
         selector = key_by(key_selector, None, self._type).selector
         return self._stream(self._partitioned(Custom(function, selector)), self._type)
 
     def rescale(self) -> DataStream[T_co]:
-        """The same as ``rebalance``; Flink's distinction is about its network connections."""
-        return self._stream(self._partitioned(Rebalance(said="RESCALE")), self._type)
+        """Same as ``rebalance``; the two differ only in Flink's network layer."""
+        return self._stream(self._partitioned(Rebalance(ship_strategy="RESCALE")), self._type)
 
     def shuffle(self) -> DataStream[T_co]:
-        """The same as ``rebalance``: what is left to chance can't be repeated after a failure."""
-        return self._stream(self._partitioned(Rebalance(said="SHUFFLE")), self._type)
+        """Same as ``rebalance``: random partitioning could not be repeated after a failure."""
+        return self._stream(self._partitioned(Rebalance(ship_strategy="SHUFFLE")), self._type)
 
     def forward(self) -> DataStream[T_co]:
-        """Leave the elements where they are; takes back a ``rebalance`` on this stream."""
+        """Keep the elements on their subtask; undoes a ``rebalance`` on this stream."""
         return self._stream(self._partitioned(Forward()), self._type)

@@ -1,4 +1,4 @@
-"""A job as Flink's JSON for its plan visualizer: ``env.get_execution_plan()``."""
+"""The job as JSON for Flink's plan visualizer: ``env.get_execution_plan()``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from forkpoint.graph.transformations import (
     Partitioning,
     Rebalance,
     Transformation,
+    topological_order,
 )
 
 _STRATEGIES: dict[type[Partitioning], str] = {
@@ -23,13 +24,13 @@ _STRATEGIES: dict[type[Partitioning], str] = {
 
 
 def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
-    """The operators of a job, inputs ahead of what reads them. ``parallelism``: of operators that have none of their own."""
-    ids: dict[int, int] = {}
+    """The job's operators in topological order. ``parallelism``: that of operators without their own."""
+    ids: dict[Transformation, int] = {}
     nodes = []
-    for operator in _in_order(ends):
-        ids[id(operator)] = len(ids) + 1
+    for operator in topological_order(ends):
+        ids[operator] = len(ids) + 1
         node = {
-            "id": ids[id(operator)],
+            "id": ids[operator],
             "type": operator.name,
             "pact": _pact(operator),
             "contents": operator.name,
@@ -37,24 +38,11 @@ def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
         }
         if operator.inputs:
             node["predecessors"] = [
-                {"id": ids[id(edge.upstream)], "ship_strategy": _strategy(edge), "side": "second"}
+                {"id": ids[edge.upstream], "ship_strategy": _strategy(edge), "side": "second"}
                 for edge in operator.inputs
             ]
         nodes.append(node)
     return json.dumps({"nodes": nodes}, indent=2)
-
-
-def _in_order(ends: Iterable[Transformation]) -> list[Transformation]:
-    seen: dict[int, Transformation] = {}
-    waiting = [(end, False) for end in reversed(list(ends))]
-    while waiting:
-        operator, ready = waiting.pop()
-        if ready:
-            seen[id(operator)] = operator
-        elif id(operator) not in seen:
-            waiting.append((operator, True))
-            waiting += [(edge.upstream, False) for edge in reversed(operator.inputs)]
-    return list(seen.values())
 
 
 def _pact(operator: Transformation) -> str:
@@ -65,4 +53,4 @@ def _pact(operator: Transformation) -> str:
 
 def _strategy(edge: Edge) -> str:
     partitioning = edge.partitioning
-    return partitioning.said if isinstance(partitioning, Rebalance) else _STRATEGIES[type(partitioning)]
+    return partitioning.ship_strategy if isinstance(partitioning, Rebalance) else _STRATEGIES[type(partitioning)]

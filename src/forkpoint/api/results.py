@@ -1,4 +1,4 @@
-"""What a running or finished job gives back."""
+"""Clients and results of running and finished jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class JobStatus(Enum):
-    """Where a job stands, in Flink's words."""
+    """The status of a job, as in Flink."""
 
     INITIALIZING = "INITIALIZING"
     CREATED = "CREATED"
@@ -34,7 +34,7 @@ class JobStatus(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the job will not run on from here."""
+        """Whether the job has ended."""
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
     def is_terminal_state(self) -> bool:
@@ -48,7 +48,7 @@ class JobStatus(Enum):
 
 @dataclass(frozen=True)
 class JobExecutionResult:
-    """How a job ended. ``savepoint``: the path of the one it was stopped with, None where there was none."""
+    """How a job ended. ``savepoint``: the path of the savepoint it was stopped with, None without one."""
 
     job_id: str
     job_name: str
@@ -61,11 +61,11 @@ class JobExecutionResult:
         return self.job_id
 
     def get_net_runtime(self) -> int:
-        """How long the run took, in int milliseconds."""
+        """The duration of the run in int milliseconds."""
         return self.net_runtime // timedelta(milliseconds=1)
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
-        """Empty, as in PyFlink, whose functions have no accumulators: what they count are metrics."""
+        """Empty, as in PyFlink, where functions use metrics rather than accumulators."""
         return {}
 
     def get_accumulator_result(self, accumulator_name: str) -> Any:
@@ -75,8 +75,10 @@ class JobExecutionResult:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a restore of a savepoint would do to a job. ``path``: where the savepoint is. ``plan``: a row for each operator,
-    state and source, with what becomes of it."""
+    """What restoring a job from a savepoint would do.
+
+    ``path``: the savepoint's. ``plan``: a row for each operator, state and source, with its outcome.
+    """
 
     job: str
     path: str
@@ -85,12 +87,12 @@ class CheckResult:
 
     @property
     def fits(self) -> bool:
-        """Whether the restore would be done rather than refused."""
+        """Whether the restore would be accepted."""
         return not self.plan.refused
 
 
 class JobClient(ABC):
-    """A job that was started with ``execute_async``. Every future fails with JobFailed when the job does."""
+    """A job started with ``execute_async``. If the job fails, every future fails with JobFailed."""
 
     @abstractmethod
     def get_job_id(self) -> str:
@@ -98,28 +100,28 @@ class JobClient(ABC):
 
     @abstractmethod
     def get_job_status(self) -> Future[JobStatus]:
-        """Where the job stands."""
+        """The job's current status."""
 
     @abstractmethod
     def cancel(self) -> Future[None]:
-        """End the job without a savepoint; done when it has ended."""
+        """Cancel the job without a savepoint; the future completes when it has ended."""
 
     @abstractmethod
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
     ) -> Future[str]:
-        """End the job with a savepoint, atomically; the future has its path.
+        """Stop the job with a savepoint, atomically; the future has its path.
 
-        ``advance_to_end_of_event_time``: first let all timers and windows fire.
+        ``advance_to_end_of_event_time``: fire all event-time timers and windows first.
         """
 
     @abstractmethod
     def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
-        """Make a savepoint while the job goes on; the future has its path."""
+        """Take a savepoint while the job continues; the future has its path."""
 
     @abstractmethod
     def get_job_execution_result(self) -> Future[JobExecutionResult]:
-        """How the job ends, once it has."""
+        """The result of the job, once it has ended."""
 
     def get_accumulators(self) -> Future[dict[str, Any]]:
         """Empty; see ``JobExecutionResult.get_all_accumulator_results``."""
@@ -129,7 +131,7 @@ class JobClient(ABC):
 
 
 class CloseableIterator(Iterator[T_co]):
-    """The elements of ``execute_and_collect``: iterate over it, within ``with`` or with ``close()`` at the end."""
+    """The elements of ``execute_and_collect``. Use it in a ``with`` block, or call ``close()``."""
 
     def __init__(self, elements: Iterable[T_co]) -> None:
         self._elements = iter(elements)
@@ -138,7 +140,7 @@ class CloseableIterator(Iterator[T_co]):
         return next(self._elements)
 
     def next(self) -> T_co:
-        """The next element, as the built-in ``next`` gives it."""
+        """The next element, as with the built-in ``next``."""
         return next(self)
 
     def __enter__(self) -> Self:
@@ -150,7 +152,7 @@ class CloseableIterator(Iterator[T_co]):
         self.close()
 
     def close(self) -> None:
-        """End the job, if it still runs. Nothing comes after this."""
+        """Cancel the job if it is still running. No more elements follow."""
         close = getattr(self._elements, "close", None)
         self._elements = iter(())
         if close is not None:

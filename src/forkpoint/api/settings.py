@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from forkpoint.api.configuration import accept, checkpoint_config, parse_boolean, parse_duration_ms
 from forkpoint.errors import ConfigError
@@ -16,17 +16,29 @@ if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
 
 
-_CHECKPOINTING = "execution.checkpointing."
+class _OptionsView:
+    """A view of an environment's options. Options without effect are kept by key, to be read back."""
 
-
-class CheckpointConfig:
-    """An environment's checkpoint options, to read and change. ``set_*`` and ``enable_*`` return this object.
-
-    Times are given as timedelta or int ms and read as int ms. A value out of range is a ConfigError.
-    """
+    _prefix = ""
 
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._env = env
+
+    def _accept(self, key: str, value: object) -> Self:
+        self._env.options = accept(self._env.options, self._prefix + key, value)
+        return self
+
+    def _accepted(self, key: str, default: Any) -> Any:
+        return self._env.options.accepted.get(self._prefix + key, default)
+
+
+class CheckpointConfig(_OptionsView):
+    """The checkpoint options of an environment. Setters modify them and return this object.
+
+    Times are set as timedelta or int ms and read as int ms. Values out of range raise ConfigError.
+    """
+
+    _prefix = "execution.checkpointing."
 
     @property
     def _config(self) -> CheckpointOptions:
@@ -37,19 +49,19 @@ class CheckpointConfig:
         return self
 
     def is_checkpointing_enabled(self) -> bool:
-        """Whether an interval was set."""
+        """Whether a checkpoint interval is set."""
         return self._config.enabled
 
     def set_checkpoint_interval(self, checkpoint_interval: timedelta | int) -> CheckpointConfig:
-        """How often a checkpoint is taken, which is how long an epoch lasts at least."""
+        """Set the checkpoint interval, which is also the minimum duration of an epoch."""
         return self._set(interval_ms=to_ms(checkpoint_interval, "the checkpoint interval", minimum_ms=1))
 
     def get_checkpoint_interval(self) -> int:
-        """The interval in ms, -1 where checkpointing is off."""
+        """The interval in ms, -1 if checkpointing is off."""
         return -1 if self._config.interval_ms is None else self._config.interval_ms
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """EXACTLY_ONCE or AT_LEAST_ONCE; the latter gives exactly once all the same."""
+        """Set EXACTLY_ONCE or AT_LEAST_ONCE; both give exactly-once results."""
         return self._set(mode=CheckpointingMode(checkpointing_mode))
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
@@ -57,7 +69,7 @@ class CheckpointConfig:
         return self._config.mode
 
     def set_checkpoint_timeout(self, checkpoint_timeout: timedelta | int) -> CheckpointConfig:
-        """An epoch that takes longer fails."""
+        """Set the timeout after which an epoch fails."""
         return self._set(timeout_ms=to_ms(checkpoint_timeout, "the checkpoint timeout", minimum_ms=1))
 
     def get_checkpoint_timeout(self) -> int:
@@ -65,7 +77,7 @@ class CheckpointConfig:
         return self._config.timeout_ms
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: timedelta | int) -> CheckpointConfig:
-        """The least rest between one epoch's commit and the next epoch."""
+        """Set the minimum pause between the commit of an epoch and the next epoch."""
         return self._set(min_pause_ms=to_ms(min_pause_between_checkpoints, "the pause between checkpoints"))
 
     def get_min_pause_between_checkpoints(self) -> int:
@@ -73,7 +85,7 @@ class CheckpointConfig:
         return self._config.min_pause_ms
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
-        """Accepted for PyFlink programs without effect: the restart strategy decides about failures."""
+        """Accepted for PyFlink compatibility, without effect: the restart strategy handles failures."""
         return self._set(tolerable_failures=tolerable_checkpoint_failure_number)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
@@ -83,19 +95,19 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Accepted for PyFlink programs without effect: checkpoints below a state root are kept."""
+        """Accepted for PyFlink compatibility, without effect: checkpoints below a state root are kept."""
         return self._set(retention=ExternalizedCheckpointRetention(retention_mode))
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """What becomes of checkpoints when the job is cancelled."""
+        """The retention that was set."""
         return self._config.retention
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """Whether a retention was set."""
+        """Whether a retention is set."""
         return self._config.retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
-    # What follows is accepted for PyFlink programs without effect, and can be read back: epochs follow each other, at the
-    # end of one nothing is in flight, and the restart strategy decides about failures.
+    # The rest is accepted for PyFlink compatibility, without effect, and can be read back: epochs do not overlap, nothing
+    # is in flight between them, and the restart strategy handles failures.
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
         """Accepted without effect."""
@@ -106,7 +118,7 @@ class CheckpointConfig:
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Accepted without effect; above 0, else ConfigError."""
+        """Accepted without effect. ConfigError below 1."""
         if max_concurrent_checkpoints < 1:
             raise ConfigError(
                 f"the number of concurrent checkpoints is {max_concurrent_checkpoints}; it must be at least 1"
@@ -114,7 +126,7 @@ class CheckpointConfig:
         return self._accept("max-concurrent-checkpoints", max_concurrent_checkpoints)
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """What was set, 1 by default."""
+        """The value set, 1 by default."""
         return int(self._accepted("max-concurrent-checkpoints", 1))
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
@@ -126,62 +138,52 @@ class CheckpointConfig:
         return self.enable_unaligned_checkpoints(False)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """What was set, False by default."""
-        return parse_boolean(_CHECKPOINTING + "unaligned.enabled", self._accepted("unaligned.enabled", False))
+        """The value set, False by default."""
+        return parse_boolean(self._prefix + "unaligned.enabled", self._accepted("unaligned.enabled", False))
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         """Accepted without effect."""
         return self._accept("unaligned.forced", force_unaligned_checkpoints)
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """What was set, False by default."""
-        return parse_boolean(_CHECKPOINTING + "unaligned.forced", self._accepted("unaligned.forced", False))
+        """The value set, False by default."""
+        return parse_boolean(self._prefix + "unaligned.forced", self._accepted("unaligned.forced", False))
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
         """Accepted without effect."""
         return self._accept("aligned-checkpoint-timeout", to_ms(alignment_timeout, "the aligned checkpoint timeout"))
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
-        """What was set, 0 by default."""
+        """The value set, 0 by default."""
         key = "aligned-checkpoint-timeout"
-        return Duration.of_millis(parse_duration_ms(_CHECKPOINTING + key, self._accepted(key, 0)))
+        return Duration.of_millis(parse_duration_ms(self._prefix + key, self._accepted(key, 0)))
 
     def set_alignment_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
-        """``set_aligned_checkpoint_timeout`` under its former name."""
+        """Former name of ``set_aligned_checkpoint_timeout``."""
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
     def get_alignment_timeout(self) -> Duration:
-        """``get_aligned_checkpoint_timeout`` under its former name."""
+        """Former name of ``get_aligned_checkpoint_timeout``."""
         return self.get_aligned_checkpoint_timeout()
 
-    def _accept(self, key: str, value: object) -> CheckpointConfig:
-        self._env.options = accept(self._env.options, _CHECKPOINTING + key, value)
-        return self
 
-    def _accepted(self, key: str, default: Any) -> Any:
-        return self._env.options.accepted.get(_CHECKPOINTING + key, default)
-
-
-class ExecutionConfig:
-    """An environment's other options, to read and change. ``set_*`` return this object."""
-
-    def __init__(self, env: StreamExecutionEnvironment) -> None:
-        self._env = env
+class ExecutionConfig(_OptionsView):
+    """The other options of an environment. Setters modify them and return this object."""
 
     PARALLELISM_DEFAULT = -1
     PARALLELISM_UNKNOWN = -2
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
-        """The environment's ``set_parallelism``."""
+        """Set the environment's parallelism."""
         self._env.set_parallelism(parallelism)
         return self
 
     def get_parallelism(self) -> int:
-        """The environment's parallelism, PARALLELISM_DEFAULT where the engine chooses."""
+        """The environment's parallelism, PARALLELISM_DEFAULT if the engine chooses it."""
         return self._env.get_parallelism() or self.PARALLELISM_DEFAULT
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
-        """The environment's ``set_max_parallelism``."""
+        """Set the environment's max parallelism."""
         self._env.set_max_parallelism(max_parallelism)
         return self
 
@@ -190,8 +192,10 @@ class ExecutionConfig:
         return self._env.get_max_parallelism()
 
     def set_auto_watermark_interval(self, interval: timedelta | int) -> ExecutionConfig:
-        """0 holds periodic watermarks back until the input ends: those of the built-in strategies, and what generators emit
-        in ``on_periodic_emit``. Any other value (timedelta or int ms) lets them flow; it is no period, epochs are.
+        """0 withholds periodic watermarks until the input ends; any other interval (timedelta or int ms) emits them.
+
+        Periodic watermarks are those of the built-in strategies and of ``WatermarkGenerator.on_periodic_emit``. They are
+        emitted per epoch, whatever the interval.
         """
         ms = to_ms(interval, "the automatic watermark interval")
         self._env.options = replace(self._env.options, auto_watermark_interval_ms=ms)
@@ -202,7 +206,7 @@ class ExecutionConfig:
         return self._env.options.auto_watermark_interval_ms
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, object]) -> ExecutionConfig:
-        """What ``RuntimeContext.get_job_parameter`` finds; values as text."""
+        """Set the parameters that ``RuntimeContext.get_job_parameter`` reads; values are converted to str."""
         texts = {str(key): str(value) for key, value in global_job_parameters_dict.items()}
         self._env.options = replace(self._env.options, parameters=texts)
         return self
@@ -211,7 +215,7 @@ class ExecutionConfig:
         """The job parameters."""
         return dict(self._env.options.parameters)
 
-    # What follows is accepted for PyFlink programs without effect, and can be read back.
+    # The rest is accepted for PyFlink compatibility, without effect, and can be read back.
 
     def enable_closure_cleaner(self) -> ExecutionConfig:
         """Accepted without effect: functions are shipped by value."""
@@ -222,7 +226,7 @@ class ExecutionConfig:
         return self._accept("pipeline.closure-cleaner-level", False)
 
     def is_closure_cleaner_enabled(self) -> bool:
-        """What was set, True by default."""
+        """The value set, True by default."""
         return bool(self._accepted("pipeline.closure-cleaner-level", True))
 
     def enable_force_kryo(self) -> ExecutionConfig:
@@ -234,7 +238,7 @@ class ExecutionConfig:
         return self._accept("pipeline.force-kryo", False)
 
     def is_force_kryo_enabled(self) -> bool:
-        """What was set, False by default."""
+        """The value set, False by default."""
         return bool(self._accepted("pipeline.force-kryo", False))
 
     def enable_force_avro(self) -> ExecutionConfig:
@@ -246,19 +250,19 @@ class ExecutionConfig:
         return self._accept("pipeline.force-avro", False)
 
     def is_force_avro_enabled(self) -> bool:
-        """What was set, False by default."""
+        """The value set, False by default."""
         return bool(self._accepted("pipeline.force-avro", False))
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Accepted without effect: Python objects are handed on as they are."""
+        """Accepted without effect: Python objects are passed on without copying."""
         return self._accept("pipeline.object-reuse", True)
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Accepted without effect: Python objects are handed on as they are."""
+        """Accepted without effect: Python objects are passed on without copying."""
         return self._accept("pipeline.object-reuse", False)
 
     def is_object_reuse_enabled(self) -> bool:
-        """What was set, False by default."""
+        """The value set, False by default."""
         return bool(self._accepted("pipeline.object-reuse", False))
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
@@ -270,7 +274,7 @@ class ExecutionConfig:
         return self._accept("pipeline.auto-generate-uids", False)
 
     def has_auto_generated_uids_enabled(self) -> bool:
-        """What was set, True by default."""
+        """The value set, True by default."""
         return bool(self._accepted("pipeline.auto-generate-uids", True))
 
     def enable_generic_types(self) -> ExecutionConfig:
@@ -282,7 +286,7 @@ class ExecutionConfig:
         return self._accept("pipeline.generic-types", False)
 
     def has_generic_types_disabled(self) -> bool:
-        """Whether they were disabled."""
+        """Whether generic types were disabled."""
         return not self._accepted("pipeline.generic-types", True)
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
@@ -290,7 +294,7 @@ class ExecutionConfig:
         return self._accept("execution.checkpointing.snapshot-compression", use_snapshot_compression)
 
     def is_use_snapshot_compression(self) -> bool:
-        """What was set, False by default."""
+        """The value set, False by default."""
         return bool(self._accepted("execution.checkpointing.snapshot-compression", False))
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
@@ -298,23 +302,23 @@ class ExecutionConfig:
         return self._accept("metrics.latency.interval", interval)
 
     def get_latency_tracking_interval(self) -> int:
-        """What was set, 0 by default."""
+        """The value set, 0 by default."""
         return int(self._accepted("metrics.latency.interval", 0))
 
     def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
-        """Accepted without effect: the engine ends its tasks."""
+        """Accepted without effect: the engine cancels its tasks."""
         return self._accept("task.cancellation.interval", interval)
 
     def get_task_cancellation_interval(self) -> int:
-        """What was set, 30,000 ms by default."""
+        """The value set, 30,000 ms by default."""
         return int(self._accepted("task.cancellation.interval", 30_000))
 
     def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
-        """Accepted without effect: the engine ends its tasks."""
+        """Accepted without effect: the engine cancels its tasks."""
         return self._accept("task.cancellation.timeout", timeout)
 
     def get_task_cancellation_timeout(self) -> int:
-        """What was set, 180,000 ms by default."""
+        """The value set, 180,000 ms by default."""
         return int(self._accepted("task.cancellation.timeout", 180_000))
 
     def __eq__(self, other: object) -> bool:
@@ -322,10 +326,3 @@ class ExecutionConfig:
 
     def __hash__(self) -> int:
         return hash((self._env.options.parallelism, self._env.options.max_parallelism))
-
-    def _accept(self, key: str, value: object) -> ExecutionConfig:
-        self._env.options = accept(self._env.options, key, value)
-        return self
-
-    def _accepted(self, key: str, default: Any) -> Any:
-        return self._env.options.accepted.get(key, default)

@@ -1,4 +1,4 @@
-"""Types that users' functions tell by their annotations."""
+"""Types from the annotations of user functions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NOTHING = object()
 
 
 def output_type(explicit: Any, fn: Any, method: str, *, many: bool = False, with_state: bool = False) -> Any:
-    """The output type of an operator: what was given, else what the function's return annotation says, else None.
+    """The output type of an operator: the explicit type, else the function's return annotation, else None.
 
-    ``method`` is the one that counts where ``fn`` is a Function object. ``many``: the annotation is of an iterable of
-    outputs, of which pairs with an OutputTag go elsewhere. ``with_state``: it is of a pair (output, state).
-    A given type without durable encoding raises TypeNotSupported; an annotation like that just tells nothing.
+    ``method``: the annotated method if ``fn`` is a Function. ``many``: the annotation is that of an iterable of outputs,
+    without pairs for side outputs. ``with_state``: it is that of a pair (output, state). An explicit type without a durable
+    encoding raises TypeNotSupported; such an annotation is ignored.
     """
     if explicit is not None:
         return type_of(explicit)
@@ -39,7 +39,7 @@ def output_type(explicit: Any, fn: Any, method: str, *, many: bool = False, with
 
 
 def key_type_of(fn: Any, method: str) -> TypeInformation | None:
-    """The type that a key selector's return annotation tells, None where it tells none."""
+    """The type of a key selector's return annotation, None without one."""
     return annotated_type(return_annotation(fn, method))
 
 
@@ -49,7 +49,7 @@ def returns_nothing(fn: Any, method: str) -> bool:
 
 
 def annotated_type(annotation: Any) -> TypeInformation | None:
-    """The type of an annotation, None for one that tells nothing durable (Any, object, type variables …)."""
+    """The type of an annotation, None for one without a durable encoding (Any, object, type variables …)."""
     if annotation in (_NOTHING, Any, object, None, type(None)) or isinstance(annotation, typing.TypeVar):
         return None
     try:
@@ -59,10 +59,7 @@ def annotated_type(annotation: Any) -> TypeInformation | None:
 
 
 def return_annotation(fn: Any, method: str) -> Any:
-    """The return annotation of a function, of ``method`` of a Function object, or of a callable object; or _NOTHING.
-
-    A class called as a function returns itself.
-    """
+    """The return annotation of a callable, or of ``method`` of a Function; a class for itself; else _NOTHING."""
     if isinstance(fn, type):
         return fn
     while isinstance(fn, functools.partial):
@@ -74,13 +71,13 @@ def return_annotation(fn: Any, method: str) -> Any:
         return _NOTHING
     try:
         hints = typing.get_type_hints(target)
-    except Exception:  # names that exist only for type checkers, or objects that have no hints: nothing to learn
+    except Exception:  # names defined only for type checkers, or no annotations
         return _NOTHING
     return hints.get("return", _NOTHING)
 
 
 def _element(annotation: Any) -> Any:
-    """The element type of an iterable's annotation; of unions, that of the one iterable in it."""
+    """The element type of an annotated iterable; for an optional iterable, that of the iterable."""
     if get_origin(annotation) in (Union, types.UnionType):
         parts = [a for a in get_args(annotation) if a is not type(None)]
         return _element(parts[0]) if len(parts) == 1 else _NOTHING
@@ -95,7 +92,7 @@ def _element(annotation: Any) -> Any:
 
 
 def _main_output(annotation: Any) -> Any:
-    """An element annotation without the pairs that go to side outputs."""
+    """An element annotation without the pairs for side outputs."""
     alternatives = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     main = [a for a in alternatives if not _is_side_output(a)]
     if not main:

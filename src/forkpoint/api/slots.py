@@ -1,4 +1,4 @@
-"""Slot sharing groups: accepted for PyFlink programs without effect, as the engine places the tasks."""
+"""Slot sharing groups: accepted for PyFlink compatibility, without effect, as the engine places the tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemorySize:
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
-        """So many times 1,048,576 bytes."""
+        """A size in MiB (1,048,576 bytes)."""
         return MemorySize(mebi_bytes * _MEBI)
 
     def get_bytes(self) -> int:
@@ -61,7 +61,7 @@ class MemorySize:
 
 @dataclass(frozen=True)
 class SlotSharingGroup:
-    """Operators that share slots, and what these need: ``SlotSharingGroup.builder("name").set_cpu_cores(1.0)…build()``."""
+    """A slot sharing group and its resources: ``SlotSharingGroup.builder("name").set_cpu_cores(1.0)…build()``."""
 
     name: str
     cpu_cores: float | None = None
@@ -72,7 +72,7 @@ class SlotSharingGroup:
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
-        """Say what the slots need, then ``build()``."""
+        """Start a builder for the group."""
         return SlotSharingGroup.Builder(SlotSharingGroup(name))
 
     def get_name(self) -> str:
@@ -80,72 +80,71 @@ class SlotSharingGroup:
         return self.name
 
     def get_cpu_cores(self) -> float | None:
-        """CPU cores, None where nothing was said."""
+        """CPU cores, None if not set."""
         return self.cpu_cores
 
     def get_task_heap_memory(self) -> MemorySize | None:
-        """Memory on the heap, None where nothing was said."""
+        """Heap memory, None if not set."""
         return self.task_heap_memory
 
     def get_task_off_heap_memory(self) -> MemorySize | None:
-        """Memory off the heap, None where nothing was said."""
+        """Off-heap memory, None if not set."""
         return self.task_off_heap_memory
 
     def get_managed_memory(self) -> MemorySize | None:
-        """Managed memory, None where nothing was said."""
+        """Managed memory, None if not set."""
         return self.managed_memory
 
     def get_external_resources(self) -> dict[str, float]:
-        """Other resources by name."""
+        """External resources by name."""
         return dict(self.external_resources)
 
     class Builder:
-        """Makes a SlotSharingGroup."""
+        """Builds a SlotSharingGroup."""
 
         def __init__(self, group: SlotSharingGroup) -> None:
             self._group = group
 
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
-            """CPU cores; above 0, else ConfigError."""
+            """Set CPU cores, above 0."""
             return self._set(cpu_cores=cpu_cores)
 
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Memory on the heap; above 0, else ConfigError."""
+            """Set heap memory, above 0."""
             return self._set(task_heap_memory=task_heap_memory)
 
         def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
-            """Memory on the heap in MiB."""
+            """Set heap memory in MiB."""
             return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
 
         def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Memory off the heap."""
+            """Set off-heap memory."""
             return self._set(task_off_heap_memory=task_off_heap_memory)
 
         def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
-            """Memory off the heap in MiB."""
+            """Set off-heap memory in MiB."""
             return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
 
         def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Managed memory."""
+            """Set managed memory."""
             return self._set(managed_memory=managed_memory)
 
         def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
-            """Managed memory in MiB."""
+            """Set managed memory in MiB."""
             return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
 
         def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
-            """Another resource."""
+            """Set an external resource."""
             return self._set(external_resources={**self._group.external_resources, name: value})
 
         def build(self) -> SlotSharingGroup:
-            """The group. ConfigError where something is given, but not both CPU cores and memory on the heap."""
+            """Build the group. With any resource, ConfigError unless CPU cores and heap memory are above 0."""
             group = self._group
             if group != SlotSharingGroup(group.name):
                 heap = group.task_heap_memory
                 if not group.cpu_cores or group.cpu_cores < 0 or heap is None or not heap.get_bytes():
                     raise ConfigError(
-                        f"SlotSharingGroup {group.name!r}: with any resource, CPU cores and memory on the heap are needed too, "
-                        "both above 0"
+                        f"SlotSharingGroup {group.name!r}: with any resource, CPU cores and heap memory must be set, both above 0"
                     )
             return group
 

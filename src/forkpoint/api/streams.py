@@ -1,22 +1,22 @@
-"""The streams: what a program chains its operators on."""
+"""DataStream, KeyedStream and IterativeStream."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import Any, Generic, overload
 
 from forkpoint.api.aggregating import check_batch_function, running_aggregates
-from forkpoint.api.base import check_function, operator_name
+from forkpoint.api.base import check_function, check_type, operator_name
 from forkpoint.api.connected import ConnectMixin
 from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.outputs import SinkMixin
 from forkpoint.api.partitioning import PartitionMixin
 from forkpoint.api.signatures import output_type as type_of_output
-from forkpoint.api.sorting import sorted_by_event_time
 from forkpoint.api.transforming import TransformMixin
-from forkpoint.api.windowed import AllWindowedStream, WindowedStream, windowed_all
+from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     Aggregator,
@@ -35,54 +35,60 @@ from forkpoint.functions import (
     WindowAssigner,
     as_keyed_process,
     declared_states,
+    to_ms,
 )
 from forkpoint.functions.fold import RunningFold
 from forkpoint.graph.transformations import Edge, KeyBy, Partitioning
+from forkpoint.runtime.operators.iteration import FeedbackSpec, IterationSpec
 from forkpoint.runtime.operators.keyed_functions import MapWithStateSpec, ReduceSpec
 from forkpoint.runtime.operators.keyed_process import KeyedProcessSpec
 from forkpoint.runtime.operators.rolling import RollingKind
 from forkpoint.types import TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import A, K_co, R, S, T_co, W
 
-if TYPE_CHECKING:
-    from forkpoint.api.iterations import IterativeStream
+_loops = itertools.count()
 
 
 class DataStream(
     TransformMixin[T_co], PartitionMixin[T_co], ConnectMixin[T_co], JoinMixin[T_co], SinkMixin[T_co], NamingMixin
 ):
-    """A stream of elements. Methods add operators to the job and return new streams; nothing runs yet."""
+    """A stream of elements. Its methods add operators to the job and return new streams; nothing runs yet."""
 
     def iterate(self, max_wait_time: timedelta | int | None = None) -> IterativeStream[T_co]:
-        """The start of a loop: build its body on the stream returned, and feed elements back with ``close_with``.
+        """Start an iteration: build its body on the returned stream, and feed elements back with ``close_with``.
 
-        ``max_wait_time`` is accepted for Flink's programs without effect: a bounded job ends when nothing goes round any
-        more, which is known exactly.
+        ``max_wait_time`` has no effect and is accepted for compatibility with Flink: a bounded job ends as soon as its
+        loops are empty.
         """
-        from forkpoint.api.iterations import iterative
-
-        return iterative(self, max_wait_time)
+        if max_wait_time is not None:
+            to_ms(max_wait_time, "the longest wait of an iteration")
+        spec = IterationSpec(next(_loops), self._type or Types.ANY())
+        return IterativeStream(self._env, (Edge(self._add(spec, "iteration", self._type)),), self._type)
 
     def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
-        """Cut the stream into windows without regard to keys. All elements go through one subtask."""
-        return windowed_all(self, window_assigner)
+        """Assign all elements to windows, regardless of key. All elements go through one subtask."""
+        return AllWindowedStream(self._under_one_key(), window_assigner)
 
     def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
-        """The elements in the order of their timestamps, each once the watermark has passed it. All go through one subtask;
-        see the keyed stream's ``sort_by_event_time``.
-        """
-        return sorted_by_event_time(self._under_one_key(), late_data_tag)
+        """Sort the elements by timestamp. All go through one subtask; see ``KeyedStream.sort_by_event_time``."""
+        return self._under_one_key().sort_by_event_time(late_data_tag)
+
+    def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
+        return DataStream(self._env, edges, output_type)
+
+    def _keyed(self, key: KeyBy) -> KeyedStream[T_co]:
+        return KeyedStream(self._env, self._partitioned(key), self._type)
 
 
 class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_co]):
-    """A stream whose elements are brought together by key, so that functions can keep state for each key.
+    """A stream partitioned by key, whose functions can keep state and timers per key.
 
-    Made by ``key_by``. What its operators emit is an ordinary stream again.
+    Created by ``key_by``. Its operators return plain DataStreams.
     """
 
     @property
     def key(self) -> KeyBy:
-        """How the key is taken, and its type."""
+        """The key selector and the type of the key."""
         partitioning = self._edges[0].partitioning
         assert isinstance(partitioning, KeyBy)
         return partitioning
@@ -90,13 +96,13 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     def _partitioned(self, partitioning: Partitioning) -> tuple[Edge, ...]:
         if not isinstance(partitioning, KeyBy):
             raise GraphError(
-                "the elements of a keyed stream go by their key, and not by forward(), rebalance(), rescale(), shuffle(), "
-                "broadcast() or partition_custom() as well; call that on the stream ahead of key_by()"
+                "a keyed stream is already partitioned, so forward(), rebalance(), rescale(), shuffle(), broadcast() and "
+                "partition_custom() do not apply; call them before key_by()"
             )
         return super()._partitioned(partitioning)
 
     def map(self, func: MapFunction[T_co, R] | Callable[[T_co], R], output_type: Any = None) -> DataStream[R]:
-        """One element out for each element in. A MapFunction may have state for the element's key."""
+        """Apply a function to each element. A MapFunction may have keyed state."""
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)
         return self._with_key(func, MapFunction, "map", type_of_output(output_type, func, "map"))
@@ -104,7 +110,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     def flat_map(
         self, func: FlatMapFunction[T_co, R] | Callable[[T_co], Iterable[R] | None], output_type: Any = None
     ) -> DataStream[R]:
-        """Any number of elements out for each element in. A FlatMapFunction may have state for the element's key."""
+        """Apply a function that returns any number of elements for each. A FlatMapFunction may have keyed state."""
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
         return self._with_key(
@@ -112,7 +118,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         )
 
     def filter(self, func: FilterFunction[T_co] | Callable[[T_co], bool]) -> DataStream[T_co]:
-        """The elements for which the function is true. A FilterFunction may have state for the element's key."""
+        """Keep the elements for which the function is true. A FilterFunction may have keyed state."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)
         return self._with_key(func, FilterFunction, "filter", self._type)
@@ -120,63 +126,61 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     def process(  # type: ignore[override]
         self, func: KeyedProcessFunction[K_co, T_co, R], output_type: Any = None
     ) -> DataStream[R]:
-        """Any number of elements out, with state and timers of the key; see KeyedProcessFunction."""
+        """Apply a KeyedProcessFunction, which has keyed state, timers and side outputs."""
         if isinstance(func, ProcessFunction):
             raise GraphError(
                 f"process({type(func).__name__}): on a keyed stream it takes a KeyedProcessFunction; derive from that, "
-                "or call process() ahead of key_by()"
+                "or call process() before key_by()"
             )
-        if not isinstance(func, KeyedProcessFunction):
-            raise GraphError(f"process() takes a KeyedProcessFunction, not {func!r}")
+        check_type(func, KeyedProcessFunction, "process")
         declared_states(func)
         found = type_of_output(output_type, func, "process_element", many=True)
         return self._operator(KeyedProcessSpec(func), operator_name("process", func), found)
 
     def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
-        """The running reduction: each element comes out as the result over its key's elements so far.
+        """Reduce each key's elements, and emit the result so far for every element.
 
-        ``func(result_so_far, element)`` returns the elements' own type, which is that of the state too.
+        ``func(result_so_far, element)`` returns the same type as the elements.
         """
         check_function(func, ReduceFunction, "reduce", keyed=True)
         if declared_states(func):
-            raise GraphError(
-                f"reduce({type(func).__name__}): the result so far is its only state; use process() for more"
-            )
+            raise GraphError(f"reduce({type(func).__name__}): a ReduceFunction cannot declare state; use process()")
         return self._operator(ReduceSpec(func, self._state_type), operator_name("reduce", func), self._type)
 
     def fold(self, initial_value: A, function: Callable[[A, T_co], A], output_type: Any = None) -> DataStream[A]:
-        """The running fold: ``function(folded so far, element)`` for each element, from ``initial_value`` on for each key.
+        """Fold each key's elements with ``function(accumulator, element)``, and emit the result for every element.
 
-        ``output_type``: that of the folded value, by default that of ``initial_value``.
+        ``initial_value``: each key's first accumulator. ``output_type``: the accumulator's type, by default inferred from
+        ``initial_value``.
         """
         type = infer_type([initial_value]) if output_type is None else type_of(output_type)
         return self.map_with_state(RunningFold(initial_value, function), type, type)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:
-        """Each element with its field (by index or name) replaced by the sum over the key's elements so far."""
+        """Emit, for each element, the key's first element with the field (name or index) replaced by the sum so far."""
         return self._rolling("sum", position_to_sum)
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
-        """Each element with its field replaced by the least so far; other fields are the key's first element's."""
+        """Emit, for each element, the key's first element with the field replaced by its minimum so far."""
         return self._rolling("min", position_to_min)
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
-        """Each element with its field replaced by the greatest so far; other fields are the key's first element's."""
+        """Emit, for each element, the key's first element with the field replaced by its maximum so far."""
         return self._rolling("max", position_to_max)
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
-        """For each element, the key's element with the least value of the field so far; of equals, the first."""
+        """Emit, for each element, the key's element with the smallest field so far; the first among equals."""
         return self._rolling("min_by", position_to_min_by)
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
-        """For each element, the key's element with the greatest value of the field so far; of equals, the first."""
+        """Emit, for each element, the key's element with the largest field so far; the first among equals."""
         return self._rolling("max_by", position_to_max_by)
 
     def agg(self, **aggregates: Aggregator[Any]) -> DataStream[Any]:
-        """Running aggregates: ``agg(total=fp.Sum("price"), n=fp.Count())``, one row for each element.
+        """Compute running aggregates: ``agg(total=fp.Sum("price"), n=fp.Count())`` emits one row for each element.
 
-        A row has the key, in columns named after the fields that make it up (``key`` where it is computed), and the
-        aggregates over the key's elements so far, this one included. Where elements are columns they are computed so.
+        A row has the key, in columns named after its fields (``key`` if it is computed), and the aggregates over the
+        key's elements so far, including this one. Columnar input is aggregated column-wise.
         """
         spec = running_aggregates(self.key, aggregates, self._type)
         return self._operator(spec, f"agg({', '.join(aggregates)})", spec.shape.type)
@@ -186,9 +190,9 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     @overload
     def process_batch(self, func: KeyedBatchFunction, output_type: Any = None) -> DataStream[Any]: ...
     def process_batch(self, func: KeyedBatchFunction, output_type: Any = None) -> DataStream[Any]:
-        """All of an epoch's elements of a subtask at once, as an Arrow table; see KeyedBatchFunction.
+        """Apply a KeyedBatchFunction to all of a subtask's elements of an epoch at once, as an Arrow table.
 
-        ``output_type``: the type whose fields are the columns that come out.
+        ``output_type``: a record type whose fields are the output columns.
         """
         from forkpoint.runtime.columnar.batch_process import KeyedBatchSpec
 
@@ -207,10 +211,10 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     def map_with_state(
         self, func: Callable[[T_co, Any], tuple[R, Any]], state_type: Any, output_type: Any = None
     ) -> DataStream[R]:
-        """``func(element, state or None) -> (output, new state or None)``, with one state for each key.
+        """Apply ``func(element, state or None) -> (output, new state or None)`` with one state value per key.
 
-        None as the new state removes it. ``state_type``: ``Types.*`` or a Python type. An annotation
-        ``-> tuple[Output, State | None]`` tells the output type where it isn't given.
+        A new state of None removes it. ``state_type``: ``Types.*`` or a Python type. ``output_type``: by default taken
+        from the annotation ``-> tuple[Output, State | None]``.
         """
         return self._stateful("map_with_state", func, state_type, output_type, flat=False)
 
@@ -226,31 +230,34 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     def flat_map_with_state(
         self, func: Callable[[T_co, Any], tuple[Iterable[R] | None, Any]], state_type: Any, output_type: Any = None
     ) -> DataStream[R]:
-        """As ``map_with_state`` with many outputs: ``func(element, state) -> (iterable or None, new state)``."""
+        """Like ``map_with_state``, with any number of outputs: ``func(element, state) -> (iterable or None, new state)``."""
         return self._stateful("flat_map_with_state", func, state_type, output_type, flat=True)
 
     def window(self, window_assigner: WindowAssigner[T_co, W]) -> WindowedStream[T_co, K_co, W]:
-        """Cut each key's elements into windows: by time, sessions, or a WindowAssigner of your own."""
+        """Assign each key's elements to windows, with a built-in or custom WindowAssigner."""
         return WindowedStream(self, window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
-        """Windows of ``size`` elements of a key, each beginning ``slide`` elements behind the last; 0: ``size``.
+        """Assign each key's elements to windows of ``size`` elements, one starting every ``slide`` elements (0: ``size``).
 
-        Full windows come out. ConfigError for sizes below 1.
+        Windows fire when full. ConfigError for sizes below 1.
         """
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner.of(size))
         return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
 
     def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
-        """Each key's elements in the order of their timestamps, those with the same as they came (Flink SQL's ``ORDER BY``
-        a time attribute).
+        """Sort each key's elements by timestamp, ties in arrival order (Flink SQL's ``ORDER BY`` on a time attribute).
 
-        An element comes out once the watermark has passed its timestamp; until then it is state. Late ones, at or behind
-        the watermark when they come, go to ``late_data_tag`` (``get_side_output`` of the result has them), nowhere
-        without one. An element without a timestamp is a GraphError while the job runs.
+        An element is kept in state until the watermark reaches its timestamp, and then emitted. Elements that arrive at
+        or behind the watermark are late: they go to the side output ``late_data_tag``, or are dropped without one.
+        Elements without a timestamp raise GraphError at run time.
         """
-        return sorted_by_event_time(self, late_data_tag)
+        from forkpoint.runtime.operators.event_time_sort import EventTimeSortSpec
+
+        if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
+            raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
+        return self._operator(EventTimeSortSpec(self._state_type, late_data_tag), "sort_by_event_time", self._type)
 
     @property
     def _state_type(self) -> TypeInformation[T_co]:
@@ -282,3 +289,29 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
             raise GraphError(f"{operator}() takes a callable func(element, state), not {func!r}")
         found = type_of_output(output_type, func, "__call__", many=flat, with_state=True)
         return self._operator(MapWithStateSpec(func, type_of(state_type), flat), operator_name(operator, func), found)
+
+
+class IterativeStream(DataStream[T_co]):
+    """The head of an iteration: the elements of the original stream and those fed back.
+
+    Created by ``iterate``. Needs a uid, under which the elements in flight at the end of an epoch are saved.
+    """
+
+    def close_with(self, feedback_stream: DataStream[R]) -> DataStream[R]:
+        """Feed a stream derived from this one back to the head of the iteration, and return that stream.
+
+        Elements fed back in an epoch re-enter at the start of the next one, with their timestamps. GraphError if the types
+        differ, or, when the job is compiled, if the stream is not derived from this iteration or the iteration is closed
+        twice.
+        """
+        if not isinstance(feedback_stream, DataStream) or feedback_stream._env is not self._env:
+            raise GraphError(f"close_with() takes a stream derived from this iteration, not {feedback_stream!r}")
+        mine, other = self._type, feedback_stream._type
+        if mine is not None and other is not None and mine != other:
+            raise GraphError(
+                f"close_with(): the iteration has elements of type {mine}, but the feedback stream has {other}"
+            )
+        start = self._edges[0].upstream.spec
+        assert isinstance(start, IterationSpec)
+        feedback_stream._add(FeedbackSpec(start.loop, start.element_type), "feedback", None)
+        return feedback_stream

@@ -1,4 +1,4 @@
-"""What operators with two inputs have in common."""
+"""Helpers for operators with two inputs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def two_inputs(
 ) -> DataStream:
     """Add an operator with two inputs."""
     edges = (*first.edges, *(replace(edge, ordinal=1) for edge in second.edges))
-    return plain(StreamBase(first.get_execution_environment(), edges, None))._operator(spec, name, output_type)
+    return first._stream(edges, None)._operator(spec, name, output_type)
 
 
 def plain(stream: StreamBase) -> DataStream:
-    """A stream without what a KeyedStream has more."""
+    """The stream as a plain DataStream."""
     return stream._stream(stream.edges, stream.get_type())
 
 
@@ -36,7 +36,7 @@ def is_keyed(stream: StreamBase) -> bool:
 
 
 def both_types(explicit: Any, func: Function, methods: tuple[str, str], *, many: bool) -> TypeInformation | None:
-    """The output type that was given, or that both methods are annotated with; a method ``-> None`` emits nothing."""
+    """The explicit type, else the type that both methods are annotated with; a method ``-> None`` emits nothing."""
     found = [type_of_output(explicit, func, m, many=many) for m in methods if not returns_nothing(func, m)]
     return found[0] if found and all(type == found[0] for type in found) else None
 
@@ -45,4 +45,4 @@ def check_environments(first: StreamBase, second: StreamBase, operator: str) -> 
     if not isinstance(second, StreamBase):
         raise GraphError(f"{operator}() takes a stream, not {second!r}")
     if first.get_execution_environment() is not second.get_execution_environment():
-        raise GraphError(f"{operator}(): the streams belong to two environments; a job is made in one")
+        raise GraphError(f"{operator}(): the streams belong to different environments; build a job in one environment")

@@ -1,4 +1,4 @@
-"""Windowed streams: what is computed of a key's windows, when it comes out, and what happens to late elements."""
+"""Windowed streams: triggers, evictors, lateness, and the computations on windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from forkpoint.api.aggregating import aggregates_of
-from forkpoint.api.base import check_function, operator_name
+from forkpoint.api.base import check_function, check_type, operator_name
 from forkpoint.api.signatures import output_type as type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -35,7 +35,7 @@ from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWi
 from forkpoint.runtime.operators.rolling import Rolling, RollingKind
 from forkpoint.runtime.windows.spec import Contents, WindowSpec
 from forkpoint.types import TypeInformation, Types, infer_type, type_of
-from forkpoint.types.variables import A, K, K_co, R, T, T_co, W, W_co
+from forkpoint.types.variables import A, K, K_co, R, T_co, W, W_co
 
 if TYPE_CHECKING:
     from forkpoint.api.streams import DataStream, KeyedStream
@@ -45,13 +45,12 @@ OfAllWindow: TypeAlias = ProcessAllWindowFunction[A, R, W] | AllWindowFunction[A
 
 
 class WindowSettings(Generic[T_co, W_co]):
-    """The settings of all kinds of windows. They change the object and return it, for chaining."""
+    """The settings of all windowed streams. Setters modify the object and return it, for chaining."""
 
     _tagged = False
 
     def __init__(self, stream: KeyedStream[T_co, Any], assigner: WindowAssigner[T_co, W_co]) -> None:
-        if not isinstance(assigner, WindowAssigner):
-            raise GraphError(f"window() takes a WindowAssigner, not {assigner!r}")
+        check_type(assigner, WindowAssigner, "window")
         self._stream = stream
         self._assigner = assigner
         self._trigger: Trigger[T_co, W_co] | None = None
@@ -60,39 +59,36 @@ class WindowSettings(Generic[T_co, W_co]):
         self._late_tag: OutputTag | None = None
 
     def trigger(self, trigger: Trigger[T_co, W_co]) -> Self:
-        """When results come out, in place of the assigner's default. GraphError for one that can't merge sessions."""
-        if not isinstance(trigger, Trigger):
-            raise GraphError(f"trigger() takes a Trigger, not {trigger!r}")
+        """Replace the assigner's default trigger. GraphError for a trigger that cannot merge, on merging windows."""
+        check_type(trigger, Trigger, "trigger")
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
             raise GraphError(
-                f"trigger({trigger.describe()}): the windows of {self._assigner.describe()} merge, and this trigger cannot; "
-                "use another, or give yours can_merge() and on_merge()"
+                f"trigger({trigger.describe()}): the windows of {self._assigner.describe()} merge, but this trigger cannot; "
+                "use another, or implement can_merge() and on_merge()"
             )
         self._trigger = trigger
         return self
 
     def evictor(self, evictor: Evictor[T_co, W_co]) -> Self:
-        """Take elements out when a window fires. All elements are then kept, also with reduce and aggregate."""
-        if not isinstance(evictor, Evictor):
-            raise GraphError(f"evictor() takes an Evictor, not {evictor!r}")
+        """Remove elements when a window fires. All elements are then kept in state, even with reduce and aggregate."""
+        check_type(evictor, Evictor, "evictor")
         self._evictor = evictor
         return self
 
     def allowed_lateness(self, time_ms: timedelta | int) -> Self:
-        """How long (timedelta, or int ms; at least 0) behind its end a window stays and takes elements in.
+        """Keep a window and accept late elements for this long after its end (timedelta or int ms, at least 0).
 
-        Each of those makes it fire once more, by default. It has no effect on windows of processing time.
+        By default each late element fires the window again. Has no effect on processing-time windows.
         """
         self._lateness_ms = to_ms(time_ms, "the allowed lateness")
         return self
 
     def side_output_late_data(self, output_tag: OutputTag[Any]) -> Self:
-        """Where elements go that are too late for all their windows: ``get_side_output`` of the result has them.
+        """Send elements that are too late for all their windows to a side output instead of dropping them.
 
-        Without this they are dropped.
+        ``get_side_output`` of the result stream reads them.
         """
-        if not isinstance(output_tag, OutputTag):
-            raise GraphError(f"side_output_late_data() takes an OutputTag, not {output_tag!r}")
+        check_type(output_tag, OutputTag, "side_output_late_data")
         self._late_tag = output_tag
         return self
 
@@ -117,29 +113,27 @@ class WindowSettings(Generic[T_co, W_co]):
 
 
 class _Windowed(WindowSettings[T_co, W_co]):
-    """What windows of one stream, with and without keys, have in common."""
+    """What keyed and non-keyed windows have in common."""
 
     def sum(self, position: int | str = 0) -> DataStream[T_co]:
-        """Each window's first element with the field (by index or name) replaced by the sum over the window."""
+        """Emit each window's first element with the field (name or index) replaced by the window's sum."""
         return self._rolled("sum", position)
 
     def min(self, position: int | str = 0) -> DataStream[T_co]:
-        """Each window's first element with the field replaced by the least in the window."""
+        """Emit each window's first element with the field replaced by the window's minimum."""
         return self._rolled("min", position)
 
     def max(self, position: int | str = 0) -> DataStream[T_co]:
-        """Each window's first element with the field replaced by the greatest in the window."""
+        """Emit each window's first element with the field replaced by the window's maximum."""
         return self._rolled("max", position)
 
     def min_by(self, position: int | str = 0) -> DataStream[T_co]:
-        """Each window's element with the least value of the field; of equals, the first."""
+        """Emit each window's element with the smallest field; the first among equals."""
         return self._rolled("min_by", position)
 
     def max_by(self, position: int | str = 0) -> DataStream[T_co]:
-        """Each window's element with the greatest value of the field; of equals, the first."""
+        """Emit each window's element with the largest field; the first among equals."""
         return self._rolled("max_by", position)
-
-    # -- for the methods of the two kinds of windows
 
     def _rolled(self, kind: RollingKind, position: int | str) -> DataStream[Any]:
         self._stream._check_field(kind, position)
@@ -155,8 +149,7 @@ class _Windowed(WindowSettings[T_co, W_co]):
         return self._add(operator_name("window: reduce", func), "reducing", self._value_type, func, fn, found)
 
     def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any, method: str) -> DataStream[Any]:
-        if not isinstance(func, AggregateFunction):
-            raise GraphError(f"aggregate() takes an AggregateFunction, not {func!r}")
+        check_type(func, AggregateFunction, "aggregate")
         _check_stateless("aggregate", func)
         if isinstance(func, Aggregator):
             elements = self._stream.get_type()
@@ -183,10 +176,9 @@ class _Windowed(WindowSettings[T_co, W_co]):
 
 
 class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
-    """A keyed stream cut into windows: ``keyed.window(TumblingEventTimeWindows.of(timedelta(minutes=1)))``.
+    """A keyed stream in windows: ``keyed.window(TumblingEventTimeWindows.of(timedelta(minutes=1)))``.
 
-    ``reduce``, ``aggregate``, ``apply``, ``process`` and the aggregates of a field end it; what comes out has the
-    timestamp ``window.max_timestamp()``.
+    Results have the timestamp ``window.max_timestamp()``.
     """
 
     @overload
@@ -200,7 +192,7 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
         window_function: OfWindow[T_co, R, K_co, W_co], output_type: Any = None,
     ) -> DataStream[R]: ...  # fmt: skip
     def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
-        """The reduction of each window's elements, computed as they come; ``window_function`` gets it as its only element."""
+        """Reduce each window's elements incrementally; ``window_function`` gets the result as its only element."""
         return self._reduce(
             reduce_function, _window_function("reduce", window_function), output_type, _method(window_function)
         )
@@ -222,62 +214,60 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
         accumulator_type: Any = None,
         output_type: Any = None,
     ) -> DataStream[Any]:
-        """The aggregate of each window's elements, computed as they come; ``window_function`` gets it as its only element.
+        """Aggregate each window's elements incrementally; ``window_function`` gets the result as its only element.
 
-        ``accumulator_type``: ``Types.*`` or a Python type; without it the return annotation of ``create_accumulator``,
+        ``accumulator_type``: ``Types.*`` or a Python type; by default the return annotation of ``create_accumulator``,
         else ``Types.ANY()``.
         """
         fn = _window_function("aggregate", window_function)
         return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
 
     def fold(self, initial_value: A, function: Callable[[A, T_co], A], output_type: Any = None) -> DataStream[A]:
-        """``function(folded so far, element)`` over each window's elements, from a copy of ``initial_value`` on.
+        """Fold each window's elements with ``function(accumulator, element)``, starting from a copy of ``initial_value``.
 
-        ``output_type``: that of the folded value, by default that of ``initial_value``. Sessions merge, and what has been
-        folded can't be: GraphError, use ``aggregate``.
+        ``output_type``: the accumulator's type, by default inferred from ``initial_value``. GraphError for merging windows,
+        as folded values cannot be merged; use ``aggregate``.
         """
         if not callable(function):
-            raise GraphError(f"fold() takes a function of the folded value and an element, not {function!r}")
+            raise GraphError(f"fold() takes a function of the accumulator and an element, not {function!r}")
         if isinstance(self._assigner, MergingWindowAssigner):
             raise GraphError(
-                f"fold(): the windows of {self._assigner.describe()} merge, and two folded values can't; use aggregate() "
-                "with a function that has merge()"
+                f"fold(): the windows of {self._assigner.describe()} merge, but folded values cannot; use aggregate() with a "
+                "function that has merge()"
             )
         type = infer_type([initial_value]) if output_type is None else type_of(output_type)
         return self._add("window: fold", "aggregating", type, Fold(initial_value, function), None, type)
 
     def apply(self, window_function: WindowFunction[T_co, R, K_co, W_co], output_type: Any = None) -> DataStream[R]:
-        """``window_function.apply(key, window, elements)`` of each window."""
-        if not isinstance(window_function, WindowFunction):
-            raise GraphError(f"apply() takes a WindowFunction, not {window_function!r}")
+        """Call ``window_function.apply(key, window, elements)`` for each window."""
+        check_type(window_function, WindowFunction, "apply")
         return self._elements("apply", window_function, output_type)
 
     def process(
         self, process_window_function: ProcessWindowFunction[T_co, R, K_co, W_co], output_type: Any = None
     ) -> DataStream[R]:
-        """``process_window_function.process(key, context, elements)`` of each window."""
-        if not isinstance(process_window_function, ProcessWindowFunction):
-            raise GraphError(f"process() takes a ProcessWindowFunction, not {process_window_function!r}")
+        """Call ``process_window_function.process(key, context, elements)`` for each window."""
+        check_type(process_window_function, ProcessWindowFunction, "process")
         return self._elements("process", process_window_function, output_type)
 
     def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream[Any]:
-        """A row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``.
+        """Emit a row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``.
 
-        A row has the key, in columns named after the fields that make it up (``key`` where it is computed), and then what
-        is given, by those names. Where elements are columns it is computed so, for windows of event time with their own
-        trigger and without evictor.
+        A row has the key, in columns named after its fields (``key`` if it is computed), followed by the aggregates under
+        the given names. Columnar input is aggregated column-wise in event-time windows with the default trigger and no
+        evictor.
         """
         return self._agg(aggregates, with_key=True)
 
     def count(self) -> DataStream[tuple[K_co, int]]:
-        """``(key, number of elements)`` of each window."""
+        """Emit ``(key, number of elements)`` for each window."""
         key_type = self._stream.key.key_type or Types.ANY()
         found = Types.TUPLE([key_type, Types.LONG()])
         return self._add("window: count", "aggregating", Types.LONG(), Count(), WithKey(), found)
 
 
 class AllWindowedStream(_Windowed[T_co, W_co]):
-    """A stream without keys cut into windows. All elements go through one subtask."""
+    """A non-keyed stream in windows. All elements go through one subtask."""
 
     @overload
     def reduce(
@@ -290,7 +280,7 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
         window_function: OfAllWindow[T_co, R, W_co], output_type: Any = None,
     ) -> DataStream[R]: ...  # fmt: skip
     def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
-        """The reduction of each window's elements; ``window_function`` gets it as its only element."""
+        """Reduce each window's elements; ``window_function`` gets the result as its only element."""
         return self._reduce(reduce_function, _keyless("reduce", window_function), output_type, _method(window_function))
 
     @overload
@@ -310,30 +300,28 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
         accumulator_type: Any = None,
         output_type: Any = None,
     ) -> DataStream[Any]:
-        """The aggregate of each window's elements; ``window_function`` gets it as its only element."""
+        """Aggregate each window's elements; ``window_function`` gets the result as its only element."""
         fn = _keyless("aggregate", window_function)
         return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
 
     def apply(self, window_function: AllWindowFunction[T_co, R, W_co], output_type: Any = None) -> DataStream[R]:
-        """``window_function.apply(window, elements)`` of each window."""
-        if not isinstance(window_function, AllWindowFunction):
-            raise GraphError(f"apply() takes an AllWindowFunction, not {window_function!r}")
+        """Call ``window_function.apply(window, elements)`` for each window."""
+        check_type(window_function, AllWindowFunction, "apply")
         return self._elements("apply", KeylessWindow(window_function), output_type)
 
     def process(
         self, process_window_function: ProcessAllWindowFunction[T_co, R, W_co], output_type: Any = None
     ) -> DataStream[R]:
-        """``process_window_function.process(context, elements)`` of each window."""
-        if not isinstance(process_window_function, ProcessAllWindowFunction):
-            raise GraphError(f"process() takes a ProcessAllWindowFunction, not {process_window_function!r}")
+        """Call ``process_window_function.process(context, elements)`` for each window."""
+        check_type(process_window_function, ProcessAllWindowFunction, "process")
         return self._elements("process", KeylessProcess(process_window_function), output_type)
 
     def agg(self, **aggregates: Aggregator[Any] | WindowBound) -> DataStream[Any]:
-        """A row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``."""
+        """Emit a row for each window: ``agg(window_start=fp.WindowStart(), total=fp.Sum("price"), n=fp.Count())``."""
         return self._agg(aggregates, with_key=False)
 
     def count(self) -> DataStream[int]:
-        """The number of elements of each window."""
+        """Emit the number of elements of each window."""
         return self._add("window: count", "aggregating", Types.LONG(), Count(), None, Types.LONG())
 
 
@@ -369,14 +357,6 @@ def _keyless(operator: str, fn: Any) -> Any:
 def _check_stateless(operator: str, func: Any) -> None:
     if isinstance(func, Function) and declared_states(func):
         raise GraphError(
-            f"{operator}({type(func).__name__}): the function of windows has no state of its own; use a "
-            "ProcessWindowFunction for more"
+            f"{operator}({type(func).__name__}): the function of a window aggregation cannot declare state; use a "
+            "ProcessWindowFunction"
         )
-
-
-def windowed_all(stream: DataStream[T], assigner: WindowAssigner[T, W]) -> AllWindowedStream[T, W]:
-    """All elements under one key."""
-    return AllWindowedStream(stream._under_one_key(), assigner)
-
-
-__all__ = ["AllWindowedStream", "WindowedStream", "windowed_all"]

@@ -1,4 +1,4 @@
-"""What the runtime calls and hands to user code: function classes, contexts, state, time. No engine in here."""
+"""The interfaces between the runtime and user code: functions, contexts, state, time. Independent of the engine."""
 
 from forkpoint.functions.adapters import as_keyed_process
 from forkpoint.functions.aggregates import Aggregates, RowShape, WindowRows, row_shape

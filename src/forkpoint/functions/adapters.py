@@ -1,4 +1,4 @@
-"""MapFunction, FlatMapFunction and FilterFunction on keyed streams: run as process functions, they may have state."""
+"""Adapters that run other functions as process functions, with state."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from forkpoint.functions.process import KeyedProcessFunction
 
 
 class FunctionAdapter(Function):
-    """Stands in for a user's function: shows its declared states, and opens and closes it."""
+    """Wraps a user function: exposes its declared states, opens and closes it."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
 
     def declare_states(self) -> dict[str, StateDescriptor]:
-        """The user's function's; the runtime puts the handles here, and ``open`` takes them there."""
+        """The user function's states. The runtime sets the handles here, and ``open`` passes them on."""
         return declared_states(self.function)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         mine = vars(self)
-        vars(self.function).update({attribute: mine[attribute] for attribute in self.declare_states()})
+        vars(self.function).update({attribute: mine[attribute] for attribute in declared_states(self.function)})
         self.function.open(runtime_context)
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class FunctionAdapter(Function):
 
 
 class ListeningFunctionAdapter(FunctionAdapter, CheckpointListener):
-    """One that passes on what is said of checkpoints."""
+    """Forwards checkpoint notifications."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         if isinstance(self.function, CheckpointListener):
@@ -48,8 +48,8 @@ class ListeningFunctionAdapter(FunctionAdapter, CheckpointListener):
             self.function.notify_checkpoint_aborted(checkpoint_id)
 
 
-class CheckpointedStandIn(ListeningFunctionAdapter, CheckpointedFunction):
-    """One for a function that has operator state."""
+class CheckpointedFunctionAdapter(ListeningFunctionAdapter, CheckpointedFunction):
+    """Wraps a function with operator state."""
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         assert isinstance(self.function, CheckpointedFunction)
@@ -61,7 +61,7 @@ class CheckpointedStandIn(ListeningFunctionAdapter, CheckpointedFunction):
 
 
 class KeyedAdapter(ListeningFunctionAdapter, KeyedProcessFunction):
-    """The user's function as a process function; all calls are passed on to it."""
+    """Runs a MapFunction, FlatMapFunction or FilterFunction as a keyed process function."""
 
     function: MapFunction | FlatMapFunction | FilterFunction
 
@@ -75,9 +75,9 @@ class KeyedAdapter(ListeningFunctionAdapter, KeyedProcessFunction):
                 return (value,) if self.function.filter(value) else None
 
 
-class CheckpointedKeyedAdapter(CheckpointedStandIn, KeyedAdapter): ...
+class CheckpointedKeyedAdapter(CheckpointedFunctionAdapter, KeyedAdapter): ...
 
 
 def as_keyed_process(function: MapFunction | FlatMapFunction | FilterFunction) -> KeyedProcessFunction:
-    """A KeyedProcessFunction that does what the function does."""
+    """The function as a KeyedProcessFunction."""
     return (CheckpointedKeyedAdapter if isinstance(function, CheckpointedFunction) else KeyedAdapter)(function)

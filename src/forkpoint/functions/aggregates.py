@@ -1,4 +1,4 @@
-"""Several aggregators at once, and the row that becomes of their results: what ``agg`` stands on."""
+"""The aggregate function and result rows of ``agg``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from forkpoint.types.records import RecordType, classless
 
 
 class Aggregates(AggregateFunction):
-    """Aggregators side by side: the accumulator is a record of theirs, and the result the tuple of their results.
+    """Several aggregators as one: the accumulator is a record of their accumulators, the result a tuple of their results.
 
-    An aggregate that occurs twice has one accumulator. ``outputs[i]``: which part the i-th result is of.
+    Equal aggregators share an accumulator. ``outputs[i]``: the index of the part that gives the i-th result.
     """
 
     def __init__(self, aggregators: Iterable[Aggregator[Any]]) -> None:
@@ -28,15 +28,13 @@ class Aggregates(AggregateFunction):
         self.outputs = tuple(self.parts.index(a) for a in given)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
-        """A record with a field for each part. Its names and defaults let parts come and go between versions."""
+        """A record with a field per part. Names and defaults allow parts to be added and removed between versions."""
         members: list[Field] = []
         for part in self.parts:
             of = part.accumulator_type(elements)
             empty = None if isinstance(of, OptionalType) else part.create_accumulator()
-            name, alike = (
-                part.state_name,
-                sum(other.state_name == part.state_name for other in self.parts[: len(members)]),
-            )
+            name = part.state_name
+            alike = sum(other.state_name == name for other in self.parts[: len(members)])
             members.append(Field(f"{name}_{alike + 1}" if alike else name, of, empty))
         return classless("namedtuple", "Accumulators", tuple(members))
 
@@ -56,10 +54,10 @@ class Aggregates(AggregateFunction):
 
 @dataclass(frozen=True)
 class RowShape:
-    """The columns of a row: the key's, then for each given name a window's bound or the next result.
+    """The columns of a row: the key's, then a window bound or the next result for each name.
 
-    ``key_names``: empty where there is no key to show; ``single``: whether the key is the one column itself.
-    ``bounds``: by place among the columns behind the key's.
+    ``key_names``: empty for rows without a key. ``single``: whether the key is a single column. ``bounds``: window bounds
+    by position among the columns after the key's.
     """
 
     type: RecordType
@@ -80,7 +78,7 @@ class RowShape:
 
 
 class WindowRows(WindowFunction):
-    """A window's results as a row, with key and bounds."""
+    """Converts a window's results to a row with the key and window bounds."""
 
     def __init__(self, shape: RowShape) -> None:
         self.shape = shape
@@ -97,7 +95,7 @@ def row_shape(
     elements: TypeInformation | None,
     windows: bool,
 ) -> tuple[Aggregates, RowShape]:
-    """The aggregates and the row's shape for what ``agg`` was given; GraphError where that makes no row."""
+    """The aggregates and row shape for the arguments of ``agg``; GraphError for invalid ones."""
     if not named:
         raise GraphError("agg() without aggregates; give at least one, as in agg(n=fp.Count())")
     fields = [Field(name, of) for name, of in key]

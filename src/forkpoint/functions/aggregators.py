@@ -1,7 +1,7 @@
-"""Aggregates by description: ``fp.Sum("price")``, to be computed over columns or element by element, with one result.
+"""Declarative aggregates such as ``fp.Sum("price")``, with equal results over columns and element by element.
 
-Each is an AggregateFunction, and says what its accumulator and its result are for elements of a given type. Values that
-are None are left out, as in SQL; where there is no value at all, the result is None (a count: 0).
+Each is an AggregateFunction that derives the types of its accumulator and result from the element type. None is ignored,
+as in SQL; without any value the result is None (0 for counts).
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ _WIDER = {
 
 
 class Aggregator(AggregateFunction, Generic[ACC]):
-    """One aggregate of a field, by name or index; of the element itself where that has no fields and the index is 0."""
+    """An aggregate of a field, given by name or index; index 0 of an element without fields is the element itself."""
 
     def __init__(self, field: Field | None) -> None:
         if field is not None and (not isinstance(field, str | int) or isinstance(field, bool)):
-            raise GraphError(f"{type(self).__name__}({field!r}): a field is said by its name or its index")
+            raise GraphError(f"{type(self).__name__}({field!r}): a field is given by its name or index")
         self.field = field
 
     def describe(self) -> str:
-        """What it is, as text."""
+        """The aggregate as text."""
         return f"{type(self).__name__}({', '.join(map(repr, self.arguments))})"
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What it was made with."""
+        """The constructor arguments."""
         return () if self.field is None else (self.field,)
 
     @property
     def state_name(self) -> str:
-        """What its accumulator is called in saved state: the same aggregate goes on, another begins anew."""
+        """The accumulator's name in saved state, from which equal aggregates resume and others do not."""
         return "_".join([type(self).__name__.lower(), *(str(a).replace("-", "last") for a in self.arguments)])
 
     @abstractmethod
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
-        """The accumulator's type for elements of a type. GraphError for a field that there isn't, or isn't of its kind."""
+        """The accumulator's type for an element type. GraphError for a missing field or unsupported field type."""
 
     @abstractmethod
     def result_type(self, elements: TypeInformation | None) -> TypeInformation:
-        """The result's type."""
+        """The result's type for an element type."""
 
     def create_accumulator(self) -> Any:
         return None
@@ -66,7 +66,7 @@ class Aggregator(AggregateFunction, Generic[ACC]):
 
     @abstractmethod
     def take(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with one value of the field, not None, added."""
+        """Return the accumulator with a value of the field, not None, added."""
 
     def merge(self, acc_a: Any, acc_b: Any) -> Any:
         if acc_a is None or acc_b is None:
@@ -75,7 +75,7 @@ class Aggregator(AggregateFunction, Generic[ACC]):
 
     @abstractmethod
     def join(self, a: Any, b: Any) -> Any:
-        """One accumulator of two that have something."""
+        """Return the combination of two non-empty accumulators."""
 
     def get_result(self, accumulator: Any) -> Any:
         return accumulator
@@ -93,14 +93,12 @@ class Aggregator(AggregateFunction, Generic[ACC]):
             try:
                 return get(value)
             except (AttributeError, LookupError, TypeError):
-                raise GraphError(
-                    f"{self.describe()} of {value!r}, which has no such field; name one that it has"
-                ) from None
+                raise GraphError(f"{self.describe()}: {value!r} has no such field; name an existing one") from None
 
         return checked
 
     def field_type(self, elements: TypeInformation | None) -> TypeInformation:
-        """The type of the field's values that are not None."""
+        """The type of the field's non-null values."""
         return self._type_of(self.field, elements)
 
     def _type_of(self, field: Field | None, elements: TypeInformation | None) -> TypeInformation:
@@ -123,7 +121,7 @@ class Aggregator(AggregateFunction, Generic[ACC]):
         of = self.field_type(elements)
         name = _WIDER.get(of.kind)
         if name is None:
-            raise GraphError(f"{self.describe()}: the field is of type {of}; it takes numbers and durations")
+            raise GraphError(f"{self.describe()}: the field has type {of}; expected a number or duration")
         found: TypeInformation = getattr(Types, name)()
         return found
 
@@ -141,7 +139,7 @@ class Aggregator(AggregateFunction, Generic[ACC]):
 
 
 class Count(Aggregator[int]):
-    """How many elements there are; with a field, how many of them have a value in it. A LONG."""
+    """The number of elements or, with a field, of its non-null values. A LONG."""
 
     def __init__(self, field: Field | None = None) -> None:
         super().__init__(field)
@@ -167,7 +165,7 @@ class Count(Aggregator[int]):
 
 
 class _OfField(Aggregator[ACC]):
-    """Accumulator and result are one value of the field's type."""
+    """An aggregate whose accumulator and result have the field's type."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
@@ -180,13 +178,13 @@ class _OfField(Aggregator[ACC]):
 
 
 class Sum(_OfField[Any]):
-    """The sum of a field. Ints give a LONG, floats a DOUBLE; also of BIG_INT, BIG_DEC and DURATION."""
+    """The sum of a field: a LONG for ints, a DOUBLE for floats; also for BIG_INT, BIG_DEC and DURATION."""
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(self._wider(elements))
 
     def take(self, value: Any, accumulator: Any) -> Any:
-        # 0.0 + -0.0 is 0.0: a sum is never -0.0, whatever it is made of.
+        # Adding zero first makes a sum 0.0 rather than -0.0.
         return accumulator + value if accumulator is not None else value + type(value)()
 
     def join(self, a: Any, b: Any) -> Any:
@@ -194,7 +192,7 @@ class Sum(_OfField[Any]):
 
 
 class Min(_OfField[Any]):
-    """The least value of a field; of equals, the first."""
+    """The smallest value of a field; the first among equals."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None or value < accumulator else accumulator
@@ -204,7 +202,7 @@ class Min(_OfField[Any]):
 
 
 class Max(_OfField[Any]):
-    """The greatest value of a field; of equals, the first."""
+    """The largest value of a field; the first among equals."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None or value > accumulator else accumulator
@@ -214,7 +212,7 @@ class Max(_OfField[Any]):
 
 
 class First(_OfField[Any]):
-    """The first value of a field, in the order in which the key's elements come."""
+    """The first value of a field, in the order of the key's elements."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None else accumulator
@@ -224,7 +222,7 @@ class First(_OfField[Any]):
 
 
 class Last(_OfField[Any]):
-    """The last value of a field, in the order in which the key's elements come."""
+    """The last value of a field, in the order of the key's elements."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value
@@ -234,7 +232,7 @@ class Last(_OfField[Any]):
 
 
 class Avg(Aggregator[tuple[Any, int]]):
-    """The mean of a field: a DOUBLE of ints and floats, else of the field's type."""
+    """The mean of a field: a DOUBLE for ints and floats, else of the field's type."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
@@ -259,7 +257,7 @@ class Avg(Aggregator[tuple[Any, int]]):
 
 
 class StdDev(Aggregator[tuple[int, float, float]]):
-    """The standard deviation of a field over the whole population, a DOUBLE (SQL's STDDEV_POP, Welford's way)."""
+    """The population standard deviation of a field, a DOUBLE (SQL's STDDEV_POP, by Welford's algorithm)."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
@@ -288,7 +286,7 @@ class StdDev(Aggregator[tuple[int, float, float]]):
 
 
 class MinBy(Aggregator[tuple[Any, Any]]):
-    """The element with the least value of a field; of equals, the first. ``value``: that field of it instead."""
+    """The element with the smallest value of a field, the first among equals; with ``value``, that field of it."""
 
     def __init__(self, field: Field, value: Field | None = None) -> None:
         super().__init__(field)
@@ -316,10 +314,10 @@ class MinBy(Aggregator[tuple[Any, Any]]):
         return found, self._value(value)
 
     def take(self, value: Any, accumulator: Any) -> Any:
-        raise AssertionError("add has the whole element")
+        raise AssertionError("add() uses the whole element")
 
     def better(self, value: Any, so_far: Any) -> bool:
-        """Whether a value takes the place of another."""
+        """Whether a value replaces the current one."""
         return bool(value < so_far)
 
     def join(self, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -330,23 +328,28 @@ class MinBy(Aggregator[tuple[Any, Any]]):
 
 
 class MaxBy(MinBy):
-    """The element with the greatest value of a field; of equals, the first. ``value``: that field of it instead."""
+    """The element with the largest value of a field, the first among equals; with ``value``, that field of it."""
 
     def better(self, value: Any, so_far: Any) -> bool:
         return bool(value > so_far)
 
 
-class Collect(Aggregator[list[Any]]):
-    """The list of a field's values, or of the elements, in the order in which they come."""
-
-    def __init__(self, field: Field | None = None) -> None:
-        super().__init__(field)
-
+class _ListOf(Aggregator[list[Any]]):
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(self.result_type(elements))
 
     def result_type(self, elements: TypeInformation | None) -> TypeInformation:
         return SequenceType("list", self.field_type(elements))
+
+    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
+        return list(accumulator or ())
+
+
+class Collect(_ListOf):
+    """The list of a field's values, or of the elements, in order."""
+
+    def __init__(self, field: Field | None = None) -> None:
+        super().__init__(field)
 
     def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
         if accumulator is None:
@@ -357,12 +360,9 @@ class Collect(Aggregator[list[Any]]):
     def join(self, a: list[Any], b: list[Any]) -> list[Any]:
         return a + b
 
-    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
-        return list(accumulator or ())
-
 
 class CountDistinct(Aggregator[set[Any]]):
-    """How many different values a field has. A LONG; all of them are kept."""
+    """The number of distinct values of a field, a LONG. All of them are kept in state."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
@@ -386,24 +386,18 @@ class CountDistinct(Aggregator[set[Any]]):
         return len(accumulator or ())
 
 
-class TopN(Aggregator[list[Any]]):
-    """The ``n`` greatest values of a field, the greatest first; a list of at most ``n``."""
+class TopN(_ListOf):
+    """A list of the ``n`` largest values of a field, largest first."""
 
     def __init__(self, field: Field, n: int) -> None:
         super().__init__(field)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-            raise GraphError(f"TopN({field!r}, {n!r}): the number of values is an int of at least 1")
+            raise GraphError(f"TopN({field!r}, {n!r}): the number of values must be an int of at least 1")
         self.n = n
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         return (self.field, self.n)
-
-    def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
-        return optional(self.result_type(elements))
-
-    def result_type(self, elements: TypeInformation | None) -> TypeInformation:
-        return SequenceType("list", self.field_type(elements))
 
     def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
         return self.join(accumulator or [], [value])
@@ -411,12 +405,9 @@ class TopN(Aggregator[list[Any]]):
     def join(self, a: list[Any], b: list[Any]) -> list[Any]:
         return sorted(a + b, reverse=True)[: self.n]
 
-    def get_result(self, accumulator: list[Any] | None) -> list[Any]:
-        return list(accumulator or ())
-
 
 class WindowBound:
-    """A window's bound as a column of ``agg``; what is computed is only which one."""
+    """A window bound as a column of ``agg``."""
 
     end = False
 
@@ -425,10 +416,10 @@ class WindowBound:
 
 
 class WindowStart(WindowBound):
-    """The window's first moment, as a column of ``agg``: int ms. Flink SQL's ``window_start``."""
+    """The window's inclusive start in int ms, as a column of ``agg``. Flink SQL's ``window_start``."""
 
 
 class WindowEnd(WindowBound):
-    """The moment behind the window's last, as a column of ``agg``: int ms. Flink SQL's ``window_end``."""
+    """The window's exclusive end in int ms, as a column of ``agg``. Flink SQL's ``window_end``."""
 
     end = True

@@ -1,4 +1,4 @@
-"""Functions that wait for answers from elsewhere, and when they ask again: PyFlink's AsyncFunction and retry strategies."""
+"""Async I/O: PyFlink's AsyncFunction and retry strategies."""
 
 from __future__ import annotations
 
@@ -20,58 +20,58 @@ ExceptionPredicate = Callable[[Exception], bool]
 
 
 class AsyncFunction(Function, Generic[IN, OUT]):
-    """Asks something else for each element, many at a time: ``AsyncDataStream.unordered_wait`` and the like run it.
+    """Makes a request for each element, many concurrently. Run by ``AsyncDataStream``.
 
-    All its methods run on one event loop, which stays for as long as the subtask: a client made in ``open`` serves all
-    epochs. ``open`` and ``close`` may be ``async def`` as well.
+    All methods run on one event loop, which lives as long as the subtask, so a client created in ``open`` serves all
+    epochs. ``open`` and ``close`` may be ``async def``, too.
     """
 
     def open(self, runtime_context: RuntimeContext, /) -> Awaitable[None] | None:  # type: ignore[override]
-        """Called once a subtask, before the first element, with the event loop running."""
+        """Called once per subtask, before the first element, with the event loop running."""
 
     @abstractmethod
     async def async_invoke(self, value: IN, /) -> Emitted[OUT]:
-        """The elements to emit, usually a list of one; None for none. ``(tag, x)`` goes to a side output.
+        """Return the elements to emit, usually a list of one; None for none. ``(tag, x)`` goes to a side output.
 
-        A task that is repeated after a failure asks again, so what is asked for should do no harm twice.
+        A task that is repeated after a failure repeats its requests, so they should be idempotent.
         """
 
     def timeout(self, value: IN, /) -> Emitted[OUT]:
-        """The elements to emit in place of an answer that did not come in time. Raises TimeoutError unless overridden."""
+        """Return the elements to emit for a request that timed out. Raises TimeoutError unless overridden."""
         no_answer(value)
 
     def close(self) -> Awaitable[None] | None:  # type: ignore[override]
-        """Called once a subtask at the end, also after a failure, with the event loop running."""
+        """Called once per subtask at the end, also after a failure, with the event loop running."""
 
 
 def no_answer(value: Any) -> NoReturn:
-    """What happens to an element whose answer did not come in time, unless the function knows better."""
+    """The default timeout handling: raise TimeoutError."""
     raise TimeoutError(
-        "no answer within the timeout; give it a longer one, or override AsyncFunction.timeout(value) to emit something else"
+        "no answer within the timeout; increase it, or override AsyncFunction.timeout(value) to emit something else"
     )
 
 
 class AsyncRetryPredicate(Subscripted, ABC, Generic[T]):
-    """After which outcomes a request is made again. None for either: never."""
+    """The outcomes after which a request is repeated. A predicate of None never matches."""
 
     @abstractmethod
     def result_predicate(self) -> ResultPredicate | None:
-        """Takes the list of results, and says whether to ask again."""
+        """The function that decides by the list of results whether to repeat the request."""
 
     @abstractmethod
     def exception_predicate(self) -> ExceptionPredicate | None:
-        """Takes the exception, and says whether to ask again."""
+        """The function that decides by the exception whether to repeat the request."""
 
 
 class AsyncRetryStrategy(Subscripted, ABC, Generic[T]):
-    """Whether and when a request is made again. The operator's timeout is over all attempts together, and their pauses.
+    """Whether and when a request is repeated. The operator's timeout covers all attempts and pauses.
 
-    Attempts count from 1. When no attempt is left, the last one's results are emitted, or its exception raised.
+    Attempts count from 1. After the last attempt, its results are emitted or its exception is raised.
     """
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
-        """Never ask again."""
+        """A NoRetryStrategy."""
         return NoRetryStrategy()
 
     @staticmethod
@@ -94,19 +94,19 @@ class AsyncRetryStrategy(Subscripted, ABC, Generic[T]):
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
-        """Whether there may be another attempt after so many."""
+        """Whether another attempt may follow after ``current_attempts``."""
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """The pause after so many attempts, in ms."""
+        """The pause after ``current_attempts``, in int ms."""
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """After which outcomes another attempt is made."""
+        """The outcomes after which another attempt is made."""
 
 
 class RetryPredicate(AsyncRetryPredicate):
-    """An AsyncRetryPredicate of two functions."""
+    """An AsyncRetryPredicate from two functions."""
 
     def __init__(
         self, result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None
@@ -122,7 +122,7 @@ class RetryPredicate(AsyncRetryPredicate):
 
 
 class NoRetryStrategy(AsyncRetryStrategy):
-    """Never asks again."""
+    """Never repeats a request."""
 
     def can_retry(self, current_attempts: int) -> bool:
         return False
@@ -135,7 +135,7 @@ class NoRetryStrategy(AsyncRetryStrategy):
 
 
 class _AtMost(AsyncRetryStrategy):
-    """Up to ``max_attempts`` repetitions, so one request more than that in all, as in Flink."""
+    """Allows up to ``max_attempts`` repetitions after the first request, as in Flink."""
 
     def __init__(
         self, max_attempts: int, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
@@ -153,10 +153,10 @@ class _AtMost(AsyncRetryStrategy):
 
 
 class FixedDelayRetryStrategy(_AtMost):
-    """Asks again up to ``max_attempts`` times, each after the same pause (timedelta, or int ms).
+    """Repeats a request up to ``max_attempts`` times, each after the same pause (timedelta or int ms).
 
-    ``result_predicate(results)`` and ``exception_predicate(error)`` say after which outcomes; at least one is needed to
-    have any effect. ConfigError for numbers below 1.
+    ``result_predicate(results)`` and ``exception_predicate(error)`` select the outcomes; without either, nothing is
+    repeated. ConfigError for numbers below 1.
     """
 
     def __init__(
@@ -164,17 +164,18 @@ class FixedDelayRetryStrategy(_AtMost):
         result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
     ) -> None:  # fmt: skip
         super().__init__(max_attempts, result_predicate, exception_predicate)
-        self._backoff_ms = to_ms(backoff_time_millis, "the pause between attempts", minimum_ms=1)
+        self._backoff_ms = to_ms(backoff_time_millis, "the retry delay", minimum_ms=1)
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
         return self._backoff_ms
 
 
 class ExponentialBackoffDelayRetryStrategy(_AtMost):
-    """Asks again up to ``max_attempts`` times, after pauses that grow by ``multiplier`` from ``initial_delay`` up to
-    ``max_retry_delay`` (timedelta, or int ms).
+    """Repeats a request up to ``max_attempts`` times, after pauses that grow exponentially.
 
-    The predicates are those of FixedDelayRetryStrategy. ConfigError for numbers that make no growing pauses.
+    They grow by ``multiplier`` from ``initial_delay`` to ``max_retry_delay`` (timedelta or int ms). The predicates are those
+    of FixedDelayRetryStrategy. ConfigError for delays or attempts below 1, ``max_retry_delay`` below ``initial_delay``, or
+    a multiplier below 1.
     """
 
     def __init__(
@@ -182,8 +183,8 @@ class ExponentialBackoffDelayRetryStrategy(_AtMost):
         result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
     ) -> None:  # fmt: skip
         super().__init__(max_attempts, result_predicate, exception_predicate)
-        self._initial_ms = to_ms(initial_delay, "the first pause between attempts", minimum_ms=1)
-        self._max_ms = to_ms(max_retry_delay, "the longest pause between attempts", minimum_ms=self._initial_ms)
+        self._initial_ms = to_ms(initial_delay, "the initial retry delay", minimum_ms=1)
+        self._max_ms = to_ms(max_retry_delay, "the maximum retry delay", minimum_ms=self._initial_ms)
         if multiplier < 1:
             raise ConfigError(f"ExponentialBackoffDelayRetryStrategy(multiplier={multiplier}): it must be at least 1")
         self._multiplier = multiplier
@@ -198,15 +199,15 @@ class ExponentialBackoffDelayRetryStrategy(_AtMost):
 
 
 def empty_result_predicate(result: list[Any]) -> bool:
-    """A result predicate: asks again where nothing came back."""
+    """A result predicate that matches an empty result."""
     return not result
 
 
 def has_exception_predicate(error: Exception) -> bool:
-    """An exception predicate: asks again after any exception."""
+    """An exception predicate that matches any exception."""
     return error is not None
 
 
 def exception_type_predicate(error: Exception, expected_error_type: type[Exception]) -> bool:
-    """An exception predicate once the type is given: ``partial(exception_type_predicate, expected_error_type=OSError)``."""
+    """Match exceptions of a type: ``partial(exception_type_predicate, expected_error_type=OSError)`` is a predicate."""
     return isinstance(error, expected_error_type)

@@ -1,4 +1,4 @@
-"""What user functions are: PyFlink's classes, for those who need more than a plain function."""
+"""The base classes of user functions, as in PyFlink."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from forkpoint.functions.context import RuntimeContext
 from forkpoint.types.variables import ACC, IN, OUT, K_co, K_contra, T
 
 
-class Function(ABC):  # noqa: B024  (a function overrides what it needs)
-    """Base of all user functions. An instance is copied to every subtask, so its attributes must be picklable."""
+class Function(ABC):  # noqa: B024  (both methods are optional)
+    """Base of all user functions. Each subtask gets a copy of the instance, so its attributes must be picklable."""
 
     def open(self, runtime_context: RuntimeContext, /) -> None:  # noqa: B027
-        """Called once a subtask, before the first element, after state was restored."""
+        """Called once per subtask, after state is restored and before the first element."""
 
     def close(self) -> None:  # noqa: B027
-        """Called once a subtask at the end, also after a failure."""
+        """Called once per subtask at the end, also after a failure."""
 
 
 class MapFunction(Function, Generic[IN, OUT]):
-    """One element in, one out."""
+    """Maps each element to one element."""
 
     @abstractmethod
     def map(self, value: IN, /) -> OUT:
-        """The element to emit."""
+        """Return the element to emit."""
 
 
 class FlatMapFunction(Function, Generic[IN, OUT]):
-    """One element in, any number out."""
+    """Maps each element to any number of elements."""
 
     @abstractmethod
     def flat_map(self, value: IN, /) -> Iterable[OUT] | None:
-        """The elements to emit: any iterable, usually by being a generator; None for none."""
+        """Return or yield the elements to emit; None for none."""
 
 
 class FilterFunction(Function, Generic[IN]):
-    """Keeps elements or drops them."""
+    """Keeps or drops elements."""
 
     @abstractmethod
     def filter(self, value: IN, /) -> bool:
-        """True to keep the element."""
+        """Return True to keep the element."""
 
 
 class ReduceFunction(Function, Generic[T]):
@@ -49,40 +49,40 @@ class ReduceFunction(Function, Generic[T]):
 
     @abstractmethod
     def reduce(self, value1: T, value2: T, /) -> T:
-        """``value1`` is the result so far, ``value2`` the next element. Neither may be changed in place."""
+        """Combine the result so far, ``value1``, with the next element, ``value2``. Neither may be modified in place."""
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
-    """Folds elements into an accumulator, and makes a result of it; the three types may differ."""
+    """Adds elements to an accumulator and computes a result from it; the three types may differ."""
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
-        """A new accumulator, with nothing added."""
+        """Return a new, empty accumulator."""
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC, /) -> ACC:
-        """The accumulator with one element added; it may be changed in place, and must be returned."""
+        """Return the accumulator with one element added; it may be modified in place."""
 
     @abstractmethod
     def get_result(self, accumulator: ACC, /) -> OUT:
-        """The result of an accumulator."""
+        """Return the result of an accumulator."""
 
     @abstractmethod
     def merge(self, acc_a: ACC, acc_b: ACC, /) -> ACC:
-        """One accumulator of two; needed by session windows."""
+        """Return the combination of two accumulators; required by session windows."""
 
 
 class Partitioner(Function, Generic[K_contra]):
-    """Says where a key's elements go, for ``partition_custom``."""
+    """Chooses the subtask of a key's elements, for ``partition_custom``."""
 
     @abstractmethod
     def partition(self, key: K_contra, num_partitions: int, /) -> int:
-        """The subtask, from 0 up to below ``num_partitions``; the same for equal keys."""
+        """Return the subtask, 0 ≤ subtask < ``num_partitions``; the same for equal keys."""
 
 
 class KeySelector(Function, Generic[IN, K_co]):
-    """Takes the key out of an element."""
+    """Extracts the key of an element."""
 
     @abstractmethod
     def get_key(self, value: IN, /) -> K_co:
-        """The key: the same for equal elements at any time, on any machine."""
+        """Return the key. It must be deterministic, on any machine."""

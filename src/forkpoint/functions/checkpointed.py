@@ -1,4 +1,4 @@
-"""State that belongs to a subtask rather than to a key, and word of finished checkpoints."""
+"""Operator state, and notifications about checkpoints."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ from forkpoint.types.variables import T
 
 
 class OperatorStateStore(ABC):
-    """Lists of elements that are handed out to the subtasks anew whenever the parallelism changes."""
+    """Operator state: lists whose elements are redistributed when the parallelism changes."""
 
     @abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list whose elements are dealt out evenly over the subtasks."""
+        """A list whose elements are split evenly over the subtasks when restored."""
 
     @abstractmethod
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list of which, after a restore, every subtask gets all elements of all subtasks."""
+        """A list of which every subtask gets all elements when restored."""
 
 
 class FunctionInitializationContext(ABC):
-    """Given to ``initialize_state``."""
+    """The context of ``initialize_state``."""
 
     @abstractmethod
     def is_restored(self) -> bool:
-        """True where the run started from a checkpoint or savepoint that knows this operator."""
+        """Whether the run was restored from a checkpoint or savepoint that contains this operator."""
 
     @abstractmethod
     def get_operator_state_store(self) -> OperatorStateStore:
-        """Where the operator's lists are."""
+        """The operator's state store."""
 
 
 class FunctionSnapshotContext(ABC):
-    """Given to ``snapshot_state``."""
+    """The context of ``snapshot_state``."""
 
     @abstractmethod
     def get_checkpoint_id(self) -> int:
-        """The id of the checkpoint, which is the epoch's."""
+        """The id of the checkpoint, which is that of the epoch."""
 
     @abstractmethod
     def get_checkpoint_timestamp(self) -> int:
-        """When the epoch began, in int milliseconds since 1970-01-01 UTC."""
+        """The start of the epoch, in int milliseconds since 1970-01-01 UTC."""
 
 
 class CheckpointedFunction(ABC):
-    """A function that keeps its own attributes and writes them to operator state when a checkpoint is taken.
+    """A function that keeps data in attributes and writes it to operator state at each checkpoint.
 
-    Inherit from it next to a function class: ``class Buffer(MapFunction, CheckpointedFunction)``.
+    Use it as a mixin: ``class Buffer(MapFunction, CheckpointedFunction)``.
     """
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext, /) -> None:
-        """Called once a subtask, before ``open()``: get the lists, and read them where the context is restored."""
+        """Called once per subtask, before ``open()``. Get the lists, and read them if the context is restored."""
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext, /) -> None:
-        """Called at the end of each epoch: bring the lists up to date."""
+        """Called at the end of each epoch. Update the lists."""
 
 
 class CheckpointListener(ABC):  # noqa: B024  (both calls are optional)
-    """A function that wants to know when a checkpoint is complete.
+    """A function that is notified of completed checkpoints.
 
-    Calls may be missed: a crash between commit and call loses it. A later one stands for all before it.
+    A crash after the commit can lose a notification. A later one also stands for all earlier ones.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:  # noqa: B027
-        """The checkpoint (and every one before it) is committed."""
+        """The checkpoint and all earlier ones are committed."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, /) -> None:  # noqa: B027
-        """The checkpoint was given up; its epoch is done again."""
+        """The checkpoint was aborted; its epoch will be repeated."""

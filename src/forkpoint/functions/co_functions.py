@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, TypeAlias
 
-from forkpoint.functions.adapters import CheckpointedStandIn, ListeningFunctionAdapter
+from forkpoint.functions.adapters import CheckpointedFunctionAdapter, ListeningFunctionAdapter
 from forkpoint.functions.base import Function
 from forkpoint.functions.checkpointed import CheckpointedFunction
 from forkpoint.functions.output_tag import Emitted
@@ -15,47 +15,47 @@ from forkpoint.types.variables import IN1, IN2, OUT, K_co, K_contra
 
 
 class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
-    """At most one element out for each element in; None emits nothing (so it is in PyFlink)."""
+    """Maps each element of two streams to at most one element; None emits nothing, as in PyFlink."""
 
     @abstractmethod
     def map1(self, value: IN1, /) -> OUT | None:
-        """What to emit for an element of the first stream."""
+        """Return the element to emit for an element of the first stream."""
 
     @abstractmethod
     def map2(self, value: IN2, /) -> OUT | None:
-        """What to emit for an element of the second stream."""
+        """Return the element to emit for an element of the second stream."""
 
 
 class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
-    """Any number of elements out for each element in."""
+    """Maps each element of two streams to any number of elements."""
 
     @abstractmethod
     def flat_map1(self, value: IN1, /) -> Iterable[OUT] | None:
-        """The elements to emit for one of the first stream: any iterable, usually by being a generator; None for none."""
+        """Return or yield the elements to emit for an element of the first stream; None for none."""
 
     @abstractmethod
     def flat_map2(self, value: IN2, /) -> Iterable[OUT] | None:
-        """The elements to emit for one of the second stream."""
+        """Return or yield the elements to emit for an element of the second stream; None for none."""
 
 
 class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
-    """Two streams without keys: side outputs and clocks, but neither state nor timers."""
+    """Processes two non-keyed streams, with side outputs but neither state nor timers."""
 
     Context: TypeAlias = ProcessFunction.Context
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: ProcessFunction.Context, /) -> Emitted[OUT]:
-        """The elements to emit for one of the first stream: ``yield x`` or, to a side output, ``yield tag, x``."""
+        """Return or yield the elements to emit: ``yield x``, or ``yield tag, x`` to a side output."""
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: ProcessFunction.Context, /) -> Emitted[OUT]:
-        """The elements to emit for one of the second stream."""
+        """Like ``process_element1``, for an element of the second stream."""
 
 
 class KeyedCoProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
-    """Two streams of one kind of key: state and timers are those of the key at hand, whichever stream an element is of.
+    """Processes two keyed streams with the same key type, which share the key's state and timers.
 
-    State is declared and used as in a KeyedProcessFunction; the contexts are the same.
+    State and contexts are those of a KeyedProcessFunction.
     """
 
     Context = KeyedProcessFunction.Context[K_co]
@@ -63,19 +63,19 @@ class KeyedCoProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: KeyedProcessFunction.Context[K_contra], /) -> Emitted[OUT]:
-        """The elements to emit for one of the first stream: ``yield x`` or, to a side output, ``yield tag, x``."""
+        """Return or yield the elements to emit: ``yield x``, or ``yield tag, x`` to a side output."""
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: KeyedProcessFunction.Context[K_contra], /) -> Emitted[OUT]:
-        """The elements to emit for one of the second stream."""
+        """Like ``process_element1``, for an element of the second stream."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[K_contra], /) -> Emitted[OUT]:
-        """Called when a timer of the key is due; emits like ``process_element1``. ``timestamp``: the timer's, in ms."""
+        """Called when a timer fires; emits like ``process_element1``. ``timestamp``: the timer's, in int ms."""
         return None
 
 
 class _CoAdapter(ListeningFunctionAdapter):
-    """A CoMapFunction or CoFlatMapFunction as a process function; all calls are passed on to it."""
+    """Runs a CoMapFunction or CoFlatMapFunction as a process function."""
 
     function: CoMapFunction | CoFlatMapFunction
 
@@ -95,20 +95,20 @@ class _CoAdapter(ListeningFunctionAdapter):
 class CoAdapter(_CoAdapter, CoProcessFunction): ...
 
 
-class CheckpointedCoAdapter(CheckpointedStandIn, CoAdapter): ...
+class CheckpointedCoAdapter(CheckpointedFunctionAdapter, CoAdapter): ...
 
 
 class KeyedCoAdapter(_CoAdapter, KeyedCoProcessFunction): ...
 
 
-class CheckpointedKeyedCoAdapter(CheckpointedStandIn, KeyedCoAdapter): ...
+class CheckpointedKeyedCoAdapter(CheckpointedFunctionAdapter, KeyedCoAdapter): ...
 
 
 def as_co_process(function: CoMapFunction | CoFlatMapFunction) -> CoProcessFunction:
-    """A CoProcessFunction that does what the function does."""
+    """The function as a CoProcessFunction."""
     return (CheckpointedCoAdapter if isinstance(function, CheckpointedFunction) else CoAdapter)(function)
 
 
 def as_keyed_co_process(function: CoMapFunction | CoFlatMapFunction) -> KeyedCoProcessFunction:
-    """The same with state of the key."""
+    """The function as a KeyedCoProcessFunction."""
     return (CheckpointedKeyedCoAdapter if isinstance(function, CheckpointedFunction) else KeyedCoAdapter)(function)

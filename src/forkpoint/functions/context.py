@@ -1,4 +1,4 @@
-"""What a function can ask the runtime for."""
+"""The runtime context of user functions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class RuntimeContext(ABC):
-    """Given to ``open()``. State belongs to keyed streams: elsewhere the ``get_*_state`` methods raise GraphError.
+    """The context passed to ``open()``. The ``get_*_state`` methods raise GraphError on non-keyed streams.
 
-    Two descriptors of one name within an operator raise GraphError unless they are the same kind of state.
+    GraphError for two descriptors of an operator with the same name and different kinds of state.
     """
 
     @abstractmethod
@@ -57,15 +57,15 @@ class RuntimeContext(ABC):
 
     @abstractmethod
     def get_max_number_of_parallel_subtasks(self) -> int:
-        """The job's maximum parallelism, which is its number of key groups."""
+        """The job's max parallelism, which is its number of key groups."""
 
     @abstractmethod
     def get_index_of_this_subtask(self) -> int:
-        """Which subtask this is, counted from 0."""
+        """The index of this subtask, from 0."""
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """How often this subtask was tried before, 0 for the first attempt."""
+        """The number of this attempt, 0 for the first."""
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
@@ -79,4 +79,4 @@ class RuntimeContext(ABC):
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """A job parameter (``env.get_config().set_global_job_parameters``), or the default."""
+        """A job parameter set with ``env.get_config().set_global_job_parameters``, or the default."""

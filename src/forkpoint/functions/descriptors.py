@@ -1,8 +1,8 @@
-"""Descriptors: a state's name, type and time to live, known before anything runs.
+"""State descriptors: a state's name, type and time to live.
 
-A descriptor may be declared as a class attribute of a function. While the job runs, the live handle stands in its
-place on the instance, which is why a descriptor has the handle's methods too: ``self.armed.value()`` means the same to
-a reader, to a type checker and to the runtime. Without a running job these methods raise.
+A descriptor can be declared as a class attribute of a function. In a running job the instance has the state handle in its
+place. Descriptors therefore have the handle's methods, too, so that ``self.armed.value()`` type-checks; outside a running
+job these methods raise GraphError.
 """
 
 from __future__ import annotations
@@ -24,29 +24,26 @@ if TYPE_CHECKING:
 
 
 class StateDescriptor(Generic[S_co]):
-    """What all descriptors have in common. ``S_co``: the kind of state, which is what handles of it are.
+    """Base of all state descriptors. ``S_co``: the type of the state handle.
 
     ``name``: unique within an operator. ``value_type``: the type of one stored value (list element, map value,
-    accumulator). ``ttl``: time to live, None for ever.
+    accumulator). ``ttl``: time to live, None for no expiry.
 
-    Types are ``Types.*`` or Python types; one without a durable encoding raises TypeNotSupported here and now.
+    Types are ``Types.*`` or Python types. TypeNotSupported for a type without a durable encoding.
     """
 
     kind: ClassVar[StateKind]
 
     def __init__(self, name: str, value_type: Any) -> None:
         if not isinstance(name, str) or not name:
-            raise GraphError(f"the name of a state must be a non-empty string, not {name!r}")
+            raise GraphError(f"a state name must be a non-empty string, not {name!r}")
         self.name = name
         self.value_type: TypeInformation = type_of(value_type)
         self.ttl: StateTtlConfig | None = None
-        self.fingerprint: str | None = None  # what saved values mean, for states of the engine's own functions
+        self.fingerprint: str | None = None  # the meaning of saved values, for states of built-in functions
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig | timedelta) -> Self:
-        """Let entries expire. A timedelta alone means: since the last write, by processing time.
-
-        Returns the descriptor, so that it can be said where a class attribute is declared.
-        """
+        """Make entries expire, and return the descriptor. A timedelta counts from the last write, in processing time."""
         if isinstance(ttl_config, timedelta):
             ttl_config = StateTtlConfig.new_builder(ttl_config).build()
         self.ttl = ttl_config if ttl_config.is_enabled() else None
@@ -61,13 +58,13 @@ class StateDescriptor(Generic[S_co]):
 
     def _unbound(self) -> NoReturn:
         raise GraphError(
-            f"state {self.name!r} was used outside a running job. A descriptor only declares state; read and write it "
-            "in process_element, on_timer or open of a function on a keyed stream, or try it in a test harness"
+            f"state {self.name!r} was used outside a running job. A descriptor only declares state; access it in "
+            "process_element, on_timer or open of a function on a keyed stream, or in a test harness"
         )
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T, NOTHING]):
-    """Declares one value a key. ``default_value`` is what ``value()`` returns where there is none; don't change it."""
+    """Declares one value per key. ``default_value``: what ``value()`` returns without one; do not modify it in place."""
 
     kind = "value"
 
@@ -96,7 +93,7 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]], ListState[T]):
-    """Declares a list a key; for operator state, a list a subtask."""
+    """Declares a list per key, or per subtask for operator state."""
 
     kind = "list"
 
@@ -124,10 +121,10 @@ class ListStateDescriptor(StateDescriptor[ListState[T]], ListState[T]):
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
-    """Declares a dictionary a key. ``key_type`` and ``value_type`` are those of one entry.
+    """Declares a map per key. ``key_type`` and ``value_type`` are those of one entry.
 
-    As in Flink an entry's value may be None, so ``value_type`` has None among its values. That of a record has not unless it is
-    declared Optional: its fields are columns of a savepoint.
+    As in Flink, an entry's value may be None. Record values may be None only if declared Optional, because their fields are
+    columns of a savepoint.
     """
 
     kind = "map"
@@ -174,7 +171,7 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
 
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T]):
-    """Declares state that reduces what is added. ``reduce_function``: a ReduceFunction or ``f(a, b)``."""
+    """Declares a reduced value per key. ``reduce_function``: a ReduceFunction or ``f(a, b)``."""
 
     kind = "reducing"
 
@@ -207,7 +204,7 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T
 class AggregatingStateDescriptor(
     StateDescriptor[AggregatingState[IN, OUT]], AggregatingState[IN, OUT], Generic[IN, ACC, OUT]
 ):
-    """Declares an accumulator fed through an AggregateFunction. ``state_type_info``: the accumulator's type."""
+    """Declares an accumulator per key. ``state_type_info``: the accumulator's type."""
 
     kind = "aggregating"
 
@@ -230,9 +227,9 @@ class AggregatingStateDescriptor(
 def declared_states(fn: Any) -> dict[str, StateDescriptor]:
     """The state descriptors declared on a function's class: attribute name → descriptor, base classes first.
 
-    An attribute that a subclass sets to something else declares nothing. Two descriptors of one name: GraphError.
+    An attribute overridden with something else declares no state. GraphError for two descriptors with the same name.
     """
-    if hasattr(type(fn), "declare_states"):  # a function that stands in for another
+    if hasattr(type(fn), "declare_states"):  # an adapter
         return dict(fn.declare_states())
     cls = fn if isinstance(fn, type) else type(fn)
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Spans of time at the surface: timedelta, and PyFlink's ``Duration`` and ``Time`` as ways to write one."""
+"""Durations: timedelta, and PyFlink's ``Duration`` and ``Time``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Duration(timedelta):
-    """A timedelta with PyFlink's constructors; wherever one is accepted, a plain timedelta is too.
+    """A timedelta with PyFlink's constructors. Every API that takes one also accepts a plain timedelta.
 
-    Resolution is a microsecond, and whatever takes a duration rounds it down to whole milliseconds.
+    Its resolution is a microsecond; APIs round it down to whole milliseconds.
     """
 
     @classmethod
@@ -50,30 +50,19 @@ class Duration(timedelta):
         return self // _MILLISECOND
 
     def to_milliseconds(self) -> int:
-        """``to_millis`` under the name that PyFlink's ``Time`` has for it."""
+        """Same as ``to_millis``, under the name in PyFlink's ``Time``."""
         return self.to_millis()
 
 
 class Time:
-    """PyFlink's ``Time``: other names for making a :class:`Duration`.
+    """PyFlink's ``Time``: alternative constructors of :class:`Duration`.
 
-    Not a timedelta itself, because ``Time.seconds(5)`` and the attribute ``timedelta.seconds`` exclude each other.
+    It is not a timedelta, because ``Time.seconds(5)`` would conflict with the attribute ``timedelta.seconds``.
     """
 
-    @staticmethod
-    def days(days: float) -> Duration:
-        """A duration of that many days of 24 hours."""
-        return Duration(days=days)
-
-    @staticmethod
-    def hours(hours: float) -> Duration:
-        """A duration of that many hours."""
-        return Duration(hours=hours)
-
-    @staticmethod
-    def minutes(minutes: float) -> Duration:
-        """A duration of that many minutes."""
-        return Duration(minutes=minutes)
+    days = Duration.of_days
+    hours = Duration.of_hours
+    minutes = Duration.of_minutes
 
     @staticmethod
     def seconds(seconds: float) -> Duration:
@@ -87,16 +76,16 @@ class Time:
 
 
 def to_ms(value: timedelta | int, what: str, minimum_ms: int = 0) -> int:
-    """Whole milliseconds of a timedelta; an int is milliseconds already, as in PyFlink.
+    """Whole milliseconds of a timedelta; an int is taken as milliseconds, as in PyFlink.
 
-    ``what`` names the option in the message of the ConfigError that a wrong type or a value below ``minimum_ms`` gets.
+    ConfigError, naming ``what``, for another type or a value below ``minimum_ms``.
     """
     if isinstance(value, timedelta):
         ms = value // _MILLISECOND
     elif isinstance(value, int) and not isinstance(value, bool):
         ms = value
     else:
-        raise ConfigError(f"{what} is {value!r} ({type(value).__name__}); give a timedelta, or an int of milliseconds")
+        raise ConfigError(f"{what} is {value!r} ({type(value).__name__}); give a timedelta or int milliseconds")
     if ms < minimum_ms:
         raise ConfigError(f"{what} is {ms} ms; it must be at least {minimum_ms} ms")
     return ms

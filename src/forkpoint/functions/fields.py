@@ -1,4 +1,4 @@
-"""Reading and replacing a field of an element, whatever kind of record the element is."""
+"""Reading and replacing a field of an element of any record type."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from forkpoint.types import Row
 
 
 def field_access(field: int | str, names: tuple[str, ...]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
-    """How to read a field of an element, and how to get the element with another value there.
+    """Functions that get a field of an element, and that copy an element with the field replaced.
 
-    ``names``: those of the type's fields; of elements without a type, each tells its own. An element without fields is
-    itself the field 0.
+    ``names``: the type's field names; empty for untyped elements, whose class determines them. Elements without fields are
+    their own field 0.
     """
 
     def fields_of(value: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Folding: an initial value and a function that takes one element after the other into it. Flink's before 2.0."""
+"""Folds, as in Flink before 2.0: an initial value and a function that adds one element at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forkpoint.functions.base import AggregateFunction
 
 
 class Fold(AggregateFunction):
-    """``function(folded so far, element)`` from ``initial`` on, of which each window gets a copy of its own."""
+    """Folds with ``function(accumulator, element)``; each window starts from its own copy of ``initial``."""
 
     def __init__(self, initial: Any, function: Callable[[Any, Any], Any]) -> None:
         self._initial = initial
@@ -26,18 +26,18 @@ class Fold(AggregateFunction):
         return accumulator
 
     def merge(self, acc_a: Any, acc_b: Any) -> Any:
-        raise NotImplementedError("what has been folded can't be joined; use aggregate()")
+        raise NotImplementedError("folded values cannot be merged; use aggregate()")
 
 
 class RunningFold:
-    """The same for a stream: ``map_with_state``'s function, whose outputs are the states."""
+    """A running fold as a function for ``map_with_state``, whose outputs are its states."""
 
     def __init__(self, initial: Any, function: Callable[[Any, Any], Any]) -> None:
         self._initial = initial
         self._function = function
 
     def __call__(self, element: Any, folded: Any) -> tuple[Any, Any]:
-        # What comes out must not change with the next element, so each fold works on a copy.
+        # Emitted values must not change with the next element, so each fold works on a copy.
         before = self._initial if folded is None else folded
         after = self._function(copy.deepcopy(before), element)
         return after, after

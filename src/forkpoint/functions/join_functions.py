@@ -1,4 +1,4 @@
-"""What is computed of two elements that belong together, or of all elements of two streams in a window."""
+"""Functions for joins and co-groups, and their window functions."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from forkpoint.types.variables import IN1, IN2, OUT
 
 
 class JoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """One result for each pair. ``second`` is None where an outer join found nothing."""
+    """Joins a pair to one result. ``second`` is None if an outer join found no match."""
 
     @abstractmethod
     def join(self, first: IN1, second: IN2, /) -> OUT:
-        """The result of an element of the first stream and one of the second."""
+        """Return the result for an element of the first stream and one of the second."""
 
 
 class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Any number of results for each pair. ``second`` is None where an outer join found nothing."""
+    """Joins a pair to any number of results. ``second`` is None if an outer join found no match."""
 
     @abstractmethod
     def join(self, first: IN1, second: IN2, /) -> Iterable[OUT] | None:
-        """The results, usually by being a generator; None for none."""
+        """Return or yield the results; None for none."""
 
 
 class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
-    """Results of all elements of two streams that have the same key and window."""
+    """Processes all elements of two streams with the same key and window."""
 
     @abstractmethod
     def co_group(self, first: list[IN1], second: list[IN2], /) -> Iterable[OUT] | None:
-        """The results, usually by being a generator. Either list may be empty, not both; each is in the stream's order."""
+        """Return or yield the results. At most one of the lists is empty; both are in stream order."""
 
 
 class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Any number of results for each pair of an interval join."""
+    """Processes the pairs of an interval join, with any number of results each."""
 
     class Context(ABC):
-        """What is known about the pair at hand."""
+        """The context of the current pair."""
 
         @abstractmethod
         def get_left_timestamp(self) -> int:
@@ -60,17 +60,17 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
 
         @abstractmethod
         def timestamp(self) -> int:
-            """The results' timestamp in int milliseconds, the greater of the two."""
+            """The greater of the two timestamps, which the results have, in int milliseconds."""
 
     @abstractmethod
     def process_element(self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context, /) -> Emitted[OUT]:
-        """The results, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``."""
+        """Return or yield the results: ``yield x``, or ``yield tag, x`` to a side output."""
 
 
 class TaggedUnion(NamedTuple):
-    """An element of one of two streams, as windows over both have it: assigners, triggers and evictors see these.
+    """An element of one of two joined streams, as assigners, triggers and evictors of window joins see it.
 
-    ``left`` is the element where ``side`` is "left", else None; so is ``right``.
+    The element is in ``left`` or ``right``, as ``side`` says; the other is None.
     """
 
     side: Literal["left", "right"]
@@ -78,8 +78,8 @@ class TaggedUnion(NamedTuple):
     right: Any
 
 
-class FunctionAdapterFor(FunctionAdapter):
-    """Stands in for a user's function, or for a callable. ``call``: the function's method of this name, or the callable."""
+class CallableAdapter(FunctionAdapter):
+    """Wraps a user function or plain callable. ``call``: the function's ``method``, or the callable."""
 
     def __init__(self, function: Any, method: str) -> None:
         super().__init__(function)
@@ -96,14 +96,14 @@ class FunctionAdapterFor(FunctionAdapter):
 
 
 def is_flat(function: Any) -> bool:
-    """Whether a function for pairs gives any number of results: a FlatJoinFunction, or a generator function."""
+    """Whether a join function gives any number of results: a FlatJoinFunction or generator function."""
     if isinstance(function, Function):
         return isinstance(function, FlatJoinFunction)
     return isgeneratorfunction(function) or isgeneratorfunction(getattr(type(function), "__call__", None))  # noqa: B004
 
 
-class JoinedWindow(FunctionAdapterFor, WindowFunction):
-    """All pairs of a window over two streams."""
+class JoinedWindow(CallableAdapter, WindowFunction):
+    """Calls a join function for all pairs of a window."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function, "join")
@@ -115,8 +115,8 @@ class JoinedWindow(FunctionAdapterFor, WindowFunction):
         return chain.from_iterable(filter(None, pairs)) if self._flat else pairs
 
 
-class CoGroupedWindow(FunctionAdapterFor, WindowFunction):
-    """The elements of a window over two streams, parted."""
+class CoGroupedWindow(CallableAdapter, WindowFunction):
+    """Calls a co-group function with a window's elements of either stream."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function, "co_group")
@@ -127,7 +127,7 @@ class CoGroupedWindow(FunctionAdapterFor, WindowFunction):
 
 
 def sides(inputs: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """The elements of the two streams, from tagged ones."""
+    """Split tagged elements into those of the two streams."""
     left: list[Any] = []
     right: list[Any] = []
     for side, first, second in inputs:
@@ -147,14 +147,14 @@ def tag_right(value: Any) -> TaggedUnion:
 
 
 def tagged_type(left: TypeInformation, right: TypeInformation) -> TypeInformation:
-    """The type of tagged elements of two streams. What is read by it are namedtuples of the same fields."""
+    """The TaggedUnion type of two streams. Decoded elements are namedtuples with the same fields."""
     members = (Field("side", Types.STRING()), Field("left", optional(left)), Field("right", optional(right)))
     return classless("namedtuple", "TaggedUnion", members)
 
 
 @dataclass(frozen=True)
 class TaggedKey:
-    """The key of a tagged element, by the selector of its side."""
+    """Selects the key of a tagged element with the selector of its side."""
 
     left: Callable[[Any], Any]
     right: Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""Interval joins and temporal joins, as functions of two keyed streams. Times are int milliseconds."""
+"""Interval and temporal joins as KeyedCoProcessFunctions. Times are int milliseconds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.co_functions import KeyedCoProcessFunction
-from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import MapStateDescriptor, StateDescriptor, declared_states
-from forkpoint.functions.join_functions import FunctionAdapterFor, ProcessJoinFunction, is_flat
+from forkpoint.functions.join_functions import CallableAdapter, ProcessJoinFunction, is_flat
 from forkpoint.functions.output_tag import OutputTag
 from forkpoint.functions.process import KeyedProcessFunction
 from forkpoint.functions.state import MapState
@@ -19,24 +18,24 @@ from forkpoint.types import TypeInformation, Types
 
 @dataclass(frozen=True)
 class Interval:
-    """Which elements of the right are in the interval of one of the left: ``lower_ms <= right - left <= upper_ms``."""
+    """The time bounds of an interval join: ``lower_ms <= right - left <= upper_ms``."""
 
     lower_ms: int
     upper_ms: int
 
     @property
     def left_kept_ms(self) -> int:
-        """How long an element of the left may still find others."""
+        """How long left elements are kept to match later ones."""
         return max(0, self.upper_ms)
 
     @property
     def right_kept_ms(self) -> int:
-        """How long an element of the right may still find others."""
+        """How long right elements are kept to match later ones."""
         return max(0, -self.lower_ms)
 
 
-class _Joining(FunctionAdapterFor, KeyedCoProcessFunction):
-    """Stands in for a user's function, whose states it shows beside those of its own."""
+class _Joining(CallableAdapter, KeyedCoProcessFunction):
+    """Wraps a user function, whose states it declares together with its own."""
 
     def __init__(self, function: Any, method: str, own: Mapping[str, StateDescriptor]) -> None:
         super().__init__(function, method)
@@ -46,22 +45,15 @@ class _Joining(FunctionAdapterFor, KeyedCoProcessFunction):
         theirs = declared_states(self.function)
         for name in {d.name for d in self._own.values()} & {d.name for d in theirs.values()}:
             raise GraphError(
-                f"{type(self.function).__name__}: a state named {name!r} is one of the join's own; give the function's "
-                "state another name"
+                f"{type(self.function).__name__}: the join itself has a state named {name!r}; rename the function's state"
             )
         return {**self._own, **theirs}
 
-    def open(self, runtime_context: RuntimeContext) -> None:
-        if self._is_function:
-            mine = vars(self)
-            vars(self.function).update({attribute: mine[attribute] for attribute in declared_states(self.function)})
-            self.function.open(runtime_context)
-
 
 class IntervalJoin(_Joining):
-    """Flink's IntervalJoinOperator: each element looks among the other side's, which are kept as long as they may be found.
+    """Flink's IntervalJoinOperator: matches each element with the buffered ones of the other side.
 
-    ``stamps`` gets the timestamp of each output, ``dropped`` counts late elements that go nowhere.
+    ``stamps`` collects the timestamp of each output, ``dropped`` counts late elements without a side output.
     """
 
     left: MapState[int, list[Any]]
@@ -105,7 +97,7 @@ class IntervalJoin(_Joining):
                 yield from self._emit(other, value, time, timestamp)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
-        """What has one cleanup time on one side has one timestamp, so there is no need to know whose timer it is."""
+        """Remove expired elements of both sides: a cleanup time corresponds to one timestamp on each side."""
         self.left.remove(timestamp - self._interval.left_kept_ms)
         self.right.remove(timestamp - self._interval.right_kept_ms)
 
@@ -126,7 +118,7 @@ class IntervalJoin(_Joining):
 
 
 class _PairContext(ProcessJoinFunction.Context):
-    """One object for all pairs."""
+    """Reused for all pairs."""
 
     left_ms = right_ms = 0
 
@@ -141,10 +133,10 @@ class _PairContext(ProcessJoinFunction.Context):
 
 
 class TemporalJoin(_Joining):
-    """Flink SQL's event-time temporal join: each element with the other side's version of its time.
+    """Flink SQL's event-time temporal join: matches each element with the version valid at its timestamp.
 
-    An element waits until the watermark reaches its timestamp, when all versions up to it are known. Of the versions
-    that the watermark has passed, the latest is kept.
+    Elements are buffered until the watermark reaches their timestamp, when all versions up to it have arrived. Of the
+    versions behind the watermark, only the latest is kept.
     """
 
     waiting: MapState[int, list[Any]]
@@ -201,15 +193,15 @@ def _append(buffer: MapState[int, list[Any]], timestamp: int, value: Any) -> Non
 
 
 def _between(buffer: MapState[int, list[Any]], first: int, last: int) -> list[tuple[int, list[Any]]]:
-    """The entries of these timestamps, in order of time."""
+    """The entries from ``first`` to ``last``, in time order."""
     return sorted((entry for entry in buffer.items() if first <= entry[0] <= last), key=lambda entry: entry[0])
 
 
 def timestamp_of(ctx: KeyedProcessFunction.Context) -> int:
-    """The timestamp of the element at hand; ValueError where it has none."""
+    """The timestamp of the current element; ValueError without one."""
     timestamp = ctx.timestamp()
     if timestamp is None:
         raise ValueError(
-            "the element has no timestamp, and this join is by event time; assign timestamps and watermarks on both streams"
+            "the element has no timestamp, which this join needs; assign timestamps and watermarks on both streams"
         )
     return timestamp

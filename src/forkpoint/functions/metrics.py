@@ -1,9 +1,9 @@
-"""What functions count and measure about themselves: PyFlink's metrics.
+"""Metrics of user functions, as in PyFlink.
 
     self.bad = runtime_context.get_metrics_group().counter("bad_lines")     # in open()
     self.bad.inc()                                                          # at an element
 
-Each operator of each subtask has its own. They live as long as the subtask does, and are no state: a restart begins at zero.
+Each subtask of an operator has its own. Metrics are not state: a restart resets them to zero.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ M = TypeVar("M", bound="Metric")
 
 
 class Metric:
-    """Base of what a group holds."""
+    """Base of all metrics."""
 
 
 class Counter(Metric):
-    """A number that goes up and down."""
+    """A count that can be incremented and decremented."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def inc(self, n: int = 1) -> None:
-        """Add to it."""
+        """Add ``n``."""
         self._count += n
 
     def dec(self, n: int = 1) -> None:
-        """Take away from it."""
+        """Subtract ``n``."""
         self._count -= n
 
     def get_count(self) -> int:
-        """Where it stands."""
+        """The current count."""
         return self._count
 
 
 class Meter(Metric):
-    """How many events there were, and how many a second over the last ``time_span_in_seconds``."""
+    """The number of events, and their rate per second over the last ``time_span_in_seconds``."""
 
     def __init__(self, time_span_in_seconds: int = 60) -> None:
         self._span = time_span_in_seconds
@@ -50,7 +50,7 @@ class Meter(Metric):
         self._recent: deque[tuple[int, int]] = deque()  # (second, events in it)
 
     def mark_event(self, value: int = 1) -> None:
-        """So many events more."""
+        """Record ``value`` events."""
         now = int(time.monotonic())
         self._count += value
         if self._recent and self._recent[-1][0] == now:
@@ -60,17 +60,17 @@ class Meter(Metric):
             self._recent.popleft()
 
     def get_count(self) -> int:
-        """How many events there were."""
+        """The number of events."""
         return self._count
 
     def get_rate(self) -> float:
-        """Events a second over the time span."""
+        """Events per second over the time span."""
         since = int(time.monotonic()) - self._span
         return sum(events for second, events in self._recent if second > since) / self._span
 
 
 class Distribution(Metric):
-    """How many values there were, their sum, the least and the greatest."""
+    """The count, sum, minimum and maximum of values."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -79,7 +79,7 @@ class Distribution(Metric):
         self.max: int | None = None
 
     def update(self, value: int) -> None:
-        """One value more."""
+        """Record a value."""
         self.count += 1
         self.sum += value
         self.min = value if self.min is None else min(self.min, value)
@@ -87,7 +87,7 @@ class Distribution(Metric):
 
 
 class MetricGroup:
-    """Metrics by name, and groups within. A name stands for one metric: asked for again, it is the same one."""
+    """Metrics and nested groups by name. Repeated calls with a name return the same metric."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
@@ -95,7 +95,7 @@ class MetricGroup:
         self._groups: dict[str, MetricGroup] = {}
 
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """The group of this name within this one; with ``extra``, the group ``extra`` within that."""
+        """The nested group ``name``; with ``extra``, the group ``extra`` in it."""
         group = self._groups.setdefault(name, MetricGroup())
         return group if extra is None else group.add_group(extra)
 
@@ -104,9 +104,9 @@ class MetricGroup:
         return self._metric(name, Counter, Counter)
 
     def gauge(self, name: str, obj: Callable[[], float]) -> None:
-        """A number that ``obj()`` gives whenever it is asked for."""
+        """Register a gauge, whose current value ``obj()`` returns."""
         if not callable(obj):
-            raise GraphError(f"gauge({name!r}) takes a function that gives the number, not {obj!r}")
+            raise GraphError(f"gauge({name!r}) takes a function that returns a number, not {obj!r}")
         self._gauges[name] = obj
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
@@ -118,7 +118,7 @@ class MetricGroup:
         return self._metric(name, Distribution, Distribution)
 
     def values(self, prefix: str = "") -> Iterator[tuple[str, float]]:
-        """All numbers by name, those of groups behind the group's name and a dot."""
+        """All values by name, prefixed by the names of nested groups and a dot."""
         for name, metric in self._metrics.items():
             if isinstance(metric, Counter):
                 yield prefix + name, metric.get_count()
@@ -139,5 +139,5 @@ class MetricGroup:
         if metric is None:
             metric = self._metrics[name] = make()
         if not isinstance(metric, kind):
-            raise GraphError(f"the metric {name!r} is a {type(metric).__name__} already; give each its own name")
+            raise GraphError(f"metric {name!r} is already a {type(metric).__name__}; give each metric its own name")
         return metric

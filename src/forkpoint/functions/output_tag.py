@@ -1,4 +1,4 @@
-"""Side outputs are named by tags."""
+"""Tags of side outputs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from forkpoint.types.variables import OUT, T
 
 @dataclass(frozen=True)
 class OutputTag(Generic[T]):
-    """The name of a side output, with the type of its elements.
+    """The name of a side output and the type of its elements.
 
-    A process function emits to it with ``yield tag, value``; ``stream.get_side_output(tag)`` reads it. Tags are equal
-    when their ids are, so the one that emits and the one that reads need not be the same object.
+    A process function emits to it with ``yield tag, value``; ``stream.get_side_output(tag)`` reads it. Tags with the same
+    id are equal.
 
-    ``type_info``: ``Types.*`` or a Python type; None leaves the elements untyped. An empty id is a GraphError.
+    ``type_info``: ``Types.*`` or a Python type; None leaves the elements untyped. GraphError for an empty id.
     """
 
     used: ClassVar[bool] = False
-    """Whether any tag exists in this process: without one, no output needs to be looked at for tags."""
+    """Whether this process has created any tag; if not, outputs need not be checked for tags."""
 
     tag_id: str
     type_info: TypeInformation[T] | None = field(default=None, compare=False)
@@ -43,4 +43,4 @@ class OutputTag(Generic[T]):
 
 
 Emitted: TypeAlias = Iterable[OUT | tuple[OutputTag[Any], Any]] | None
-"""What a process function returns: elements of its output, pairs ``(tag, element)`` for side outputs, or None for nothing."""
+"""The return type of process functions: an iterable of elements and of pairs ``(tag, element)`` for side outputs, or None."""

@@ -1,4 +1,4 @@
-"""Process functions: elements, side outputs, time and timers."""
+"""Process functions, time and timers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forkpoint.types.variables import IN, OUT, K_co, K_contra
 
 
 class TimeDomain(Enum):
-    """Which clock a timer went by."""
+    """The clock of a timer."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
@@ -21,24 +21,24 @@ class TimeDomain(Enum):
 class TimerService(ABC):
     """Clocks and timers. Times are int milliseconds since 1970-01-01 UTC.
 
-    A timer belongs to the key at hand and is the same as any other with that key and time: registering it twice
-    fires it once. Timers are part of checkpoints and savepoints.
+    Timers belong to the current key. Registering a timer twice for the same key and time fires it once. Timers are part of
+    checkpoints and savepoints.
     """
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """The wall clock, read once an epoch so that a replayed epoch sees the same time."""
+        """The wall clock, read once per epoch so that a replayed epoch sees the same time."""
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """The watermark just before the element or timer at hand; MIN_WATERMARK where none came yet.
+        """The watermark just before the current element or timer; MIN_WATERMARK before the first watermark.
 
-        Without a key, ahead of the first exchange: that of the element's own split.
+        Non-keyed functions before the first exchange see the watermark of the element's split.
         """
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Fire when the watermark reaches the time; when it next moves on if it has passed it already."""
+        """Fire when the watermark reaches the time; if it already has, when the watermark next advances."""
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
@@ -46,41 +46,41 @@ class TimerService(ABC):
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Take a timer back; nothing happens where there is none."""
+        """Delete an event-time timer, if there is one for the time."""
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Take a timer back; nothing happens where there is none."""
+        """Delete a processing-time timer, if there is one for the time."""
 
 
 class ProcessFunction(Function, Generic[IN, OUT]):
-    """Any number of elements out, to the main output and to side outputs. No keys, so neither state nor timers."""
+    """Emits any number of elements, to the main output and side outputs. It has neither state nor timers."""
 
     class Context(ABC):
-        """What is known about the element at hand."""
+        """The context of the current element."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The element's timestamp in int milliseconds, None where it has none."""
+            """The element's timestamp in int milliseconds, None without one."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """The clocks. Registering a timer raises GraphError, because timers belong to keys."""
+            """The clocks. Registering a timer raises GraphError, because timers need a key."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: ProcessFunction.Context, /) -> Emitted[OUT]:
-        """The elements to emit, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``."""
+        """Return or yield the elements to emit: ``yield x``, or ``yield tag, x`` to a side output."""
 
 
 class KeyedProcessFunction(Function, Generic[K_contra, IN, OUT]):
-    """A process function with a key: state and timers are those of the key at hand.
+    """A process function with state and timers of the current key.
 
-    State is declared as descriptors on the class (``armed = ValueStateDescriptor("armed", Armed)``), or taken from
-    the runtime context in ``open()``.
+    State is declared by descriptors on the class (``armed = ValueStateDescriptor("armed", Armed)``), or obtained from the
+    runtime context in ``open()``.
     """
 
     class Context(ABC, Generic[K_co]):
-        """What is known about the element at hand."""
+        """The context of the current element."""
 
         @abstractmethod
         def get_current_key(self) -> K_co:
@@ -88,23 +88,23 @@ class KeyedProcessFunction(Function, Generic[K_contra, IN, OUT]):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The timestamp of the element or timer in int milliseconds, None where the element has none."""
+            """The timestamp of the element or timer in int milliseconds, None for an element without one."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """The clocks, and the timers of the key."""
+            """The clocks and the timers of the current key."""
 
     class OnTimerContext(Context[K_co]):
-        """What is known about the timer at hand."""
+        """The context of the current timer."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """Which clock the timer went by."""
+            """The clock of the timer."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: KeyedProcessFunction.Context[K_contra], /) -> Emitted[OUT]:
-        """The elements to emit, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``."""
+        """Return or yield the elements to emit: ``yield x``, or ``yield tag, x`` to a side output."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[K_contra], /) -> Emitted[OUT]:
-        """Called when a timer of the key is due; emits like ``process_element``. ``timestamp``: the timer's, in ms."""
+        """Called when a timer fires; emits like ``process_element``. ``timestamp``: the timer's, in int ms."""
         return None

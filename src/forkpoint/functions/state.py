@@ -1,4 +1,4 @@
-"""The handles through which a function sees its state. Each refers to the key of the element (or timer) at hand."""
+"""State handles. Each accesses the state of the current key, that of the current element or timer."""
 
 from __future__ import annotations
 
@@ -10,34 +10,31 @@ from forkpoint.types.variables import IN, NOTHING, OUT, K, T, V
 
 
 class State(ABC):
-    """What every kind of state can do."""
+    """Base of all keyed state."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove everything that is stored under the current key."""
+        """Remove the state of the current key."""
 
 
 class ValueState(State, Generic[T, NOTHING]):
-    """One value a key. ``NOTHING``: the type of what ``value()`` returns where there is none."""
+    """One value per key. ``NOTHING``: the type that ``value()`` returns without one."""
 
     @abstractmethod
     def value(self) -> T | NOTHING:
-        """The current value; the descriptor's default (None unless given) where there is none."""
+        """The current value, or the descriptor's default (None unless given)."""
 
     @abstractmethod
     def update(self, value: T | None) -> None:
-        """Replace the value. None removes it, as ``clear()`` does.
-
-        A value that the declared type cannot hold raises TypeNotSupported.
-        """
+        """Set the value; None removes it. TypeNotSupported for a value that does not fit the declared type."""
 
 
 class ListState(State, Generic[T]):
-    """A list of elements a key, in the order of adding."""
+    """A list per key, in insertion order."""
 
     @abstractmethod
     def get(self) -> Iterable[T]:
-        """The elements, oldest first; empty where there are none."""
+        """The elements, oldest first."""
 
     @abstractmethod
     def add(self, value: T) -> None:
@@ -45,26 +42,26 @@ class ListState(State, Generic[T]):
 
     @abstractmethod
     def add_all(self, values: Iterable[T]) -> None:
-        """Append elements in their order."""
+        """Append several elements."""
 
     @abstractmethod
     def update(self, values: Iterable[T]) -> None:
-        """Replace the whole list. An empty one removes the state."""
+        """Replace the list; an empty one removes the state."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
 
 class ReadableMap(ABC, Generic[K, V]):
-    """What can be asked of every state that is a dictionary."""
+    """The read access of map and broadcast state."""
 
     @abstractmethod
     def get(self, key: K) -> V | None:
-        """The value of an entry, None where there is none."""
+        """The value for a map key, None without an entry."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is an entry."""
+        """Whether there is an entry for a map key."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
@@ -93,7 +90,7 @@ class ReadableMap(ABC, Generic[K, V]):
 
 
 class WritableMap(ReadableMap[K, V]):
-    """What can be done to one, too, but for clearing it."""
+    """The read and write access of map and broadcast state."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
@@ -101,11 +98,11 @@ class WritableMap(ReadableMap[K, V]):
 
     @abstractmethod
     def put_all(self, entries: Mapping[K, V]) -> None:
-        """Set many entries."""
+        """Set several entries."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove one entry; nothing happens where there is none."""
+        """Remove one entry, if it exists."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
@@ -115,31 +112,28 @@ class WritableMap(ReadableMap[K, V]):
 
 
 class MapState(State, WritableMap[K, V]):
-    """A dictionary a key, of which single entries are read and written without touching the others.
-
-    Its entries are in no order that a program may rely on.
-    """
+    """A map per key, whose entries are read and written individually. Their order is unspecified."""
 
 
 class ReducingState(State, Generic[T]):
-    """The elements added so far, reduced to one by the descriptor's function."""
+    """One value per key: the added elements, reduced by the descriptor's function."""
 
     @abstractmethod
     def get(self) -> T | None:
-        """The reduced element, None where nothing was added."""
+        """The reduced value, None if nothing was added."""
 
     @abstractmethod
     def add(self, value: T) -> None:
-        """Reduce one more element into the state."""
+        """Reduce an element into the state."""
 
 
 class AggregatingState(State, Generic[IN, OUT]):
-    """An accumulator, fed and read through the descriptor's AggregateFunction."""
+    """An accumulator per key, updated and read by the descriptor's AggregateFunction."""
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """The result of the accumulator, None where nothing was added."""
+        """The result of the accumulator, None if nothing was added."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
-        """Add one element to the accumulator."""
+        """Add an element to the accumulator."""

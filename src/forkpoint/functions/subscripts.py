@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Subscripted:
-    """Takes any type parameters at run time. Stands ahead of Generic, which counts them."""
+    """Accepts any type parameters at run time. Must precede Generic in the bases, which checks their number."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""How long state lives after it was last written (or read)."""
+"""Time to live of state."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from forkpoint.functions.durations import Duration, to_ms
 
 @dataclass(frozen=True)
 class StateTtlConfig:
-    """Time to live of a state's entries: of the value, of each list element, of each map entry.
+    """Time to live of a state's entries: the value, each list element, or each map entry.
 
-    Made by ``StateTtlConfig.new_builder(timedelta(hours=1)).build()``. ``ttl_ms`` is int milliseconds.
+    Created by ``StateTtlConfig.new_builder(timedelta(hours=1)).build()``. ``ttl_ms`` is int milliseconds.
     """
 
     class UpdateType(Enum):
-        """What starts an entry's time to live anew."""
+        """What renews an entry's time to live."""
 
         Disabled = 0
         OnCreateAndWrite = 1
         OnReadAndWrite = 2
 
     class StateVisibility(Enum):
-        """Whether an expired entry that was not removed yet can still be read."""
+        """Whether expired entries can be read until they are removed."""
 
         ReturnExpiredIfNotCleanedUp = 0
         NeverReturnExpired = 1
 
     class TtlTimeCharacteristic(Enum):
-        """Which clock an entry ages by. Event time is the operator's watermark (Flink has processing time only)."""
+        """The clock by which entries expire. Event time is the operator's watermark (Flink has only processing time)."""
 
         ProcessingTime = 0
         EventTime = 1
@@ -44,7 +44,7 @@ class StateTtlConfig:
 
     @staticmethod
     def new_builder(ttl: timedelta | int) -> StateTtlConfigBuilder:
-        """Start a configuration. ``ttl``: a timedelta or int milliseconds, above 0; else ConfigError."""
+        """Start a builder. ``ttl``: timedelta or int milliseconds, above 0, else ConfigError."""
         return StateTtlConfigBuilder(ttl)
 
     def get_ttl(self) -> Duration:
@@ -52,39 +52,39 @@ class StateTtlConfig:
         return Duration.of_millis(self.ttl_ms)
 
     def get_update_type(self) -> UpdateType:
-        """What starts the time to live anew."""
+        """What renews an entry's time to live."""
         return self.update_type
 
     def get_state_visibility(self) -> StateVisibility:
-        """Whether expired entries can be seen until they are removed."""
+        """Whether expired entries can be read until they are removed."""
         return self.state_visibility
 
     def get_ttl_time_characteristic(self) -> TtlTimeCharacteristic:
-        """The clock that entries age by."""
+        """The clock by which entries expire."""
         return self.time_characteristic
 
     @property
     def event_time(self) -> bool:
-        """Whether entries age by the watermark rather than by the wall clock."""
+        """Whether entries expire by the watermark rather than the wall clock."""
         return self.time_characteristic is self.TtlTimeCharacteristic.EventTime
 
     @property
     def updates_on_read(self) -> bool:
-        """Whether reading an entry starts its time to live anew."""
+        """Whether reading an entry renews its time to live."""
         return self.update_type is self.UpdateType.OnReadAndWrite
 
     @property
     def returns_expired(self) -> bool:
-        """Whether an expired entry is returned as long as it was not removed."""
+        """Whether expired entries can be read until they are removed."""
         return self.state_visibility is self.StateVisibility.ReturnExpiredIfNotCleanedUp
 
     def is_enabled(self) -> bool:
-        """False where the update type is ``Disabled``."""
+        """False if the update type is ``Disabled``."""
         return self.update_type is not self.UpdateType.Disabled
 
 
 class StateTtlConfigBuilder:
-    """Collects the settings of a StateTtlConfig; every method but ``build()`` returns the builder."""
+    """Builds a StateTtlConfig. All methods but ``build()`` return the builder."""
 
     def __init__(self, ttl: timedelta | int) -> None:
         self._ttl_ms = to_ms(ttl, "the time to live of state", minimum_ms=1)
@@ -94,71 +94,71 @@ class StateTtlConfigBuilder:
         self._cleanup = True
 
     def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfigBuilder:
-        """What starts an entry's time to live anew; writing, unless said otherwise."""
+        """Set what renews an entry's time to live; default OnCreateAndWrite."""
         self._update_type = StateTtlConfig.UpdateType(update_type)
         return self
 
     def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
-        """Each write starts the time to live anew (the default)."""
+        """Renew the time to live at each write (the default)."""
         return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
 
     def update_ttl_on_read_and_write(self) -> StateTtlConfigBuilder:
-        """Each read does so too; every read then costs a write."""
+        """Renew the time to live at each write and read; every read then costs a write."""
         return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
 
     def set_state_visibility(self, state_visibility: StateTtlConfig.StateVisibility) -> StateTtlConfigBuilder:
-        """Whether an expired entry may be returned as long as it was not removed."""
+        """Set whether expired entries can be read until they are removed."""
         self._visibility = StateTtlConfig.StateVisibility(state_visibility)
         return self
 
     def never_return_expired(self) -> StateTtlConfigBuilder:
-        """An expired entry is as good as gone (the default)."""
+        """Never return expired entries (the default)."""
         return self.set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
 
     def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
-        """An expired entry is returned until it is removed."""
+        """Return expired entries until they are removed."""
         return self.set_state_visibility(StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
 
     def set_ttl_time_characteristic(
         self, time_characteristic: StateTtlConfig.TtlTimeCharacteristic
     ) -> StateTtlConfigBuilder:
-        """The clock that entries age by."""
+        """Set the clock by which entries expire."""
         self._time = StateTtlConfig.TtlTimeCharacteristic(time_characteristic)
         return self
 
     def use_processing_time(self) -> StateTtlConfigBuilder:
-        """Entries age by the wall clock, one reading an epoch (the default)."""
+        """Expire entries by the wall clock, read once per epoch (the default)."""
         return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
 
     def use_event_time(self) -> StateTtlConfigBuilder:
-        """Entries age by the operator's watermark, so that a replay of history expires what the live run did."""
+        """Expire entries by the operator's watermark, so that a replay expires the same entries as the original run."""
         return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.EventTime)
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
-        """Accepted for PyFlink programs. Expired entries go in the background, some with each epoch."""
+        """Accepted for PyFlink compatibility, without effect: each epoch removes some expired entries in the background."""
         return self
 
     def cleanup_incrementally(
         self, cleanup_size: int, run_cleanup_for_every_record: bool = False
     ) -> StateTtlConfigBuilder:
-        """Accepted for PyFlink programs: turns background cleanup on, at the engine's pace."""
+        """Enable background cleanup; the engine sets its pace. ``cleanup_size``: above 0, else ConfigError."""
         return self._in_background(cleanup_size, "cleanup_size")
 
     def cleanup_in_rocksdb_compact_filter(
         self, query_time_after_num_entries: int, periodic_compaction_time: timedelta | int | None = None
     ) -> StateTtlConfigBuilder:
-        """Accepted for PyFlink programs: turns background cleanup on; its pace is the engine's, for every store."""
+        """Enable background cleanup with any store; the engine sets its pace. ConfigError for non-positive numbers."""
         if periodic_compaction_time is not None:
             to_ms(periodic_compaction_time, "periodic_compaction_time")
         return self._in_background(query_time_after_num_entries, "query_time_after_num_entries")
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
-        """Expired entries are removed only when their key is worked on."""
+        """Remove expired entries only when their key is processed."""
         self._cleanup = False
         return self
 
     def build(self) -> StateTtlConfig:
-        """The configuration as a value."""
+        """Build the configuration."""
         return StateTtlConfig(self._ttl_ms, self._update_type, self._visibility, self._time, self._cleanup)
 
     def _in_background(self, number: int, what: str) -> StateTtlConfigBuilder:

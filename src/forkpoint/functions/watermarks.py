@@ -1,4 +1,4 @@
-"""Event time: where timestamps come from, and how far a stream has got in it."""
+"""Event time: timestamps and watermarks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions.durations import to_ms
 from forkpoint.types.variables import S, T_contra
 
-# What a function sees where no watermark came yet, and once the input has ended; milliseconds, Flink's own values.
+# The watermarks before the first one and after the end of the input, in ms, as in Flink.
 MIN_WATERMARK = -(2**63)
 MAX_WATERMARK = 2**63 - 1
 
@@ -21,36 +21,36 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class TimestampAssigner(ABC, Generic[T_contra]):
-    """Tells an element's timestamp."""
+    """Extracts the timestamp of an element."""
 
     @abstractmethod
     def extract_timestamp(self, value: T_contra, record_timestamp: int, /) -> int:
-        """The element's timestamp in int milliseconds since 1970-01-01 UTC.
+        """Return the element's timestamp in int milliseconds since 1970-01-01 UTC.
 
-        ``record_timestamp`` is the one that the source gave it, MIN_WATERMARK where it gave none.
+        ``record_timestamp``: the timestamp from the source, MIN_WATERMARK without one.
         """
 
 
 class WatermarkOutput(ABC):
-    """Where a WatermarkGenerator puts its watermarks."""
+    """The output of a WatermarkGenerator."""
 
     @abstractmethod
     def emit_watermark(self, watermark: int) -> None:
-        """No more elements at or before this time (int milliseconds); one behind an earlier watermark is ignored."""
+        """Declare that no more elements at or before this time (int ms) follow. A lower watermark is ignored."""
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Don't wait for this split from the epoch's end on, until its next watermark."""
+        """Exclude this split from the watermark from the end of the epoch until its next watermark."""
 
     @abstractmethod
     def mark_active(self) -> None:
-        """Wait for this split again."""
+        """Include this split in the watermark again."""
 
 
 class WatermarkGenerator(ABC, Generic[T_contra]):
-    """Makes the watermarks of one split. One instance a split; its state is kept with the split's position.
+    """Generates the watermarks of one split. Each split has an instance, whose state is saved with the split's position.
 
-    It sees the split's elements in their order, so one task reads a split in each epoch.
+    It gets the split's elements in order, so each split is read by one task per epoch.
     """
 
     @abstractmethod
@@ -59,23 +59,23 @@ class WatermarkGenerator(ABC, Generic[T_contra]):
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput, /) -> None:
-        """Called at the end of each epoch that brought elements of the split, unless the automatic watermark interval is 0.
+        """Called at the end of each epoch with elements of the split, unless the auto watermark interval is 0.
 
-        What is emitted only here depends on where epochs are cut; what ``on_event`` emits does not.
+        Watermarks emitted here depend on how the input is cut into epochs; those of ``on_event`` do not.
         """
 
     def snapshot_state(self) -> Mapping[str, Any]:
-        """What to keep between epochs: attribute names and values of plain types (``Types.ANY``). Default: all."""
+        """Return the state to save: attribute names and values that ``Types.ANY`` supports. Default: all attributes."""
         return dict(vars(self))
 
     def restore_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``snapshot_state`` returned."""
+        """Restore the state returned by ``snapshot_state``."""
         vars(self).update(state)
 
 
 @dataclass(frozen=True)
 class WatermarkAlignment:
-    """Sources of a group read on only while they are less than ``max_drift_ms`` ahead of the group's slowest."""
+    """Sources of ``group`` pause while they are more than ``max_drift_ms`` ahead of the group's slowest."""
 
     group: str
     max_drift_ms: int
@@ -84,14 +84,14 @@ class WatermarkAlignment:
 
 @dataclass(frozen=True)
 class WatermarkStrategy(Generic[T_contra]):
-    """How a source's (or ``assign_timestamps_and_watermarks``'s) timestamps and watermarks are made.
+    """How timestamps and watermarks are assigned, at a source or by ``assign_timestamps_and_watermarks``.
 
-    Start with one of the ``for_*`` methods or ``no_watermarks()`` and add to it with the ``with_*`` ones; each returns
-    a new strategy. Watermarks follow each split on its own and act as if there were one between any two elements; an
-    operator sees the minimum over the splits that are not idle.
+    Start with a ``for_*`` method or ``no_watermarks()`` and refine it with the ``with_*`` methods; each returns a new
+    strategy. Watermarks are generated per split, in effect after every element; an operator sees the minimum over the
+    splits that are not idle.
 
-    ``out_of_orderness_ms``: how far the watermark stays behind the greatest timestamp, None for no watermarks or where
-    ``generator_factory`` makes them. ``idleness_ms``: after how long without elements a split is not waited for.
+    ``out_of_orderness_ms``: how far the watermark trails the greatest timestamp, None for no watermarks or with a
+    ``generator_factory``. ``idleness_ms``: the time without elements after which a split is idle.
     """
 
     out_of_orderness_ms: int | None = None
@@ -102,25 +102,25 @@ class WatermarkStrategy(Generic[T_contra]):
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy[T_contra]:
-        """For timestamps that never go back within a split. An element that does is late."""
+        """For timestamps that never decrease within a split. An element with a lower one is late."""
         return WatermarkStrategy(out_of_orderness_ms=0)
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: timedelta | int) -> WatermarkStrategy[T_contra]:
-        """For elements at most that much (timedelta or int ms, ≥ 0, else ConfigError) behind their split's newest."""
+        """For elements at most this much (timedelta or int ms, ≥ 0, else ConfigError) behind their split's latest."""
         return WatermarkStrategy(out_of_orderness_ms=to_ms(max_out_of_orderness, "max_out_of_orderness"))
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy[T_contra]:
-        """Event time stands still until the input ends."""
+        """No watermarks: event time does not advance until the input ends."""
         return WatermarkStrategy()
 
     @staticmethod
     def for_generator(generator_factory: Callable[[], WatermarkGenerator[S]]) -> WatermarkStrategy[S]:
-        """Watermarks by your own WatermarkGenerator; ``generator_factory()`` makes one for each split."""
+        """Generate watermarks with a WatermarkGenerator per split, created by ``generator_factory()``."""
         if not callable(generator_factory):
             raise ConfigError(
-                f"for_generator takes a callable that returns a WatermarkGenerator: {generator_factory!r}"
+                f"for_generator() takes a callable that returns a WatermarkGenerator, not {generator_factory!r}"
             )
         return WatermarkStrategy(generator_factory=generator_factory)
 
@@ -133,7 +133,7 @@ class WatermarkStrategy(Generic[T_contra]):
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner[Any] | Callable[[Any, int], int | datetime]
     ) -> WatermarkStrategy[Any]:
-        """Timestamps by a TimestampAssigner or ``f(element, record_timestamp)``, in place of those of the source.
+        """Assign timestamps with a TimestampAssigner or ``f(element, record_timestamp)``, replacing those of the source.
 
         The function returns int milliseconds since 1970-01-01 UTC or a datetime with a time zone.
         """
@@ -145,7 +145,7 @@ class WatermarkStrategy(Generic[T_contra]):
         return replace(self, timestamp_assigner=timestamp_assigner)
 
     def with_idleness(self, idle_timeout: timedelta | int) -> WatermarkStrategy[T_contra]:
-        """Don't wait for a split without elements for that long (timedelta, or int ms; above 0, else ConfigError)."""
+        """Treat a split without elements for this long (timedelta or int ms, above 0, else ConfigError) as idle."""
         return replace(self, idleness_ms=to_ms(idle_timeout, "idle_timeout", minimum_ms=1))
 
     def with_watermark_alignment(
@@ -154,19 +154,19 @@ class WatermarkStrategy(Generic[T_contra]):
         max_allowed_watermark_drift: timedelta | int,
         update_interval: timedelta | int = timedelta(seconds=1),
     ) -> WatermarkStrategy[T_contra]:
-        """Hold sources back that are ahead of their group's slowest by more than the drift (timedelta or int ms).
+        """Pause sources that are ahead of their group's slowest by more than the drift (timedelta or int ms).
 
-        For native sources with watermarks, given to ``from_source``; others are a GraphError. They are looked at before each
-        epoch, so ``update_interval`` has no effect, and may get ahead by the drift and what an epoch reads.
+        For native sources with watermarks, passed to ``from_source``; GraphError for others. Drift is checked before each
+        epoch, so ``update_interval`` has no effect, and a source may exceed the drift by what it reads in an epoch.
         """
         if not watermark_group:
-            raise ConfigError("watermark_group is empty; name the group of sources that wait for each other")
+            raise ConfigError("watermark_group is empty; name the group of sources to align")
         drift = to_ms(max_allowed_watermark_drift, "max_allowed_watermark_drift", minimum_ms=1)
         interval = to_ms(update_interval, "update_interval", minimum_ms=1)
         return replace(self, alignment=WatermarkAlignment(watermark_group, drift, interval))
 
     def timestamp_function(self) -> Callable[[Any, int], int] | None:
-        """``f(element, record_timestamp) -> int ms``, None where the source's own timestamps stay."""
+        """``f(element, record_timestamp) -> int ms``, or None to keep the source's timestamps."""
         assigner = self.timestamp_assigner
         if assigner is None:
             return None
@@ -180,10 +180,10 @@ class WatermarkStrategy(Generic[T_contra]):
 
 
 def epoch_ms(value: Any) -> int:
-    """Milliseconds since 1970-01-01 UTC of an int (ms already), anything that acts as one, or an aware datetime.
+    """Milliseconds since 1970-01-01 UTC, from int ms, an integer-like object, or a timezone-aware datetime.
 
-    The one check of every time that a program gives: timestamps, timers, watermarks. Raises ValueError for a datetime
-    without time zone and a number beyond 64 bits, TypeError for anything else.
+    Validates all timestamps, timers and watermarks from user code. ValueError for a naive datetime or a number beyond 64
+    bits, TypeError for anything else.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:

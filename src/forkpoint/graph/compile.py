@@ -1,7 +1,8 @@
-"""From transformations to a job graph: order, uids, watermark origins, stages. Pure; refuses what cannot run."""
+"""Compiles transformations to a job graph: order, uids, watermark origins, stages. Pure; rejects invalid jobs."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,13 +13,13 @@ from forkpoint.graph.job import InEdge, JobGraph, Operator
 from forkpoint.graph.loops import closed_loops
 from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.graph.specs import DataFrameSpec, SourceSpec, TimestampsSpec, WatermarkSpec
-from forkpoint.graph.transformations import Edge, Forward, KeyBy, Rebalance, Transformation
-from forkpoint.types import TypeInformation, same_keys
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, Rebalance, Transformation, topological_order
+from forkpoint.types import same_keys
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """``parallelisms``: what operators were told by ``set_parallelism()``, by uid."""
+    """``parallelisms``: those given with ``set_parallelism()``, by uid."""
 
     graph: JobGraph
     generated_uids: tuple[str, ...]
@@ -29,58 +30,22 @@ def compile_graph(
     sinks: Iterable[Transformation], *, max_parallelism: int, require_uids: bool,
     mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING,
 ) -> Compiled:  # fmt: skip
-    """The job graph of everything upstream of the given transformations, as it runs in this mode.
+    """Compile the job graph of everything upstream of the given transformations, for a runtime mode.
 
-    With ``require_uids`` every source, sink and stateful operator must have a uid; a GraphError lists those without,
-    each with a suggestion. Otherwise the suggestions are used.
+    With ``require_uids`` every source, sink and stateful operator needs a uid; a GraphError lists those without one and
+    suggests uids. Otherwise uids are generated.
     """
-    order = _topological(sinks)
+    order = topological_order(sinks)
     if not order:
         raise GraphError("the job has no operators; add a source and a sink before execute()")
-    ids = {t: i for i, t in enumerate(order)}
     uids = _uids(order, require_uids=require_uids)
-    loop_ends = closed_loops(order, uids)
-    stages: dict[Transformation, int] = {}
-    origins: dict[Transformation, frozenset[int]] = {}
-    operators: list[Operator] = []
-    edge_id = 0
-    for t in order:
-        edges = tuple(_effective(t, e) for e in t.inputs)
-        stage = max((stages[e.upstream] + (not isinstance(e.partitioning, Forward)) for e in edges), default=0)
-        stages[t] = stage
-        if isinstance(t.spec, TimestampsSpec) and stage > 0:
-            raise GraphError(
-                f"operator {uids[t]!r}: timestamps and watermarks are assigned behind a key_by or rebalance; a split's own "
-                "order is lost there. Assign them before the exchange"
-            )
-        _check_strategy(t, uids[t])
-        _check_keys(uids[t], edges)
-        origins[t] = (
-            frozenset({ids[t]}) if isinstance(t.spec, WatermarkSpec)
-            else frozenset().union(*(origins[e.upstream] for e in edges))
-        )  # fmt: skip
-        inputs = []
-        for e in edges:
-            inputs.append(
-                InEdge(
-                    edge_id, ids[e.upstream], None if e.tag is None else e.tag.tag_id, e.partitioning, e.ordinal,
-                    stages[e.upstream] < stage, _edge_type(e),
-                )
-            )  # fmt: skip
-            edge_id += 1
-        operators.append(
-            Operator(
-                ids[t], uids[t], t.uid is None, t.name, t.spec.kind, loop_ends.get(t, t.spec), stage, tuple(inputs),
-                t.output_type, t.spec.stateful, origins[t],
-                t.spec.timestamp_column if isinstance(t.spec, WatermarkSpec) else None, t.migrations,
-            )
-        )  # fmt: skip
+    operators = _operators(order, uids)
     consumers: dict[int, list[tuple[int, InEdge]]] = {}
     for operator in operators:
         for edge in operator.inputs:
             consumers.setdefault(edge.upstream, []).append((operator.id, edge))
     graph = JobGraph(
-        tuple(operators), max(stages.values()), max_parallelism, {k: tuple(v) for k, v in consumers.items()}
+        tuple(operators), max(o.stage for o in operators), max_parallelism, {k: tuple(v) for k, v in consumers.items()}
     )
     return Compiled(
         in_mode(graph, mode),
@@ -89,29 +54,69 @@ def compile_graph(
     )
 
 
-def _check_strategy(t: Transformation, uid: str) -> None:
+def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) -> list[Operator]:
+    """The operators in topological order, with their stages, effective input edges and watermark origins."""
+    loop_ends = closed_loops(order, uids)
+    edge_ids = itertools.count()
+    compiled: dict[Transformation, Operator] = {}
+    for t in order:
+        edges = tuple(_effective(t, e) for e in t.inputs)
+        upstream = [compiled[e.upstream] for e in edges]
+        stage = max(
+            (o.stage + (not isinstance(e.partitioning, Forward)) for o, e in zip(upstream, edges, strict=True)),
+            default=0,
+        )
+        watermarks = t.spec if isinstance(t.spec, WatermarkSpec) else None
+        _check_timestamps(t, uids[t], stage)
+        _check_alignment(t, uids[t])
+        _check_keys(uids[t], edges)
+        inputs = tuple(
+            InEdge(
+                next(edge_ids), o.id, None if e.tag is None else e.tag.tag_id, e.partitioning, e.ordinal, o.stage < stage,
+                e.upstream.output_type if e.tag is None else e.tag.type_info,
+            )
+            for o, e in zip(upstream, edges, strict=True)
+        )  # fmt: skip
+        id = len(compiled)
+        compiled[t] = Operator(
+            id, uids[t], t.uid is None, t.name, t.spec.kind, loop_ends.get(t, t.spec), stage, inputs, t.output_type,
+            t.spec.stateful, frozenset().union(*(o.origins for o in upstream)) if watermarks is None else frozenset({id}),
+            None if watermarks is None else watermarks.timestamp_column, t.migrations,
+        )  # fmt: skip
+    return list(compiled.values())
+
+
+def _check_timestamps(t: Transformation, uid: str, stage: int) -> None:
+    if isinstance(t.spec, TimestampsSpec) and stage > 0:
+        raise GraphError(
+            f"operator {uid!r}: timestamps and watermarks must be assigned before any key_by or rebalance, which loses the "
+            "order within a split"
+        )
+
+
+def _check_alignment(t: Transformation, uid: str) -> None:
     strategy = t.spec.strategy if isinstance(t.spec, WatermarkSpec) else None
     if strategy is None or strategy.alignment is None:
         return
     group = strategy.alignment.group
     if not isinstance(t.spec, SourceSpec):
-        what = "reads a Spark DataFrame" if isinstance(t.spec, DataFrameSpec) else "assigns timestamps behind a source"
+        what = "reads a Spark DataFrame" if isinstance(t.spec, DataFrameSpec) else "assigns timestamps after a source"
         raise GraphError(
-            f"operator {uid!r} {what}, so it cannot be paused for the watermark alignment of group {group!r}; give the strategy "
-            "to from_source(), or leave with_watermark_alignment() out and limit what an epoch reads (max_rows)"
+            f"operator {uid!r} {what}, so it cannot be paused for watermark alignment group {group!r}; pass the strategy to "
+            "from_source(), or drop with_watermark_alignment() and limit what an epoch reads (max_rows)"
         )
     if strategy.out_of_orderness_ms is None and strategy.generator_factory is None:
         raise GraphError(
-            f"source {uid!r} has no watermarks, so the others of watermark alignment group {group!r} would wait for it for ever; "
+            f"source {uid!r} has no watermarks, so the other sources of watermark alignment group {group!r} would never advance; "
             "use for_monotonous_timestamps(), for_bounded_out_of_orderness() or for_generator()"
         )
 
 
 def _effective(t: Transformation, edge: Edge) -> Edge:
-    """The edge as it will run."""
+    """The edge with the partitioning it runs with."""
     if t.spec.needs_key(edge.ordinal) and not isinstance(edge.partitioning, KeyBy):
         raise GraphError(
-            f"operator {t.uid or t.name!r} keeps state by key, but its input has no key; call key_by() first"
+            f"operator {t.uid or t.name!r} has keyed state, but its input is not keyed; call key_by() first"
         )
     if t.spec.needs_exchange and isinstance(edge.partitioning, Forward):
         return replace(edge, partitioning=Rebalance("split"))
@@ -119,7 +124,7 @@ def _effective(t: Transformation, edge: Edge) -> Edge:
 
 
 def _check_keys(uid: str, edges: Iterable[Edge]) -> None:
-    """Keys of two inputs meet in one state, so they have to be hashed and stored alike."""
+    """Keys of two inputs share state, so they must be hashed and stored in the same way."""
     types = [e.partitioning.key_type for e in edges if isinstance(e.partitioning, KeyBy)]
     for type in types[1:]:
         first = types[0]
@@ -127,28 +132,9 @@ def _check_keys(uid: str, edges: Iterable[Edge]) -> None:
         assert type is not None
         if not same_keys(type.describe(), first.describe()):
             raise GraphError(
-                f"operator {uid!r}: the keys of its two inputs are of the types {first} and {type}; give both the same "
+                f"operator {uid!r}: the keys of its two inputs have different types, {first} and {type}; give both the same "
                 "key_type, as in key_by(selector1, selector2, key_type)"
             )
-
-
-def _edge_type(edge: Edge) -> TypeInformation | None:
-    return edge.upstream.output_type if edge.tag is None else edge.tag.type_info
-
-
-def _topological(roots: Iterable[Transformation]) -> list[Transformation]:
-    order: list[Transformation] = []
-    seen: set[Transformation] = set()
-    stack: list[tuple[Transformation, bool]] = [(t, False) for t in reversed(list(roots))]
-    while stack:
-        t, done = stack.pop()
-        if done:
-            order.append(t)
-        elif t not in seen:
-            seen.add(t)
-            stack.append((t, True))
-            stack.extend((e.upstream, False) for e in reversed(t.inputs))
-    return order
 
 
 def _uids(order: list[Transformation], *, require_uids: bool) -> dict[Transformation, str]:
@@ -158,7 +144,7 @@ def _uids(order: list[Transformation], *, require_uids: bool) -> dict[Transforma
         if t.uid is not None:
             if t.uid in taken:
                 raise GraphError(
-                    f"uid {t.uid!r} is given to two operators ({taken[t.uid].name!r} and {t.name!r}); a uid names one operator"
+                    f"uid {t.uid!r} is used by two operators ({taken[t.uid].name!r} and {t.name!r}); uids must be unique"
                 )
             taken[t.uid] = t
             uids[t] = t.uid

@@ -1,8 +1,8 @@
-"""The compiled job: operators in topological order, cut into stages. Frozen; shipped once to every worker."""
+"""The compiled job: operators in topological order, in stages. Frozen; shipped once to every worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InEdge:
-    """One input of an operator. ``crosses`` tells that elements travel by an exchange between stages."""
+    """One input of an operator. ``crosses``: whether elements pass an exchange between stages."""
 
     id: int
     upstream: int
@@ -38,7 +38,7 @@ class InEdge:
 
 @dataclass(frozen=True)
 class Operator:
-    """``origins``: the operators upstream that make watermarks (sources and timestamp assigners)."""
+    """``origins``: the upstream operators whose watermarks it sees (sources and timestamp assigners), or itself."""
 
     id: int
     uid: str
@@ -56,17 +56,17 @@ class Operator:
 
     @property
     def key(self) -> KeyBy | None:
-        """How this operator's first input is keyed, if it is."""
+        """The key of the first input, None if it is not keyed."""
         return self.key_of(0)
 
     @property
     def source(self) -> Source:
-        """What a native source reads."""
+        """The Source of a native source operator."""
         assert isinstance(self.spec, SourceSpec)
         return self.spec.source
 
     def key_of(self, ordinal: int) -> KeyBy | None:
-        """How an input is keyed, if it is."""
+        """The key of an input, None if it is not keyed."""
         partitioning = next((e.partitioning for e in self.inputs if e.ordinal == ordinal), None)
         return partitioning if isinstance(partitioning, KeyBy) else None
 
@@ -88,7 +88,7 @@ class JobGraph:
         return {o.uid: o for o in self.operators}
 
     def consumers_of(self, operator: Operator, tag: str | None) -> list[tuple[Operator, InEdge]]:
-        """Who reads an operator's main output, or the side output of this tag, and over which edge."""
+        """The operators that read an operator's main output (tag None) or side output, with their edges."""
         return [(self.by_id[i], edge) for i, edge in self.consumers.get(operator.id, ()) if edge.tag == tag]
 
     @cached_property
@@ -117,40 +117,42 @@ class JobGraph:
 
     @cached_property
     def loops(self) -> bool:
-        """Whether there are iterations."""
+        """Whether the job has iterations."""
         return any(isinstance(o.spec, LoopStart) for o in self.operators)
 
     @cached_property
     def generating(self) -> frozenset[int]:
-        """The sources whose splits pass a watermark generator: it sees elements in their order, so a task reads a whole
-        split."""
-        found: set[int] = set()
-        waiting = [
-            o for o in self.operators
+        """The sources upstream of a watermark generator: their splits must each be read in order by one task."""
+        return self.sources_of(
+            o.id for o in self.operators
             if isinstance(o.spec, WatermarkSpec) and o.spec.strategy.generator_factory is not None
-        ]  # fmt: skip
+        )  # fmt: skip
+
+    def sources_of(self, operators: Iterable[int]) -> frozenset[int]:
+        """The ids of the sources upstream of these operators; a source is upstream of itself."""
+        seen: set[int] = set()
+        waiting = list(operators)
         while waiting:
             operator = waiting.pop()
-            if not operator.inputs:
-                found.add(operator.id)
-            waiting.extend(self.by_id[e.upstream] for e in operator.inputs)
-        return frozenset(found)
+            if operator not in seen:
+                seen.add(operator)
+                waiting.extend(e.upstream for e in self.by_id[operator].inputs)
+        return frozenset(o for o in seen if not self.by_id[o].inputs)
 
     def origins_before(self, operator: Operator) -> frozenset[int]:
-        """The watermark origins of what an operator takes in."""
+        """The watermark origins of an operator's inputs."""
         return frozenset().union(*(self.by_id[e.upstream].origins for e in operator.inputs))
 
     def split_name(self, operator: Operator, origin: int, split: str) -> str:
-        """What a split of ``origin`` is called at an operator that assigns timestamps: splits of several sources may have
-        the same name."""
+        """The name of a split of ``origin`` at a timestamp assigner, qualified if it could be ambiguous."""
         return split if len(self.origins_before(operator)) < 2 else f"{self.by_id[origin].uid}/{split}"
 
     def with_specs(self, change: Callable[[Operator], OperatorSpec]) -> JobGraph:
-        """The same graph with operators that do something else in their places."""
+        """The same graph with replaced operator specs."""
         return replace(self, operators=tuple(replace(o, spec=change(o)) for o in self.operators))
 
     def shipped(self, stage_epoch_sink: Callable[[EpochSinkSpec], SinkSpec]) -> JobGraph:
-        """The graph as workers get it: without DataFrames, and with epoch sinks as sinks that stage for the driver."""
+        """The graph for workers: without DataFrames, and with epoch sinks replaced by sinks that stage for the driver."""
 
         def shipped(operator: Operator) -> OperatorSpec:
             spec = operator.spec

@@ -1,4 +1,4 @@
-"""Iterations in a graph: each start with its end. The way back is no edge, so the graph stays without cycles."""
+"""Pairs the head of each iteration with its end. Feedback is not an edge, so the graph stays acyclic."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from forkpoint.errors import GraphError
 from forkpoint.graph.specs import LoopEnd, LoopStart
-from forkpoint.graph.transformations import Transformation
+from forkpoint.graph.transformations import Transformation, topological_order
 
 
 def closed_loops(order: Sequence[Transformation], uids: Mapping[Transformation, str]) -> dict[Transformation, LoopEnd]:
-    """The specs of the ends of all iterations, each with its iteration's uid.
+    """The specs of all iteration ends, with the uids of their heads.
 
-    GraphError for an iteration that was not closed, was closed twice, or with a stream that does not come from it.
+    GraphError for an iteration that is not closed, closed twice, or closed with a stream not derived from it.
     """
     heads = {t.spec.loop: t for t in order if isinstance(t.spec, LoopStart)}
     ends: dict[int, Transformation] = {}
@@ -22,33 +22,17 @@ def closed_loops(order: Sequence[Transformation], uids: Mapping[Transformation, 
         if not isinstance(t.spec, LoopEnd):
             continue
         head = heads.get(t.spec.loop)
-        if head is None or not _leads_to(t, head):
+        if head is None or head not in topological_order([t]):
             raise GraphError(
-                "close_with() of an iteration takes a stream that was made from the iteration, and "
-                f"{t.inputs[0].upstream.name!r} does not come from there"
+                f"close_with() takes a stream derived from the iteration, but {t.inputs[0].upstream.name!r} is not"
             )
         if t.spec.loop in ends:
             raise GraphError(
-                f"iteration {uids[head]!r} is closed twice; unite the streams that are fed back and close it with the union"
+                f"iteration {uids[head]!r} is closed twice; close it with the union of the feedback streams"
             )
         ends[t.spec.loop] = t
         specs[t] = replace(t.spec, iteration=uids[head])
     for loop, head in heads.items():
         if loop not in ends:
-            raise GraphError(
-                f"iteration {uids[head]!r} has no end; call close_with(stream) on it with the stream that is fed back"
-            )
+            raise GraphError(f"iteration {uids[head]!r} is not closed; call close_with() with the feedback stream")
     return specs
-
-
-def _leads_to(t: Transformation, head: Transformation) -> bool:
-    seen: set[Transformation] = set()
-    stack = [t]
-    while stack:
-        found = stack.pop()
-        if found is head:
-            return True
-        if found not in seen:
-            seen.add(found)
-            stack.extend(e.upstream for e in found.inputs)
-    return False

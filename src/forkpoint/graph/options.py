@@ -1,7 +1,4 @@
-"""How a job runs: options as frozen values, with Flink's names and defaults where Flink has the option.
-
-Every field that is a time is int milliseconds. The environment makes these; the driver reads them.
-"""
+"""The options of a job, frozen, with Flink's names and defaults where Flink has the option. Times are int milliseconds."""
 
 from __future__ import annotations
 
@@ -19,17 +16,17 @@ UPPER_BOUND_MAX_PARALLELISM = 32768
 
 
 def check_max_parallelism(max_parallelism: int) -> int:
-    """The value, or ConfigError where it is not between 1 and 32768."""
+    """Return the value; ConfigError unless it is an int from 1 to 32768."""
     _at_least("the maximum parallelism", max_parallelism, 1)
     if max_parallelism > UPPER_BOUND_MAX_PARALLELISM:
         raise ConfigError(
-            f"the maximum parallelism is {max_parallelism}; it can be {UPPER_BOUND_MAX_PARALLELISM} at most"
+            f"the maximum parallelism is {max_parallelism}; it must be at most {UPPER_BOUND_MAX_PARALLELISM}"
         )
     return max_parallelism
 
 
 def check_parallelism(parallelism: int) -> int:
-    """The value, or ConfigError where it is not an int above 0."""
+    """Return the value; ConfigError unless it is an int above 0."""
     _at_least("the parallelism", parallelism, 1)
     return parallelism
 
@@ -40,14 +37,14 @@ def _at_least(what: str, value: int, minimum: int) -> None:
 
 
 class CheckpointingMode(Enum):
-    """What a failure may do to results. AT_LEAST_ONCE is accepted and gives exactly once all the same."""
+    """The delivery guarantee. AT_LEAST_ONCE is accepted, but results are exactly-once in either mode."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """Accepted for PyFlink programs: checkpoints below a state root are always kept when a job ends."""
+    """Accepted for PyFlink compatibility: checkpoints under a state root are always kept when a job ends."""
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1
@@ -55,7 +52,7 @@ class ExternalizedCheckpointRetention(Enum):
 
 
 class RuntimeExecutionMode(Enum):
-    """How a job runs: BATCH, for bounded inputs, gives final results only; AUTOMATIC is that where all inputs are bounded."""
+    """BATCH gives final results of bounded inputs only; AUTOMATIC is BATCH if all inputs are bounded, else STREAMING."""
 
     STREAMING = 0
     BATCH = 1
@@ -64,11 +61,11 @@ class RuntimeExecutionMode(Enum):
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """When and how checkpoints are taken. ``interval_ms`` None: checkpointing is off, a failure ends the job.
+    """When and how checkpoints are taken. ``interval_ms`` None: checkpointing is off.
 
-    ``timeout_ms``: an epoch that takes longer fails. ``min_pause_ms``: rest between one epoch's commit and the next
-    epoch. ``num_retained``: how many checkpoints are kept. ``tolerable_failures`` and ``retention`` are accepted for
-    PyFlink programs without effect: the restart strategy decides about failures, and checkpoints below a state root are kept.
+    ``timeout_ms``: an epoch that takes longer fails. ``min_pause_ms``: the pause between an epoch's commit and the next
+    epoch. ``num_retained``: the number of checkpoints to keep. ``tolerable_failures`` and ``retention`` are accepted for
+    PyFlink compatibility, without effect.
     """
 
     interval_ms: int | None = None
@@ -95,12 +92,12 @@ class CheckpointOptions:
 
 @dataclass(frozen=True)
 class RestartStrategy:
-    """Whether and when a failed job starts again from its last checkpoint. Made by the methods named after ``kind``.
+    """Whether and when a failed job restarts from its last checkpoint. Created by the static methods.
 
-    ``attempts``: restarts in a row before the job fails, None for no limit. ``delay_ms``: before each restart, the
-    first one for exponential delay. Exponential delay: times ``multiplier`` up to ``max_delay_ms``, varied by
-    ± ``jitter`` (a share), beginning anew after ``reset_after_ms`` without failure. Failure rate: the job fails at more
-    than ``attempts`` failures within ``interval_ms``.
+    ``attempts``: consecutive restarts before the job fails, None for no limit. ``delay_ms``: the delay before a restart.
+    Exponential delay starts there, grows by ``multiplier`` up to ``max_delay_ms``, varies by ± ``jitter`` (a fraction),
+    and resets after ``reset_after_ms`` without failure. Failure rate: the job fails at more than ``attempts`` failures
+    within ``interval_ms``.
     """
 
     kind: Literal["none", "fixed-delay", "exponential-delay", "failure-rate"]
@@ -115,14 +112,14 @@ class RestartStrategy:
     def __post_init__(self) -> None:
         if self.kind not in ("none", "fixed-delay", "exponential-delay", "failure-rate"):
             raise ConfigError(
-                f"restart strategy {self.kind!r} is none of none, fixed-delay, exponential-delay, failure-rate"
+                f"restart strategy {self.kind!r}: expected none, fixed-delay, exponential-delay or failure-rate"
             )
         if self.attempts is not None:
             _at_least("the number of restart attempts", self.attempts, 0)
         _at_least("the restart delay in ms", self.delay_ms, 0)
-        _at_least("the greatest restart delay in ms", self.max_delay_ms, self.delay_ms if self._exponential else 0)
+        _at_least("the maximum restart delay in ms", self.max_delay_ms, self.delay_ms if self._exponential else 0)
         _at_least("the interval of the failure rate in ms", self.interval_ms, 1)
-        _at_least("the time in ms after which the restart delay begins anew", self.reset_after_ms, 1)
+        _at_least("the time in ms after which the restart delay resets", self.reset_after_ms, 1)
         if self.multiplier < 1:
             raise ConfigError(f"the multiplier of the restart delay is {self.multiplier}; it must be at least 1")
         if not 0 <= self.jitter < 1:
@@ -134,12 +131,12 @@ class RestartStrategy:
 
     @staticmethod
     def none() -> RestartStrategy:
-        """A failure ends the job."""
+        """Never restart."""
         return RestartStrategy("none", attempts=0)
 
     @staticmethod
     def fixed_delay(attempts: int = 1, delay: timedelta | int = timedelta(seconds=1)) -> RestartStrategy:
-        """Up to ``attempts`` restarts, each after ``delay`` (timedelta, or int ms)."""
+        """Allow ``attempts`` restarts, each after ``delay`` (timedelta or int ms)."""
         return RestartStrategy("fixed-delay", attempts, to_ms(delay, "the restart delay"))
 
     @staticmethod
@@ -151,10 +148,10 @@ class RestartStrategy:
         reset_after: timedelta | int = timedelta(hours=1),
         attempts: int | None = None,
     ) -> RestartStrategy:
-        """Restarts with a growing delay; Flink's default where checkpointing is on. Times: timedelta, or int ms."""
+        """Restart with a growing delay, the default with checkpointing, as in Flink. Times are timedelta or int ms."""
         return RestartStrategy(
             "exponential-delay", attempts, to_ms(initial, "the first restart delay"),
-            to_ms(maximum, "the greatest restart delay"), multiplier, jitter, to_ms(reset_after, "reset_after"),
+            to_ms(maximum, "the maximum restart delay"), multiplier, jitter, to_ms(reset_after, "reset_after"),
         )  # fmt: skip
 
     @staticmethod
@@ -163,7 +160,7 @@ class RestartStrategy:
         interval: timedelta | int = timedelta(minutes=1),
         delay: timedelta | int = timedelta(seconds=1),
     ) -> RestartStrategy:
-        """Restarts after ``delay`` unless there were more than ``max_failures`` failures within ``interval``."""
+        """Restart after ``delay`` unless there were more than ``max_failures`` failures within ``interval``."""
         return RestartStrategy(
             "failure-rate", max_failures, to_ms(delay, "the restart delay"),
             interval_ms=to_ms(interval, "the interval of the failure rate"),
@@ -172,10 +169,10 @@ class RestartStrategy:
 
 @dataclass(frozen=True)
 class SavepointSchedule:
-    """Savepoints that a running job takes by itself, one every ``interval_ms``, in ``directory`` (None: where savepoints go).
+    """Scheduled savepoints, one every ``interval_ms``, in ``directory`` (None: the default savepoint directory).
 
-    Of these, the newest ``keep_last`` stay, and those younger than ``keep_for_ms``: who fulfils either rule stays, without a
-    rule all do. One that people gave a label or note, or that others depend on, stays too.
+    One is kept if it is among the newest ``keep_last`` or younger than ``keep_for_ms``, has a label or note, or is needed by
+    others. Without ``keep_last`` and ``keep_for_ms`` all are kept.
     """
 
     interval_ms: int
@@ -193,12 +190,12 @@ class SavepointSchedule:
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """What a run starts from, and what may become of saved state.
+    """What a run restores, and how strictly.
 
-    ``savepoint``: a path, URL, id or label, ``"latest"``, ``"none"`` to begin anew, or None: go on from the newest
-    checkpoint. ``allow_non_restored``: saved state that the program has no place for is dropped, not refused. ``renames``:
-    uids as they were saved, and what they are called now. ``claim``: the savepoint is deleted once the run has its state.
-    ``allow_drained``: go on from the newest checkpoint also where the job was stopped with a drain.
+    ``savepoint``: a path, URL, id or label, ``"latest"``, ``"none"`` to start without state, or None to resume from the
+    newest checkpoint. ``allow_non_restored``: drop saved state without an operator in the program instead of refusing the
+    restore. ``renames``: saved uid → current uid. ``claim``: delete the savepoint once its state is restored.
+    ``allow_drained``: resume from the newest checkpoint even if the job was stopped with a drain.
     """
 
     savepoint: str | None = None
@@ -210,18 +207,15 @@ class RestoreOptions:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """Everything about a run that is not the program itself.
+    """The options of a job.
 
-    ``parallelism``: subtasks of a stage, None for what the engine thinks right. ``state_root``: URL or path below which
-    the job's state is kept beyond the run; None for a place that is removed with the process. ``savepoint_directory``:
-    where savepoints go unless a path is given with the command, None for below the state root. ``savepoint_schedule``: those
-    that are taken without being asked for, None for none. ``restart``: None for
-    the default, see ``restart_strategy``. ``engine``: None for Spark, unless the surroundings say otherwise.
-    ``state_backend``: the subtasks' local store. ``auto_watermark_interval_ms``: 0 holds watermarks back to the end
-    of the input, but for what generators emit at elements; any other value is the same as any other, since watermarks
-    don't wait for a clock.
-    ``max_epoch_rows``: how many elements an epoch takes from each source at most, None for the source's own limit.
-    ``accepted``: Flink's options that have no effect here, by key, as they were given; a program may read them back.
+    ``parallelism``: subtasks per stage, None for the engine's choice. ``state_root``: the URL or path under which state is
+    kept beyond the run, None for a temporary directory. ``savepoint_directory``: for savepoints without an explicit path,
+    None for under the state root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the
+    default; see ``restart_strategy``. ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks'
+    local store. ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are
+    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit.
+    ``accepted``: Flink options without effect, by key, which a program may read back.
     """
 
     parallelism: int | None = None
@@ -246,21 +240,21 @@ class JobOptions:
         if self.parallelism is not None and self.parallelism > self.max_parallelism:
             raise ConfigError(
                 f"the parallelism {self.parallelism} exceeds the maximum parallelism {self.max_parallelism}; "
-                "lower the one, or raise the other with set_max_parallelism()"
+                "lower it, or raise the maximum with set_max_parallelism()"
             )
         if self.engine not in (None, "spark", "local"):
             raise ConfigError(f"the engine is {self.engine!r}; it must be 'spark' or 'local'")
         if self.state_backend not in ("lmdb", "rocksdb", "dict"):
             raise ConfigError(f"the state backend is {self.state_backend!r}; it must be 'lmdb', 'rocksdb' or 'dict'")
-        if isinstance(self.savepoint_schedule, Mapping):  # as it was noted with a run
+        if isinstance(self.savepoint_schedule, Mapping):  # as recorded with a run
             object.__setattr__(self, "savepoint_schedule", SavepointSchedule(**self.savepoint_schedule))
         if self.max_epoch_rows is not None:
-            _at_least("the greatest number of rows an epoch takes from a source", self.max_epoch_rows, 1)
+            _at_least("the maximum number of rows an epoch reads from a source", self.max_epoch_rows, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)
 
     @property
     def restart_strategy(self) -> RestartStrategy:
-        """The one that was set; else none with checkpointing off and exponential delay with it on, as in Flink."""
+        """The strategy set; else none without checkpointing and exponential delay with it, as in Flink."""
         if self.restart is not None:
             return self.restart
         return RestartStrategy.exponential_delay() if self.checkpoint.enabled else RestartStrategy.none()

@@ -1,6 +1,7 @@
-"""What operators are: each kind says here, or beside the class that runs it (runtime/), all that the rest asks of it.
+"""Operator specs: everything that graphs, restores and tasks need to know about an operator.
 
-Sources, sinks and the ends of loops stand here, because a graph is cut, checked and planned by them.
+Specs of sources, sinks and loop ends are defined here, because compiling and planning depend on them; all others are
+defined beside the class that runs them (runtime/).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeclaredState:
-    """A state that an operator has whatever its function does. ``keyed``: it belongs to keys, not to subtasks."""
+    """A state known before the job runs. ``keyed``: keyed state rather than operator state."""
 
     name: str
     kind: StateKind
@@ -37,7 +38,7 @@ class DeclaredState:
 
     @staticmethod
     def of(descriptor: StateDescriptor) -> DeclaredState:
-        """The keyed state of a descriptor."""
+        """The keyed state that a descriptor declares."""
         namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
         ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
         return DeclaredState(
@@ -47,9 +48,9 @@ class DeclaredState:
 
 @dataclass(frozen=True)
 class OperatorSpec:
-    """What an operator is. Its fields are what the program said; they travel to the tasks.
+    """The definition of an operator, which is shipped to the tasks.
 
-    ``kind``: what savepoints and the web page call it. ``keyed``: whether it keeps state by key.
+    ``kind``: its kind in savepoints and on the web page. ``keyed``: whether it has keyed state.
     """
 
     kind: ClassVar[str]
@@ -57,12 +58,12 @@ class OperatorSpec:
 
     @property
     def function(self) -> Any:
-        """The user's function, if there is one."""
+        """The user function, None without one."""
         return getattr(self, "fn", None)
 
     @property
     def has_operator_state(self) -> bool:
-        """Whether it, or its function, has state that belongs to subtasks."""
+        """Whether it, or its function, has operator state."""
         return isinstance(self.function, CheckpointedFunction)
 
     @property
@@ -72,40 +73,48 @@ class OperatorSpec:
 
     @property
     def needs_uid(self) -> bool:
-        """Whether something is saved under its uid."""
+        """Whether state or positions are saved under its uid."""
         return self.stateful
 
     @property
     def needs_exchange(self) -> bool:
-        """Whether input that is not partitioned is exchanged all the same: state needs a lasting subtask."""
+        """Whether forwarded input is rebalanced: state needs a fixed subtask."""
         return self.stateful
 
     def needs_key(self, ordinal: int) -> bool:
-        """Whether the input with this ordinal has to be keyed."""
+        """Whether the input with this ordinal must be keyed."""
         return self.keyed
 
     def states(self) -> list[DeclaredState]:
-        """The states that are known before anything runs."""
+        """The states known before the job runs."""
         return []
 
     @property
     def declares_all_states(self) -> bool:
-        """Whether ``states()`` are all that it can have: a function may ask for more in ``open()``."""
+        """Whether ``states()`` is complete; a function may request more states in ``open()``."""
         fn = self.function
         if isinstance(fn, CheckpointedFunction):
             return False
         return not isinstance(fn, Function) or type(fn).open is Function.open
 
     def in_batch(self) -> OperatorSpec:
-        """What runs in its place in BATCH mode; see graph/batch.py."""
+        """The spec that replaces it in BATCH mode; see graph/batch.py."""
         return self
 
 
-class WatermarkSpec(OperatorSpec):
-    """A source, or an operator that assigns timestamps: watermarks are made there.
+class EndpointSpec(OperatorSpec):
+    """A source or sink."""
 
-    ``position``: the kind of the entry that the manifest has for it. ``timestamp_column``: the field that the strategy's
-    timestamp assigner picks, where it does nothing else.
+    @property
+    def needs_uid(self) -> bool:
+        return True
+
+
+class WatermarkSpec(OperatorSpec):
+    """A source or timestamp assigner, where watermarks originate.
+
+    ``position``: the kind of its entry in the manifest. ``timestamp_column``: the field that the strategy's timestamp
+    assigner picks, None if it does anything else.
     """
 
     position: ClassVar[Literal["native", "spark", "watermarks"]]
@@ -115,8 +124,8 @@ class WatermarkSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
-class SourceSpec(WatermarkSpec):
-    """A source of forkpoint's own, read in tasks that the driver plans."""
+class SourceSpec(WatermarkSpec, EndpointSpec):
+    """A native source, read by tasks that the driver plans."""
 
     kind = "source"
     position = "native"
@@ -124,10 +133,6 @@ class SourceSpec(WatermarkSpec):
     source: Source
     strategy: WatermarkStrategy
     timestamp_column: str | None = None
-
-    @property
-    def needs_uid(self) -> bool:
-        return True
 
     @property
     def bounded(self) -> bool:
@@ -138,8 +143,8 @@ class SourceSpec(WatermarkSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class DataFrameSpec(WatermarkSpec):
-    """A Spark DataFrame as a source; the frame itself stays on the driver (it is dropped when the graph is shipped)."""
+class DataFrameSpec(WatermarkSpec, EndpointSpec):
+    """A Spark DataFrame as a source. The frame stays on the driver; it is removed when the graph is shipped."""
 
     kind = "source"
     position = "spark"
@@ -151,17 +156,13 @@ class DataFrameSpec(WatermarkSpec):
     max_rows: int | None
 
     @property
-    def needs_uid(self) -> bool:
-        return True
-
-    @property
     def bounded(self) -> bool:
         return not self.frame.isStreaming
 
 
 @dataclass(frozen=True)
 class TimestampsSpec(WatermarkSpec):
-    """Timestamps and watermarks that are assigned behind a source."""
+    """A timestamp assigner."""
 
     kind = "timestamps"
     position = "watermarks"
@@ -178,33 +179,25 @@ def _without_watermarks(strategy: WatermarkStrategy) -> WatermarkStrategy:
 
 
 @dataclass(frozen=True)
-class SinkSpec(OperatorSpec):
+class SinkSpec(EndpointSpec):
     kind = "sink"
 
     sink: Sink
 
-    @property
-    def needs_uid(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
-class EpochSinkSpec(OperatorSpec):
-    """``fn(df, epoch)`` gets each epoch's elements as a Spark DataFrame, on the driver, before the manifest."""
+class EpochSinkSpec(EndpointSpec):
+    """Calls ``fn(df, epoch)`` with each epoch's elements as a Spark DataFrame, on the driver, before the commit."""
 
     kind = "epoch_sink"
 
     fn: Callable[[Any, int], None]
     type: TypeInformation
 
-    @property
-    def needs_uid(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
-class LoopStart(OperatorSpec):
-    """The start of an iteration; the LoopEnd with the same ``loop`` is its end. Elements are saved by ``element_type``."""
+class _LoopSpec(OperatorSpec):
+    """The head and the end of an iteration have the same ``loop``. Elements are saved as ``element_type``."""
 
     loop: int
     element_type: TypeInformation
@@ -215,21 +208,20 @@ class LoopStart(OperatorSpec):
 
 
 @dataclass(frozen=True)
-class LoopEnd(OperatorSpec):
-    """The end of an iteration. ``iteration``: the uid of its start, known once the graph is compiled."""
+class LoopStart(_LoopSpec):
+    """The head of an iteration."""
 
-    loop: int
-    element_type: TypeInformation
+
+@dataclass(frozen=True)
+class LoopEnd(_LoopSpec):
+    """The end of an iteration. ``iteration``: the uid of its head, set when the graph is compiled."""
+
     iteration: str = ""
 
     @property
-    def stateful(self) -> bool:
-        return True
-
-    @property
     def needs_uid(self) -> bool:
-        return False  # what it keeps is its iteration's
+        return False  # its state is saved under the head's uid
 
     @property
     def needs_exchange(self) -> bool:
-        return False  # behind its iteration, so it is on a lasting subtask already
+        return False  # the head has exchanged its input

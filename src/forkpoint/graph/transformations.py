@@ -1,12 +1,12 @@
-"""What a program builds: transformations linked by edges, still without uids checked or stages cut.
+"""The graph as a program builds it: transformations linked by edges, before uids are checked and stages are cut.
 
-The stream façade creates these; ``graph.compile`` turns them into a frozen ``JobGraph``. A transformation is the only
-mutable thing here, because ``uid()``, ``name()`` and ``set_parallelism()`` are said after it exists.
+The DataStream API creates these; ``graph.compile`` turns them into a frozen ``JobGraph``. Only transformations are
+mutable, because ``uid()``, ``name()`` and ``set_parallelism()`` are called after they exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,16 +17,15 @@ from forkpoint.types import TypeInformation
 
 @dataclass(frozen=True)
 class Forward:
-    """Elements stay where they are."""
+    """Elements stay on their subtask."""
 
 
 @dataclass(frozen=True)
 class KeyBy:
     """Elements go to the subtask that owns their key's key group.
 
-    ``selector`` takes an element and returns its key. ``columns`` names the fields that make up the key where the
-    selector does nothing but pick fields, so that the key can be taken from columns without touching elements;
-    ``single`` tells whether the key is the field itself or a tuple of the fields. No names at all: one key that all have.
+    ``columns``: the key's fields if the selector only picks fields, so that the key can be read from columns; empty for
+    a single constant key. ``single``: whether the key is the field itself rather than a tuple of the fields.
     """
 
     selector: Callable[[Any], Any]
@@ -37,18 +36,18 @@ class KeyBy:
 
 @dataclass(frozen=True)
 class Rebalance:
-    """Elements are spread over the subtasks: one by one, or each split as a whole, so that its order survives.
+    """Elements are distributed over the subtasks, one by one or by split, which keeps each split in order.
 
-    ``said``: what the program called it; it makes no difference.
+    ``ship_strategy``: the name in the execution plan; all behave the same.
     """
 
     by: Literal["element", "split"] = "element"
-    said: str = field(default="REBALANCE", compare=False)
+    ship_strategy: str = field(default="REBALANCE", compare=False)
 
 
 @dataclass(frozen=True)
 class Custom:
-    """Elements go where a function of theirs says: ``partitioner(key, number of subtasks)``, the key by ``selector``."""
+    """Elements go to subtask ``partitioner(selector(element), number of subtasks)``."""
 
     partitioner: Callable[[Any, int], int]
     selector: Callable[[Any], Any]
@@ -58,8 +57,8 @@ class Custom:
 class Broadcast:
     """Every subtask gets every element.
 
-    ``at_next_watermark``: an element takes effect at the watermark that follows it, as far as the source knows that one,
-    instead of the watermark before it, so a rule whose stream had been silent takes effect at its own time.
+    ``at_next_watermark``: an element takes effect at the watermark that follows it, if the source knows it, rather than
+    at the one before, so that an element after a long silence takes effect at its own time.
     """
 
     at_next_watermark: bool = False
@@ -70,9 +69,9 @@ Partitioning = Forward | KeyBy | Rebalance | Custom | Broadcast
 
 @dataclass(frozen=True)
 class Migrations:
-    """One-step migrations of an operator's saved state, by the version that each takes: of states by name, and of keys.
+    """Migrations of an operator's saved states, by name, and keys. Each maps the version it starts from to a function.
 
-    A version is one more than the latest migration's; a state or key that has none is of version 1.
+    The current version is one more than the highest in the map; without migrations it is 1.
     """
 
     states: Mapping[str, Mapping[int, Callable[[Any], Any]]] = field(default_factory=dict)
@@ -88,7 +87,7 @@ class Migrations:
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """One input of a transformation: whose output (or side output), and how its elements travel."""
+    """One input of a transformation: an upstream output or side output, and its partitioning."""
 
     upstream: Transformation
     tag: OutputTag | None = None
@@ -106,3 +105,19 @@ class Transformation:
     parallelism: int | None = None
     max_parallelism: int | None = None
     migrations: Migrations = field(default_factory=Migrations)
+
+
+def topological_order(ends: Iterable[Transformation]) -> list[Transformation]:
+    """The given transformations and everything upstream of them, each after its inputs."""
+    order: list[Transformation] = []
+    seen: set[Transformation] = set()
+    stack = [(t, False) for t in reversed(list(ends))]
+    while stack:
+        t, inputs_done = stack.pop()
+        if inputs_done:
+            order.append(t)
+        elif t not in seen:
+            seen.add(t)
+            stack.append((t, True))
+            stack.extend((e.upstream, False) for e in reversed(t.inputs))
+    return order

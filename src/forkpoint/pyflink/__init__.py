@@ -1,10 +1,9 @@
-"""PyFlink's programs without a line changed: ``import pyflink…`` finds forkpoint.
+"""Runs unchanged PyFlink programs: ``import pyflink…`` finds forkpoint.
 
     python -m forkpoint.pyflink app.py ARGS          forkpoint run --pyflink app.py -- ARGS
 
-``install()`` does it for the process at hand, and for the workers that run its jobs. ``names`` says what stands for what,
-``absent`` what is not there and what to use in its place. What the names stand for is where it belongs in forkpoint: there
-is nothing here but the map.
+``install()`` does this for the current process and the workers of its jobs. ``names`` maps PyFlink's names to forkpoint's,
+``absent`` names what forkpoint lacks and the alternatives. This package contains only the mapping.
 """
 
 from forkpoint.pyflink.finder import install, installed

@@ -1,4 +1,4 @@
-"""``python -m forkpoint.pyflink app.py ARGS``: as ``python app.py ARGS``, with forkpoint in PyFlink's place."""
+"""``python -m forkpoint.pyflink app.py ARGS``: runs ``app.py`` with forkpoint in place of PyFlink."""
 
 import os
 import runpy
@@ -10,7 +10,7 @@ USAGE = "usage: python -m forkpoint.pyflink APP [ARGS]\n\nRuns the PyFlink progr
 
 
 def main() -> None:
-    """Run the program that the command line names."""
+    """Run the program given on the command line."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
@@ -20,7 +20,7 @@ def main() -> None:
         sys.exit(f"there is no file {app}")
     install()
     sys.argv = arguments
-    # Python put the working directory there, for `-m`; it puts a program's own directory there for a program.
+    # `-m` put the working directory first; a program expects its own directory there.
     sys.path[: 0 if sys.flags.safe_path else 1] = [os.path.dirname(os.path.realpath(app))]
     runpy.run_path(app, run_name="__main__")
 

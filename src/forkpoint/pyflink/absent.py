@@ -1,4 +1,4 @@
-"""What PyFlink has and forkpoint doesn't: why, and what to use."""
+"""PyFlink names that forkpoint lacks: the reason, and what to use instead."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from forkpoint.errors import GraphError
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a name is absent, and what to use in its place."""
+    """Why a name is absent, and what to use instead."""
 
     why: str
     use: str
 
 
 def _connector(system: str, spark_format: str | None) -> Reason:
-    why = f"{system} is reached through Spark here, not through Flink's connector"
+    why = f"{system} is accessed through Spark, not through Flink's connector"
     if spark_format is None:
-        return Reason(why, "write with stream.for_each_epoch(…), or give the environment a Source or Sink of your own")
+        return Reason(why, "write with stream.for_each_epoch(…), or implement a Source or Sink")
     return Reason(
         why,
         f"read with env.from_dataframe(spark.readStream.format({spark_format!r})…load()), and write with "
@@ -27,38 +27,38 @@ def _connector(system: str, spark_format: str | None) -> Reason:
     )
 
 
-_JVM = Reason("it is about Flink's JVM, and there is none behind this API", "say in Python what it was to do")
+_JVM = Reason("it belongs to Flink's JVM, which is not used here", "implement it in Python")
 _INTERNAL = Reason("it is internal to PyFlink", "use the public names")
 _SCHEMA = Reason(
-    "(de)serialization schemas belong to Flink's connectors for messages",
+    "(de)serialization schemas belong to Flink's message connectors",
     "decode and encode in map(), or with Spark's functions (from_json, from_csv, from_avro) on a DataFrame",
 )
-_BULK = Reason(
-    "it stands for a format in Java", "use FileSource.parquet, csv or json, and FileSink.parquet, csv or json"
-)
-_FILES = Reason("how files are found and dealt out is not for programs to say", "leave it out")
+_BULK = Reason("it is a Java format", "use FileSource.parquet, csv or json, and FileSink.parquet, csv or json")
+_FILES = Reason("file discovery and split assignment are not configurable", "leave it out")
 _COMPACT = Reason("a file is final once its epoch is committed", "make larger files with a longer checkpoint interval")
 _STATE_BACKEND = Reason(
-    "the state backend is an option", "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration"
+    "the state backend is set by an option",
+    "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration",
 )
-_CHECKPOINT_STORAGE = Reason("where checkpoints go is an option", "call env.set_state_root(URL)")
+_CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env.set_state_root(URL)")
 _RESTART = Reason(
-    "Flink 2 has it as an option", "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)"
+    "the restart strategy is set by an option",
+    "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
 )
-_GUARANTEE = Reason("sinks are exactly once, whatever is asked for", "leave it out")
+_GUARANTEE = Reason("sinks are always exactly-once", "leave it out")
 
-# Of a module, and all below it.
+# For a module and its submodules.
 _MODULES: dict[str, Reason] = {
     "pyflink.dataframe": Reason(
-        "the DataFrame API is Spark's part here", "make one with Spark, and env.from_dataframe(df)"
+        "DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"
     ),
     "pyflink.datastream.checkpoint_storage": _CHECKPOINT_STORAGE,
     "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
     "pyflink.datastream.connectors.dynamic_kafka": _connector("Kafka", "kafka"),
     "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
     "pyflink.datastream.connectors.hybrid_source": Reason(
-        "sources are not put one behind the other",
-        "write history to where the live source reads, or run one job after the other",
+        "sources cannot be chained",
+        "write history to where the live source reads, or run one job after another",
     ),
     "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
     "pyflink.datastream.connectors.kafka": _connector("Kafka", "kafka"),
@@ -72,9 +72,7 @@ _MODULES: dict[str, Reason] = {
     "pyflink.datastream.formats.parquet": _BULK,
     "pyflink.datastream.state_backend": _STATE_BACKEND,
     "pyflink.datastream.utils": _INTERNAL,
-    "pyflink.common.config_options": Reason(
-        "options are given by their keys", "use Configuration.set_string(key, value)"
-    ),
+    "pyflink.common.config_options": Reason("options are set by key", "use Configuration.set_string(key, value)"),
     "pyflink.common.constants": _INTERNAL,
     "pyflink.common.input_dependency_constraint": _INTERNAL,
     "pyflink.common.io": _JVM,
@@ -84,10 +82,11 @@ _MODULES: dict[str, Reason] = {
     "pyflink.java_gateway": _JVM,
     "pyflink.pyflink_gateway_server": _JVM,
     "pyflink.serializers": _INTERNAL,
-    "pyflink.shell": Reason("there is no shell of its own", "use Python's"),
+    "pyflink.shell": Reason("there is no shell", "use Python's"),
     "pyflink.table": Reason(
-        "the Table API and SQL are Spark's part here",
-        "make a DataFrame with Spark and env.from_dataframe(df): spark.sql(…), or spark.readStream.format('rate') for datagen",
+        "the Table API and SQL are Spark's here",
+        "create a DataFrame with spark.sql(…), or spark.readStream.format('rate') for datagen, and pass it to "
+        "env.from_dataframe(df)",
     ),
     "pyflink.testing": _INTERNAL,
     "pyflink.util.api_stability_decorators": _INTERNAL,
@@ -95,7 +94,7 @@ _MODULES: dict[str, Reason] = {
     "pyflink.util.java_utils": _JVM,
 }
 
-# Of a name, wherever it is.
+# For a name in any module.
 _NAMES: dict[str, Reason] = {
     name: reason
     for names, reason in {
@@ -111,7 +110,8 @@ _NAMES: dict[str, Reason] = {
         "DeliveryGuarantee": _GUARANTEE,
         "FileCompactStrategy FileCompactor": _COMPACT,
         "Instant": Reason(
-            "instants are aware datetimes", "use datetime.fromtimestamp(seconds, UTC); Types.INSTANT() holds it"
+            "instants are timezone-aware datetimes",
+            "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()",
         ),
         "FileEnumeratorProvider FileSplitAssignerProvider": _FILES,
         "RestartStrategies RestartStrategyConfiguration": _RESTART,
@@ -121,7 +121,7 @@ _NAMES: dict[str, Reason] = {
 
 
 class Absent:
-    """Stands where a program imports what isn't there: importing it is harmless, and any use says what to use instead."""
+    """A placeholder for an absent name. Importing it is harmless; any use raises GraphError with the alternative."""
 
     __slots__ = ("_name", "_reason")
 
@@ -130,7 +130,7 @@ class Absent:
         self._reason = reason
 
     def _refuse(self) -> NoReturn:
-        raise GraphError(f"{self._name} is not there: {self._reason.why}. Instead, {self._reason.use}")
+        raise GraphError(f"{self._name} is not supported: {self._reason.why}. Instead, {self._reason.use}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse()
@@ -155,11 +155,11 @@ class Absent:
         return False
 
     def __repr__(self) -> str:
-        return f"<{self._name}, which forkpoint doesn't have>"
+        return f"<{self._name}, not supported by forkpoint>"
 
 
 def absent_module(name: str) -> Reason | None:
-    """Why a module is absent; None for one that isn't, or that PyFlink hasn't either."""
+    """Why a module is absent; None if it is present or PyFlink lacks it, too."""
     while name:
         if name in _MODULES:
             return _MODULES[name]
@@ -168,6 +168,6 @@ def absent_module(name: str) -> Reason | None:
 
 
 def absent_name(module: str, name: str) -> Absent | None:
-    """What stands for a name of a module that is absent; None where PyFlink hasn't it either."""
+    """The placeholder for an absent name of a module; None if PyFlink lacks it, too."""
     reason = absent_module(f"{module}.{name}") or _NAMES.get(name)
     return None if reason is None else Absent(f"{module}.{name}", reason)

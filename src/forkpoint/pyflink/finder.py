@@ -1,4 +1,4 @@
-"""Finds PyFlink's modules: each has forkpoint's objects under PyFlink's names."""
+"""The import hook for PyFlink's modules, which contain forkpoint's objects under PyFlink's names."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ ROOT = "pyflink"
 
 
 def install() -> None:
-    """Let ``import pyflink…`` find forkpoint, here and in the workers of jobs that start from here; once is enough.
+    """Make ``import pyflink…`` find forkpoint, in this process and the workers of its jobs. Idempotent.
 
-    ConfigError where PyFlink itself is loaded already.
+    ConfigError if PyFlink itself is already loaded.
     """
     if installed():
         return
     if ROOT in sys.modules:
         raise ConfigError(
-            "PyFlink itself is loaded in this process, so its names cannot stand for forkpoint's any more: call "
-            "forkpoint.pyflink.install() ahead of the first `import pyflink`, or run the program with "
-            "`python -m forkpoint.pyflink`"
+            "PyFlink itself is already loaded in this process: call forkpoint.pyflink.install() before the first "
+            "`import pyflink`, or run the program with `python -m forkpoint.pyflink`"
         )
-    sys.meta_path.insert(0, _Finder())  # ahead of a PyFlink that may be installed as well
+    sys.meta_path.insert(0, _Finder())  # takes precedence over an installed PyFlink
     before_loading(install)
 
 
@@ -61,7 +60,7 @@ class _Loader(Loader):
                 if found is not None:
                     return found
             raise AttributeError(
-                f"module {module.__name__!r} has no {name!r}, neither here nor in PyFlink {FLINK_VERSION}"
+                f"module {module.__name__!r} has no attribute {name!r}, neither here nor in PyFlink {FLINK_VERSION}"
             )
 
         module.__dict__["__getattr__"] = __getattr__

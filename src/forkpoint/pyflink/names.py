@@ -1,11 +1,11 @@
-"""Which of forkpoint's objects PyFlink's names stand for."""
+"""Maps PyFlink's names to forkpoint's objects."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
 
-FLINK_VERSION = "2.3.0"  # whose names these are
+FLINK_VERSION = "2.3.0"  # the version whose names these are
 
 _FUNCTIONS = """
     AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy BaseBroadcastProcessFunction
@@ -32,7 +32,7 @@ _STREAMS = """
 """
 _METRICS = "Counter Distribution Meter Metric MetricGroup"
 
-# Module → its names. They are those of `forkpoint` itself, but for the ones in `_ELSEWHERE`.
+# Module → its names, which are attributes of `forkpoint` except those in `_ELSEWHERE`.
 MODULES: dict[str, Sequence[str]] = {
     module: names.split()
     for module, names in {
@@ -101,11 +101,11 @@ _ELSEWHERE: dict[str, str] = {
 
 
 def names_of(module: str) -> Sequence[str]:
-    """The names that a module of PyFlink has here."""
+    """The names that a PyFlink module has here."""
     return MODULES.get(module, ())
 
 
 def resolve(name: str) -> object:
-    """What a name of PyFlink's stands for."""
-    place, _, there = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")
-    return getattr(importlib.import_module(place), there)
+    """The object for a PyFlink name."""
+    module, _, attribute = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")
+    return getattr(importlib.import_module(module), attribute)

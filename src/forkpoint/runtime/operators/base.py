@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import forkpoint.errors
 from forkpoint.checkpoint.states import StateInfo
@@ -58,6 +58,7 @@ class OperatorInstance(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
 class StatefulInstance(OperatorInstance, Protocol):
     """An operator with managed state: ``changes`` returns those of the last ``run``."""
 
