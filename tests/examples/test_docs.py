@@ -6,9 +6,7 @@ block right behind it is its output. Jobs without an end are cancelled after a f
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cli_commands import cancel, forkpoint
 from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
 
 from forkpoint.api.launch import Launch, launching
@@ -88,25 +87,7 @@ def test_the_readme_s_six_commands(tmp_path: Path) -> None:
         assert min(totals.values()) > sum(range(0, 40, 3))
         assert said.count("◆") == 2
     finally:
-        subprocess.run([*CLI, "cancel", "spending"], cwd=tmp_path, env=environment(), capture_output=True, check=False)
-
-
-CLI = [sys.executable, "-m", "forkpoint.cli"]
-
-
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORKPOINT_")}
-    return {**kept, "FORKPOINT_ENGINE": "local", "COLUMNS": "200"}
-
-
-def forkpoint(line: str, directory: Path) -> str:
-    name, *arguments = line.split()
-    assert name == "forkpoint"
-    done = subprocess.run(
-        [*CLI, *arguments], cwd=directory, env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+        cancel("spending", tmp_path)
 
 
 def printed(log: Path) -> dict[str, int]:
