@@ -63,13 +63,13 @@ def test_links_lead_somewhere() -> None:
             assert (file.parent / target).exists(), f"{file.name} links to {target}"
 
 
-def test_the_readme_s_six_commands(tmp_path: Path) -> None:
-    """Save, change, go on: as written there, with the change that is shown there."""
+def test_the_readme_s_commands(tmp_path: Path) -> None:
+    """Save, change, restore, fork: as written there, with the change that is shown there."""
     every = blocks(ROOT / "README.md")
     program = next(block.text for block in every if block.info == "python run")
     change = next(block.text for block in every if block.info == "diff")
     commands = [line[2:] for block in every if block.info == "console" for line in block.text.splitlines()]
-    assert len(commands) == 6
+    assert len(commands) == 7
     app = tmp_path / "app.py"
     app.write_text(program)
     try:
@@ -77,17 +77,22 @@ def test_the_readme_s_six_commands(tmp_path: Path) -> None:
             if number == 4:
                 app.write_text(apply_diff(program, change))
             said = forkpoint(line, tmp_path)
-            if number in (0, 4):
+            if number in (0, 4, 5):
                 log = tmp_path / re.findall(r"log: (.*)", said)[0]
                 totals = printed(log)
                 if number == 0:
                     before = totals
-        assert totals["A"] > before["A"]
-        assert totals["A"] % 3 == 0  # sums of 0, 3, 6 …; the state of version 1 is in them
-        assert min(totals.values()) > sum(range(0, 40, 3))
+                if number == 4:
+                    after = totals
+        assert after["A"] > before["A"]
+        for found in (after, totals):
+            assert found["A"] % 3 == 0  # sums of 0, 3, 6 …; the state of version 1 is in them
+            assert min(found.values()) > sum(range(0, 40, 3))
         assert said.count("◆") == 2
+        assert "spending-2" in said
     finally:
-        cancel("spending", tmp_path)
+        for job in ("spending", "spending-2"):
+            cancel(job, tmp_path)
 
 
 def printed(log: Path) -> dict[str, int]:
