@@ -1,4 +1,4 @@
-# Everything runs from a fresh clone: each target first makes sure of .venv and Java (scripts/setup.sh).
+# Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos lmdb-versions lint docs build format bench \
@@ -16,13 +16,13 @@ help: ## this list
 setup: ## .venv, the project and its tools, Java
 	@scripts/setup.sh
 
-lock: setup ## uv.lock anew, for pyproject.toml as it is; UPGRADE=1 takes the newest versions
+lock: setup ## update uv.lock for pyproject.toml; UPGRADE=1 takes the newest versions
 	$(RUN) uv lock $(if $(UPGRADE),--upgrade)
 
-demo: setup ## a job on flight data: stopped with a savepoint, changed, and started again where it stopped
+demo: setup ## a job on flight data: stopped with a savepoint, changed, and resumed
 	$(RUN) python examples/demo.py
 
-test: setup ## all tests: those without Spark side by side, those with Spark one after the other
+test: setup ## all tests: those without Spark in parallel, those with Spark one by one
 	$(RUN) pytest -n $(WORKERS) -m "not spark"
 	$(RUN) pytest -m spark
 
@@ -32,27 +32,27 @@ test-fast: setup ## the tests without Spark
 test-spark: setup ## the tests with Spark
 	$(RUN) pytest -m spark
 
-coverage: setup ## the tests without Spark, and how much of the code they run; below the floor it fails
+coverage: setup ## the tests without Spark, with code coverage; fails below the floor
 	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
-explore: setup ## the property tests on examples that they have not seen yet, ROUNDS times
+explore: setup ## the property tests on new random examples, ROUNDS times
 	$(RUN) for round in $$(seq $(ROUNDS)); do \
 		EXAMPLES=other pytest -n $(WORKERS) -m "hypothesis and not spark" || exit 1; done
 
-fuzz: setup ## damaged savepoints: more examples than the tests, then atheris for SECONDS each on what reads bytes
+fuzz: setup ## damaged savepoints: more examples than the tests, then atheris for SECONDS_EACH on each reader
 	$(RUN) EXAMPLES=other FUZZ_TIMES=20 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
 	$(RUN) python -m pip install --quiet --disable-pip-version-check atheris
 	@mkdir -p .fuzz
 	$(RUN) cd .fuzz && for target in savepoint.json snapshot changes part; do \
 		python ../scripts/fuzz_savepoint.py $$target -max_total_time=$(SECONDS_EACH) || exit 1; done
 
-chaos: setup ## kills, sleepers, full disks, damaged files for MINUTES=5; SEED= and ONLY= repeat what failed
+chaos: setup ## kills, suspended drivers, full disks, damaged files for MINUTES=5; SEED= and ONLY= repeat a failure
 	$(RUN) PYTHONPATH=tests python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
 lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
 	$(RUN) scripts/lmdb_versions.sh
 
-lint: setup ## style, types, and who may import whom
+lint: setup ## style, types, import layers
 	$(RUN) ruff check . && ruff format --check .
 	$(RUN) uv lock --check --offline --quiet || { echo "uv.lock does not fit pyproject.toml: run make lock"; exit 1; }
 	$(RUN) mypy
@@ -62,23 +62,23 @@ lint: setup ## style, types, and who may import whom
 docs: setup ## the documentation as a site in build/docs; broken links and anchors are errors
 	$(RUN) python scripts/build_docs.py
 
-build: setup ## wheel and source distribution in dist, and a job that runs on what was built
+build: setup ## wheel and source distribution in dist, tested with a job
 	$(RUN) python scripts/check_build.py
 
-format: setup ## rewrite in the project's style
+format: setup ## reformat the code
 	$(RUN) ruff check --fix . && ruff format .
 
-bench: setup ## forkpoint and Spark's own ways side by side; writes bench.json
+bench: setup ## forkpoint against Spark's own operators; writes bench.json
 	$(RUN) python benchmarks/run.py
 
-flink-parity: setup .flink/venv/stamp ## runs the parity programs on PyFlink and on Flink, and records what comes out
+flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py
 	.flink/venv/bin/python tests/parity/pyflink/record_names.py
 	$(RUN) python tests/parity/pyflink/flink_examples.py --record
 	$(RUN) python tests/parity/pyflink/own_tests.py
 	$(RUN) python tests/parity/java/record.py
 
-pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on forkpoint, compared with what is recorded
+pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on forkpoint, compared with the records
 	$(RUN) python tests/parity/pyflink/flink_examples.py
 	$(RUN) python tests/parity/pyflink/own_tests.py --check
 
@@ -87,5 +87,5 @@ pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on fo
 	.flink/venv/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-clean: ## everything that was made here, .venv and .flink apart
+clean: ## remove all build products, except .venv and .flink
 	rm -rf .coverage* .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

@@ -1,4 +1,4 @@
-"""The jobs of the column-wise scenarios, and how their open windows are read out of a savepoint."""
+"""The jobs of the column-wise scenarios, and how to read their open windows from a savepoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from data import DISORDER_MS, SCHEMA
 
 import forkpoint as fp
 
-# A key's bids are 100 s apart in the mean.
+# A key's bids are 100 s apart on average.
 WINDOW = timedelta(seconds=60)
 SLIDE = timedelta(seconds=10)
 GAP = timedelta(seconds=30)
@@ -39,7 +39,7 @@ class KeyTotals(NamedTuple):
 
 
 class CountAndSumColumns(fp.KeyedBatchFunction):
-    """Running count and sum of a key's amounts, in one ValueState; a row for each key and epoch comes out."""
+    """Running count and sum of a key's amounts, in one ValueState; emits a row for each key and epoch."""
 
     totals = fp.ValueStateDescriptor("totals", Totals)
 
@@ -59,17 +59,17 @@ def windowed(keyed: fp.KeyedStream, kind: str) -> fp.DataStream:
 
 
 def open_windows(savepoint: Path) -> pa.Table:
-    """(key, start, count, sum) of the windows that are open; a session's start is that of its first bid."""
+    """(key, start, count, sum) of the open windows; a session starts at its first bid."""
     state = pq.read_table(savepoint / "operators" / "totals" / "window-contents")
     state = state.select(["key", "namespace_start", "count", "sum_amount"])
     return state.rename_columns(["key", "start", "count", "sum"])
 
 
 def check_windows(found: pa.Table, directory: Path, kind: str) -> None:
-    """Compare a scenario's open windows, (key, start, count, sum), with what they have to be.
+    """Compare a scenario's open windows, (key, start, count, sum), with the expected ones.
 
-    The open ones have to be there; others, which a side may not have removed yet, have to be right too. AssertionError
-    where they are not.
+    All expected windows must be present; closed ones that a side has not removed yet must be right too. Raises
+    AssertionError otherwise.
     """
     bids = ds.dataset(directory, schema=SCHEMA).to_table()
     key, ts, amount = (bids[name].to_numpy() for name in ("key", "ts", "amount"))

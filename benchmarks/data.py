@@ -1,10 +1,10 @@
-"""The bids that every benchmark reads: Parquet files whose names and contents depend on nothing but constants here.
+"""The bids that every benchmark reads: Parquet files whose names and contents depend only on constants here.
 
-    key     int64   one of 100,000, evenly drawn
+    key     int64   one of 100,000, uniformly distributed
     amount  int64   1 to 9,999
-    ts      int64   ms since the epoch, growing by 1 ms a bid; neighbours are out of order by up to 100 ms
+    ts      int64   ms since the epoch, increasing by 1 ms a bid; neighbours are out of order by up to 100 ms
 
-`python benchmarks/data.py` makes them all; a benchmark makes those that it lacks.
+`python benchmarks/data.py` creates them all; a benchmark creates those that are missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("key", pa.int64()), ("amount", pa.int64()), ("ts", pa.int64
 
 
 def bids(index: int, rows: int) -> pa.Table:
-    """File number `index` of a stream that is cut every `rows` rows."""
+    """File number `index` of a stream that is cut after every `rows` rows."""
     random = np.random.default_rng([SEED, rows, index])
     first = index * rows
     return pa.table(
@@ -46,7 +46,7 @@ def bids(index: int, rows: int) -> pa.Table:
 def stage_input(rows_per_epoch: int, epochs: int, target: Path) -> int:
     """Fill the new directory `target` with the files of `epochs` epochs, in order of name and modification time.
 
-    Returns the number of files that make one epoch. The files are hard links into a store that is made once.
+    Returns the number of files of one epoch. The files are hard links into a store that is created once.
     """
     file_rows = min(rows_per_epoch, FILE_ROWS)
     files_per_epoch, rest = divmod(rows_per_epoch, file_rows)
@@ -60,14 +60,14 @@ def stage_input(rows_per_epoch: int, epochs: int, target: Path) -> int:
 
 
 def expected_totals(directory: Path) -> pa.Table:
-    """(key, count, sum) of all bids in `directory`, by key in order; what every scenario must arrive at."""
+    """(key, count, sum) of all bids in `directory`, ordered by key: the result of every scenario."""
     bids = ds.dataset(directory, schema=SCHEMA).to_table(["key", "amount"])
     totals = bids.group_by("key").aggregate([("amount", "count"), ("amount", "sum")])
     return totals.rename_columns(["key", "count", "sum"]).sort_by("key")
 
 
 def check_totals(found: pa.Table, directory: Path) -> None:
-    """Compare a scenario's (key, count, sum) with the expected ones; raises AssertionError where they differ."""
+    """Compare a scenario's (key, count, sum) with the expected ones; raises AssertionError if they differ."""
     expected = expected_totals(directory).select(found.column_names)
     found = found.select(expected.column_names).cast(expected.schema).sort_by("key")
     if not found.equals(expected):
@@ -83,7 +83,7 @@ def _stored_file(index: int, rows: int) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".tmp")
         pq.write_table(bids(index, rows), unfinished)
-        # Readers take files in order of modification time, whatever order they were made in.
+        # Readers take files in order of modification time, not of creation.
         stamp = START_MS // 1000 + index
         os.utime(unfinished, (stamp, stamp))
         unfinished.rename(path)

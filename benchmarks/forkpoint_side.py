@@ -1,9 +1,9 @@
-"""forkpoint's side: one scenario in a process of its own.
+"""forkpoint's side: one scenario in its own process.
 
     python benchmarks/forkpoint_side.py NAME [--engine spark|local] [--epochs N]
 
-Prints a ``Measurement`` as JSON. Parquet files in, durable checkpoints on disk, a sink that drops its input (as Spark's
-side has noop); the final state is read back out of a savepoint and compared key by key.
+Prints a ``Measurement`` as JSON. Parquet files in, durable checkpoints on disk, a sink that drops its input (as noop on
+Spark's side); the final state is read from a savepoint and compared key by key.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def count_and_sum(bid: Bid, totals: tuple[int, int] | None) -> tuple[tuple[int, 
 
 
 class Clock:
-    """Notes how long each epoch took, and asks for a savepoint behind the last one."""
+    """Records the duration of each epoch, and requests a savepoint after the last one."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
@@ -121,7 +121,7 @@ def run(scenario: Scenario, engine: str) -> Measurement:
 
 
 def totals_of(savepoint: Path, kind: str) -> pa.Table:
-    """(key, count, sum) out of a savepoint's Parquet files."""
+    """(key, count, sum) from a savepoint's Parquet files."""
     name = "totals" if kind.startswith("process") else "state"
     state = pq.read_table(savepoint / "operators" / "totals" / name)
     if kind == "process_batch":
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--engine", default="spark")
     arguments = parser.parse_args()
     use_cores()
-    os.environ["SPARK_MASTER"] = f"local[{CORES}]"  # as Spark's own side
+    os.environ["SPARK_MASTER"] = f"local[{CORES}]"  # as on Spark's side
     scenario = FORKPOINT_SCENARIOS[arguments.name]
     if scenario.keys > KEYS:
         import savepoint_side

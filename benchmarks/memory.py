@@ -1,9 +1,9 @@
-"""How much memory a replay takes: bids from Parquet in epochs of the source's own limit, counted and summed by key.
+"""Memory of a replay: bids from Parquet in epochs of the source's own limit, counted and summed by key.
 
     python benchmarks/memory.py [--rows 20000000] [--engine spark|local] [--limit-mib 2048]
 
 Prints one line of JSON: the greatest resident size of the driver, of Spark's JVM and of any Python worker, in MiB, the
-seconds that the replay took and how long its epochs were. Ends with code 1 if a worker was above the limit.
+duration of the replay in seconds and of its epochs. Exits with 1 if a worker was above the limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAMPLE_SECONDS = 0.25
 
 
 class Epochs:
-    """Notes how long each epoch took."""
+    """Records the duration of each epoch."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -43,7 +43,7 @@ class Epochs:
 
 
 class Watcher:
-    """Samples the resident size of this process and of all that it started, by what they are."""
+    """Samples the resident size of this process and its descendants, by kind."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, int] = {}
@@ -64,7 +64,7 @@ class Watcher:
             for process in (me, *me.children(recursive=True)):
                 try:
                     kind = "driver" if process == me else "jvm" if process.name() == "java" else "worker"
-                    # Pages shared with the daemon that workers are forked from count for each of them.
+                    # Pages shared with the daemon that forks the workers count for each worker.
                     self.peaks[kind] = max(self.peaks.get(kind, 0), process.memory_info().rss)
                 except psutil.NoSuchProcess:
                     continue

@@ -1,4 +1,4 @@
-"""Medians of the runs, side by side: a table to read and bench.json to keep."""
+"""Medians of the runs, side by side: as a table and as bench.json."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def median(runs: Sequence[Measurement], unit: Unit, scenario: str) -> float:
 
 
 def figures(comparisons: Sequence[Comparison], results: Results) -> list[Figure]:
-    """One figure for each comparison of which all scenarios were run."""
+    """One figure for each comparison whose scenarios were all run."""
     found = []
     for row in comparisons:
         if row.forkpoint not in results or (row.reference and row.reference not in results):
@@ -86,7 +86,7 @@ def figures_table(rows: Sequence[Figure]) -> Table:
 
 
 def report(comparisons: Sequence[Comparison], results: Results, output: Path, console: Console) -> None:
-    """Print both tables; write `output` when there is anything of forkpoint's to report."""
+    """Print both tables; write `output` if forkpoint's side was run."""
     console.print(runs_table(results))
     rows = figures(comparisons, results)
     if rows:

@@ -1,10 +1,10 @@
-"""Runs the benchmarks, each scenario in a process of its own, and reports the medians.
+"""Runs the benchmarks, each scenario in its own process, and reports the medians.
 
     python benchmarks/run.py                       everything, three runs of each
-    python benchmarks/run.py --only aggregate      the comparisons in whose names that is found
-    python benchmarks/run.py --side spark          one side alone; bench.json is left as it is
+    python benchmarks/run.py --only aggregate      the comparisons whose names contain this
+    python benchmarks/run.py --side spark          one side alone; bench.json is not written
 
-Rounds go through all scenarios in turn, so that a slow spell of the machine falls on both sides.
+Each round runs all scenarios in turn, so that a slow phase of the machine affects both sides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIME_LIMIT_S = 1800
 
 
 class ScenarioError(Exception):
-    """A scenario's process failed; the message is the end of what it wrote."""
+    """A scenario's process failed; the message is the end of its output."""
 
 
 def side_of(scenario: str) -> str:
@@ -41,7 +41,7 @@ def scenarios_of(comparisons: Sequence[Comparison], side: str) -> list[str]:
 
 
 def measure(scenario: str) -> Measurement:
-    """One run in a process of its own.
+    """One run in its own process.
 
     Raises ScenarioError if the process fails, takes longer than TIME_LIMIT_S or prints no measurement.
     """

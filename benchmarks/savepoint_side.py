@@ -1,7 +1,7 @@
-"""Savepoints of millions of keys: taken while the job goes on, and restored, as they are and with changes.
+"""Savepoints of millions of keys: taken while the job runs, and restored, unchanged and changed.
 
-Used by forkpoint_side.py. The job counts and sums by key; the first files hold every key once, the others draw from them.
-The savepoint that restores begin from is made once and kept.
+Used by forkpoint_side.py. The job counts and sums by key; the first files contain every key once, the others a random
+selection. The savepoint for the restores is created once and kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EPOCHS_MEASURED = 8
 
 
 class Steps:
-    """When each epoch was committed, and how to wait for one."""
+    """The commit time of each epoch, and a way to wait for one."""
 
     def __init__(self) -> None:
         self.committed: dict[int, float] = {}
@@ -52,7 +52,7 @@ class Steps:
 
 
 def stage(directory: Path, keys: int, files: int) -> None:
-    """Files that bring every key once, and then so many more."""
+    """Files that contain every key once, and then so many more."""
     directory.mkdir(parents=True)
     store = HOME / "data" / f"{keys}-keys"
     store.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def stage(directory: Path, keys: int, files: int) -> None:
 
 
 class Averages(fp.KeyedProcessFunction):
-    """The changed program: its state has a part more, which automatic evolution can't fill in."""
+    """The changed program: its state has an additional part, which automatic evolution can't fill in."""
 
     totals = fp.ValueStateDescriptor("totals", tuple[int, int, float])
 
@@ -109,7 +109,7 @@ def start(env: fp.StreamExecutionEnvironment, engine: str, steps: Steps, savepoi
 
 def run(scenario: Scenario, engine: str) -> Measurement:
     """``savepoint``: seconds of each savepoint, and the job's throughput meanwhile. ``no_savepoint``: the job alone.
-    ``restore``, ``rescale``, ``migrate``: seconds from the start of a run to its first commit, the engine being up."""
+    ``restore``, ``rescale``, ``migrate``: seconds from the start of a run to its first commit, with the engine running."""
     HOME.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="forkpoint-bench-", dir=HOME, ignore_cleanup_errors=True) as temporary,
@@ -145,7 +145,7 @@ def running(scenario: Scenario, engine: str, temporary: str, directory: Path, lo
 
 
 def saved(scenario: Scenario, engine: str) -> str:
-    """The savepoint behind the last of the files that bring every key; made if it isn't there."""
+    """The savepoint after the last of the files with every key; created if missing."""
     kept = HOME / f"savepoint-{scenario.keys}-keys"
     if not kept.exists():
         with tempfile.TemporaryDirectory(prefix="forkpoint-bench-", dir=HOME) as temporary:
@@ -161,7 +161,7 @@ def saved(scenario: Scenario, engine: str) -> str:
 
 
 def restoring(scenario: Scenario, engine: str, temporary: str, directory: Path, path: str) -> Measurement:
-    warm = start(job(f"{temporary}/warm", directory, 1000), engine, warm_steps := Steps())  # the engine is up
+    warm = start(job(f"{temporary}/warm", directory, 1000), engine, warm_steps := Steps())  # starts the engine
     warm_steps.wait(1)
     warm.cancel().result()
     parallelism = CORES + 1 if scenario.kind == "rescale" else CORES

@@ -1,6 +1,6 @@
-"""What is measured, and the one line of JSON in which each side reports it.
+"""The scenarios, and the line of JSON in which each side reports its measurement.
 
-A *scenario* is one workload of one side, run in a process of its own:
+A *scenario* is one workload of one side, run in its own process:
 
     python benchmarks/spark_reference.py NAME
     python benchmarks/forkpoint_side.py NAME
@@ -21,9 +21,9 @@ CORES = 2  # of either side: local[2], two subtasks
 
 
 def use_cores() -> None:
-    """Keep this process and its children on as many CPUs as the comparison is about, where the system can do that.
+    """Pin this process and its children to CORES CPUs, if the system supports it.
 
-    `local[2]` alone limits tasks: the JVM's compiler and collector threads would have the machine's other CPUs.
+    `local[2]` alone limits tasks: the JVM's compiler and collector threads would use the machine's other CPUs.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
@@ -36,7 +36,7 @@ Unit = Literal["rows/s", "keys/s", "ms/epoch", "s"]
 class Scenario:
     """One workload. `epochs` counts the warm-up epochs, which are left out of the figures.
 
-    `kind` is the way of doing it, in its side's own words; each side dispatches on it.
+    `kind` is the implementation; each side has its own names and dispatches on them.
     """
 
     kind: str
@@ -58,11 +58,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one process measured, warm-up left out.
+    """The measurement of one process, without warm-up.
 
     rows_per_second: all measured rows over all measured time.
     epoch_seconds: each measured epoch's time, commit included.
-    rows: all rows the process worked on, warm-up included; the result was compared with the expected one key by key.
+    rows: all rows that the process handled, warm-up included; the result was compared with the expected one key by key.
     """
 
     rows_per_second: float
@@ -87,7 +87,7 @@ class Measurement:
 
 
 # The JVM compiles while it works: running totals warm up with 2.5M rows on both sides. A state call from Python costs Spark
-# 100 µs and more: one of those epochs takes longer than all of that, so they are few and small.
+# 100 µs and more: one such epoch takes longer than all of that, so they are few and small.
 SPARK_SCENARIOS = {
     "transform_with_state_500k": Scenario("transform_with_state", 500_000, epochs=2),
     "transform_with_state_2500k": Scenario("transform_with_state", 2_500_000, epochs=2),

@@ -1,10 +1,10 @@
-"""Spark's own ways to keep a running count and sum by key, one scenario a process: the figures to compare with.
+"""Spark's own ways to keep a running count and sum by key, the reference figures; one scenario per process.
 
     python benchmarks/spark_reference.py transform_with_state_500k
 
 Each reads the Parquet bids as a file stream in epochs of a fixed number of files, emits in update mode to the noop
-sink and keeps its state in RocksDB with changelog checkpoints. Settings that make epochs cheaper are on, so that Spark
-shows what it can do (see `session`). The time of an epoch is Spark's own `batchDuration`. After the query has ended,
+sink and keeps its state in RocksDB with changelog checkpoints. Settings that make epochs cheaper are on
+(see `session`). The time of an epoch is Spark's own `batchDuration`. After the query has ended,
 the state is read back through the state data source and compared with the expected totals, key by key.
 """
 
@@ -49,8 +49,8 @@ def session(scratch: Path) -> SparkSession:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.shuffle.partitions": str(CORES),
         "spark.sql.streaming.stateStore.providerClass": f"{STREAMING}.state.RocksDBStateStoreProvider",
-        # Cheaper epochs than with the defaults: state is committed as a changelog instead of a snapshot, the log files
-        # are written without a forked process each, Python workers are reached without TCP.
+        # Cheaper epochs than with the defaults: state is committed as a changelog instead of a snapshot, log files
+        # are written without forking a process for each, Python workers are reached without TCP.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpointFileManagerClass": (
             f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -83,7 +83,7 @@ class RunningTotals(StatefulProcessor):
 
 
 class RunningTotalsByElement(RunningTotals):
-    """Element by element, as forkpoint's KeyedProcessFunction does it: state is read and written for each."""
+    """Element by element, as in forkpoint's KeyedProcessFunction: state is read and written for each."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         for row in rows:
@@ -145,10 +145,10 @@ def jvm_session(bids: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Kind:
-    """One way of doing it: the query, and where the state data source shows its key, count and sum.
+    """One implementation: the query, and where the state data source shows its key, count and sum.
 
-    ``windows``: which windows of benchmarks/column_jobs.py it is about, and where state shows their start; results then
-    come out once, when a window is over.
+    ``windows``: the windows of benchmarks/column_jobs.py, and where state shows their start; results are then
+    emitted once, when a window closes.
     """
 
     query: Callable[[DataFrame], DataFrame]
@@ -182,7 +182,7 @@ def state_totals(spark: SparkSession, checkpoint: Path, kind: Kind) -> pa.Table:
 
 
 def check(spark: SparkSession, checkpoint: Path, kind: Kind, source: Path) -> None:
-    """Compare what the state holds with what it has to be."""
+    """Compare the state with the expected one."""
     if kind.windows is None:
         check_totals(state_totals(spark, checkpoint, kind), source)
         return

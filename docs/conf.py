@@ -1,5 +1,5 @@
-"""How Sphinx makes the documentation's site; `make docs` calls it. The whole repository is its source directory, so that the
-links between README, docs and examples are the same here and in a checkout."""
+"""Sphinx configuration of the documentation; used by `make docs`. The whole repository is the source directory, so that
+links between README, docs and examples are the same on the site and in a checkout."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ html_show_sourcelink = False
 html_copy_source = False
 pygments_style = "default"
 
-smartquotes = False  # quotes and dashes are part of what is quoted
+smartquotes = False  # keep quotes and dashes as they are written
 default_role = "code"  # docstrings write names in `backticks`
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -66,8 +66,8 @@ NAVIGATION: dict[str, list[str]] = {
 
 
 def add_navigation(app: Any, docname: str, source: list[str]) -> None:
-    """The navigation stands here rather than in the front page, which people also read as it is. A page that is not there
-    is left out; one that is there and not in the navigation is an error of Sphinx's."""
+    """The navigation is here rather than in the front page, which people also read in a checkout. A missing page
+    is left out; for a page that is not in the navigation Sphinx reports an error."""
     if docname != root_doc:
         return
     for caption, pages in NAVIGATION.items():
@@ -76,7 +76,7 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
 
 
 class Generated(Directive):
-    """A part of a page that is made from the code."""
+    """A part of a page that is generated from the code."""
 
     def lines(self) -> list[str]:
         raise NotImplementedError
@@ -89,7 +89,7 @@ class Generated(Directive):
 
 
 class OptionKeys(Generated):
-    """Every key of a `Configuration`, and which field of the options it sets."""
+    """Every key of a `Configuration`, and the option field that it sets."""
 
     def lines(self) -> list[str]:
         from forkpoint.api import configuration as c
@@ -115,7 +115,7 @@ class Defaults(Generated):
 
 
 class Records(Generated):
-    """What each of a module's records is, and its fields."""
+    """The docstring and fields of each of a module's records."""
 
     required_arguments = 2
     final_argument_whitespace = True
@@ -152,7 +152,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def indented_blocks(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings show layouts and examples by indentation alone; for Sphinx, the line before such a block says so."""
+    """Docstrings mark layouts and examples by indentation alone; Sphinx needs a `::` before such a block."""
     result: list[str] = []
     for number, line in enumerate(lines):
         begins = line.startswith("    ") and not (result and result[-1].strip()) and not _inside(result)
@@ -165,14 +165,12 @@ def indented_blocks(app: Any, what: str, name: str, obj: Any, options: Any, line
 
 
 def _inside(result: list[str]) -> bool:
-    """Whether the last line with text is indented too: the block goes on behind an empty line."""
+    """Whether the last non-empty line is indented too: the block continues after an empty line."""
     last = [line for line in result if line.strip()][-1:]
     return bool(last) and last[0].startswith("    ")
 
 
-_nested: set[Any] = (
-    set()
-)  # classes within classes that have their entry; others have the same one under a name of theirs
+_nested: set[Any] = set()  # nested classes that have an entry; aliases of them get none
 
 
 def skip_aliases(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:

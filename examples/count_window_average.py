@@ -9,7 +9,7 @@ import forkpoint as fp
 
 
 class CountWindowAverage(fp.FlatMapFunction):
-    """The state holds how many numbers there are since the last mean, and their sum."""
+    """State: how many numbers there were since the last mean, and their sum."""
 
     sum = fp.ValueStateDescriptor("sum", tuple[int, int], default_value=(0, 0))
 

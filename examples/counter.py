@@ -1,8 +1,8 @@
-"""A source that keeps its own position, and a count for each key: how many numbers ended in which digit.
+"""A source with its own position, and a count for each key: how many numbers end in which digit.
 
     python examples/counter.py
 
-The source is the smallest that is complete; fp.CounterSource is one to use.
+This is the smallest complete source; for real use there is fp.CounterSource.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import forkpoint as fp
 
 
 class Counter(fp.Source):
-    """0, 1, 2 … up to (without) ``stop``. This object is a description: it travels to the tasks and holds nothing."""
+    """0, 1, 2 … below ``stop``. This object is a description: it is shipped to the tasks and holds no resources."""
 
     def __init__(self, stop: int) -> None:
         self.stop = stop
@@ -32,7 +32,7 @@ class Counter(fp.Source):
 
 
 class CounterEnumerator(fp.SplitEnumerator):
-    """Lives on the driver. Its position is saved with every epoch, and is where the next start goes on."""
+    """Runs on the driver. Its position is saved with every epoch, and the next start resumes there."""
 
     def __init__(self, offset: int, stop: int) -> None:
         self.offset = offset
@@ -52,7 +52,7 @@ class CounterEnumerator(fp.SplitEnumerator):
 
 
 class CounterReader(fp.SourceReader):
-    """Lives in a task. Reading a range again gives the same numbers again."""
+    """Runs in a task. Reading a range again gives the same numbers."""
 
     def read(self, stretch: fp.SplitRange) -> Iterator[list[int]]:
         yield list(range(stretch.start, stretch.end))
@@ -64,7 +64,7 @@ class DigitCount(NamedTuple):
 
 
 def count_digits(number: int, count: int | None) -> tuple[DigitCount, int]:
-    """The keyed count: what was counted before comes in, what is counted now goes out."""
+    """Takes the key's previous count, and returns the output and the new count."""
     count = (count or 0) + 1
     return DigitCount(number % 10, count), count
 

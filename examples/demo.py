@@ -1,13 +1,13 @@
-"""The demonstration: a job on flight data is stopped with a savepoint, changed, and goes on where it stopped.
+"""The demo: a job on flight data is stopped with a savepoint, changed, and resumed.
 
     make demo
 
 A year of flights arrives as a live stream of files. Version 1 of a job counts departures and raises alarms; while it
-runs a savepoint is taken, then it is stopped with another one. Version 2 goes on from the second, at another
-parallelism; from the first one, version 1 is forked under another name. In the end their results are compared with those
+runs a savepoint is taken, then it is stopped with another one. Version 2 resumes from the second, at another
+parallelism; version 1 is forked from the first under another name. Finally their results are compared with those
 of a batch query in Spark SQL over all flights: the exit code is 0 if every row is there, once.
 
-Everything is done with the command line, as shown; everything written is below .demo/flights. SPARK_MASTER (local[2]
+Everything is done with the commands shown; all output is below .demo/flights. SPARK_MASTER (local[2]
 if unset) and FORKPOINT_ENGINE choose where the jobs run.
 """
 
@@ -53,10 +53,10 @@ ENVIRONMENT = {"SPARK_MASTER": "local[2]", **os.environ, "FORKPOINT_STATE_ROOT":
 
 
 class DemoError(Exception):
-    """A step failed; the message is what the command said."""
+    """A step failed; the message is the command's output."""
 
 
-# ---------------------------------------------------------------- what the steps are made of
+# ---------------------------------------------------------------- steps
 
 
 def heading(text: str) -> None:
@@ -65,7 +65,7 @@ def heading(text: str) -> None:
 
 
 def command(line: str) -> str:
-    """Run a command as it is shown, and return the last line that it prints."""
+    """Show and run a command, and return the last line of its output."""
     console.print(Text(f"$ {line}", "bold cyan"), soft_wrap=True)
     name, *arguments = line.split()
     program = [sys.executable, "-m", "forkpoint.cli"] if name == "forkpoint" else [sys.executable]
@@ -83,7 +83,7 @@ def command(line: str) -> str:
 
 
 def read_so_far(job: str) -> int:
-    """How many flights the job's newest checkpoint covers, those ahead of the savepoint that it came from included."""
+    """How many flights the job's newest checkpoint covers, including those before the savepoint it started from."""
     newest = History(open_storage(str(REPOSITORY / STATE)), JobPaths(job)).newest()
     if newest is None or "flights" not in newest.sources:
         return 0
@@ -91,7 +91,7 @@ def read_so_far(job: str) -> int:
 
 
 def watch(jobs: Sequence[str], until: int) -> None:
-    """Show progress until each job has read so many flights."""
+    """Show progress until each job has read ``until`` flights."""
     columns = [TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=console) as progress:
         tasks = {job: progress.add_task(job, total=FLIGHTS) for job in jobs}
@@ -104,9 +104,9 @@ def watch(jobs: Sequence[str], until: int) -> None:
                 return
             running = {view.job: view for view in live_runs()}
             if lost := set(jobs) - set(running):
-                raise DemoError(f"job {', '.join(lost)} has ended before its time; its log is below {STATE}/logs")
+                raise DemoError(f"job {', '.join(lost)} ended early; its log is below {STATE}/logs")
             if any((view.restarts or 0) > 2 for view in running.values()):
-                raise DemoError(f"a job fails again and again; the logs are below {STATE}/logs")
+                raise DemoError(f"a job keeps failing; the logs are below {STATE}/logs")
             if time.monotonic() > end:
                 raise DemoError(f"the jobs have read {done} flights after {PATIENCE_S:.0f} s")
             time.sleep(0.4)
@@ -117,9 +117,9 @@ def live_runs() -> list[RunView]:
 
 
 class LiveStream(threading.Thread):
-    """Makes the prepared files appear one after the other, whoever reads them; at most ``limit`` of them.
+    """Makes the prepared files appear one after the other, at most ``limit`` of them.
 
-    The limit keeps a part of the stream for version 2, however slowly version 1 comes along.
+    The limit reserves a part of the stream for version 2, however slow version 1 is.
     """
 
     def __init__(self) -> None:
@@ -156,13 +156,13 @@ def cancel_jobs() -> None:
 
 def fresh_directories() -> None:
     if (REPOSITORY / STATE).exists():
-        cancel_jobs()  # of a demonstration that was killed
+        cancel_jobs()  # of a demo that was killed
     shutil.rmtree(REPOSITORY / HOME, ignore_errors=True)
     for directory in (STREAM, STATE):
         (REPOSITORY / directory).mkdir(parents=True)
 
 
-# ---------------------------------------------------------------- what there is to see
+# ---------------------------------------------------------------- results
 
 
 def directory_of(savepoint: str) -> Path:
@@ -170,7 +170,7 @@ def directory_of(savepoint: str) -> Path:
 
 
 def show_state(savepoint: str) -> None:
-    """A savepoint's state is Parquet with plain columns: any tool reads it."""
+    """A savepoint's state is Parquet with plain columns, which any tool reads."""
     state = pq.read_table(directory_of(savepoint) / "operators" / "counts" / "departures")
     console.print(f"\n{state.num_rows} rows in operators/counts/departures of the savepoint, the largest:")
     show(state.sort_by([("value", "descending")]).slice(0, 4))
@@ -200,7 +200,7 @@ def show_alarms() -> None:
 
 
 def check_airports() -> None:
-    """Version 2's new operator against the alarms that it counted."""
+    """Compare version 2's new operator with the alarms that it counted."""
     counted = output("v2", "airports").group_by("origin").aggregate([("alarms", "max"), ("escalations", "max")])
     counted = counted.rename_columns(["origin", "alarm", "escalation"]).sort_by("origin")
     alarms = output("v2", "alarms").group_by(["origin", "kind"]).aggregate([([], "count_all")]).to_pylist()
@@ -235,10 +235,10 @@ def demonstrate() -> None:
         switch = position(last)
         stream.limit = FILES
 
-        heading("Version 2 goes on from there, with three subtasks instead of two")
+        heading("Version 2 resumes from there, with three subtasks instead of two")
         command(f"forkpoint run -d -p 3 -s latest {PROGRAMS}/flights_v2.py -- {STREAM} {HOME}/v2")
 
-        heading("A fork of version 1, from the savepoint of spring")
+        heading("A fork of version 1, from the savepoint `spring`")
         command(f"forkpoint run -d -p 2 -s spring --name flights-fork {PROGRAMS}/flights_v1.py -- {STREAM} {HOME}/fork")
         command("forkpoint list")
         watch(["flights", "flights-fork"], FLIGHTS)

@@ -1,5 +1,5 @@
-"""Builds the documentation's site in build/docs. Any warning is an error, and so is a page that loads something from elsewhere:
-the site has to work, search included, on a machine without a network."""
+"""Builds the documentation's site in build/docs. Any warning is an error, and so is a page that loads external resources:
+the site must work, search included, without a network."""
 
 from __future__ import annotations
 

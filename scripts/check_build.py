@@ -1,7 +1,7 @@
-"""Builds the distribution and tries it as a user would: in an environment with the wheel and what it declares, nothing more.
+"""Builds the distribution and tests it as a user would: in an environment with the wheel and its declared dependencies only.
 
-The dependencies are linked from the development environment, whose versions are locked, instead of being downloaded anew:
-Spark alone is 450 MB. Extras are left out, so this also shows that nothing needs them that should not.
+The dependencies are linked from the development environment, whose versions are locked, instead of being downloaded again:
+Spark alone is 450 MB. Extras are left out, so this also shows that they are optional.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def main() -> None:
         for package in ("duckdb", "pandas", "rocksdict"):
             missing = f"from forkpoint.extras import require; require({package!r}, 'it')"
             done = run([str(python), "-c", missing], scratch)
-            assert 'pip install "forkpoint[' in done.stderr, f"{package} is not told as missing: {done.stderr}"
+            assert 'pip install "forkpoint[' in done.stderr, f"{package} is not reported as missing: {done.stderr}"
     print(f"{wheel.name} installs, and runs a job")
 
 
 def build() -> Path:
-    """The wheel, made from the source distribution."""
+    """The wheel, built from the source distribution."""
     for old in DIST.glob("forkpoint-*"):
         old.unlink()
     subprocess.run(
@@ -60,7 +60,7 @@ def build() -> Path:
 
 
 def install(wheel: Path, place: Path) -> Path:
-    """A new environment with the wheel and links to its dependencies; its Python."""
+    """Create an environment with the wheel and links to its dependencies; returns its Python."""
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
@@ -81,7 +81,7 @@ def install(wheel: Path, place: Path) -> Path:
 
 
 def closure(top: Distribution) -> list[Distribution]:
-    """What a distribution needs without its extras, and all that those need."""
+    """A distribution's dependencies without its extras, transitively."""
     found: dict[str, Distribution] = {}
     waiting = [(top, "")]
     while waiting:
@@ -103,7 +103,7 @@ def run(command: list[str], directory: str) -> subprocess.CompletedProcess[str]:
 
 
 def expect(command: list[str], directory: str, lines: list[str] | None = None) -> str:
-    """What a command prints; it must succeed, and print these lines among others."""
+    """Run a command and return its output; it must succeed, and print ``lines`` among others."""
     done = run(command, directory)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     printed = done.stdout.strip()

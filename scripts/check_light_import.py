@@ -1,6 +1,6 @@
-"""`import forkpoint` must stay light: no Spark, no server, no command line behind it.
+"""`import forkpoint` must stay light: it loads no Spark, no server, no command line.
 
-The import contracts see what the package's own modules name; this sees what a fresh interpreter really loads.
+The import contracts check the package's own imports; this checks what a fresh interpreter really loads.
 """
 
 from __future__ import annotations

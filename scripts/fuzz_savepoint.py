@@ -1,9 +1,9 @@
-"""Coverage-guided fuzzing of what reads saved files, with atheris: `make fuzz`, or
+"""Coverage-guided fuzzing of the readers of saved files, with atheris: `make fuzz`, or
 
     python scripts/fuzz_savepoint.py [savepoint.json|snapshot|changes|part] [-max_total_time=SECONDS] [other options of libFuzzer]
 
-Whatever the bytes are, a reader gives a result or raises SavepointCorrupt. atheris is no dependency of the project:
-pip install atheris. Inputs that end otherwise are written to the current directory, as libFuzzer does.
+For any bytes, a reader must return a result or raise SavepointCorrupt. atheris is not a dependency of the project:
+pip install atheris. libFuzzer writes other inputs to the current directory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def changes(data: bytes) -> None:
 
 
 def part(data: bytes) -> None:
-    """The first byte says of which state the file is said to be."""
+    """The first byte selects the state that the file claims to contain."""
     state, content = STATES[data[0] % len(STATES)] if data else STATES[0], data[1:]
     layout = layout_of(state)
     codec, check, moved = codec_of(state), RowCheck(layout, 8, 2), Moved(1, state.ttl_ms is not None, 0, 1)
@@ -75,7 +75,7 @@ def _attempt(read: Callable[[], object]) -> None:
 
 
 def _with_checksums(data: bytes) -> bytes:
-    """The file with checksums that are right, so that what is behind them gets to see its bytes too."""
+    """The file with valid checksums, so that the code after the checks is fuzzed too."""
     if len(data) < _TRAILER.size:
         return data
     trailer = list(_TRAILER.unpack(data[-_TRAILER.size :]))
@@ -95,7 +95,7 @@ def _with_checksums(data: bytes) -> bytes:
 
 
 def _seeds() -> dict[str, list[bytes]]:
-    """Whole files, to begin with."""
+    """Valid files."""
     entries = [(state_key(group, 7, b"key"), b"value") for group in range(20)]
     savepoint = Savepoint(
         id="s", job="j", run="r", epoch=3, created_ms=1, versions=Versions(forkpoint="1", python="3"), max_parallelism=8,

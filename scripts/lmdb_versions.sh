@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The LMDB store's test of `clear` with each version of lmdb that pyproject.toml allows: VERSIONS, SIZES and LIVES say how much.
+# The LMDB store's test of `clear` with each version of lmdb that pyproject.toml allows; VERSIONS, SIZES and LIVES set the extent.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=0

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes the project runnable on a machine that has only Python 3.11 or newer: .venv with the project and its development
+# Sets up the project on a machine that has only Python 3.11 or newer: .venv with the project and its development
 # tools in the versions of uv.lock, and Java 17 or newer for Spark. Safe to call again: without a change it returns at once.
 #
-# Leaves .venv/env.sh, which puts .venv/bin on PATH and sets JAVA_HOME; the Makefile sources it.
+# Writes .venv/env.sh, which puts .venv/bin on PATH and sets JAVA_HOME; the Makefile sources it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,7 +23,7 @@ as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"
   elif command -v sudo >/dev/null 2>&1; then
-    # Without a terminal nobody can type a password: fail then, rather than wait.
+    # Without a terminal nobody can type a password: fail rather than wait.
     if [ -t 0 ]; then sudo "$@"; else sudo -n "$@"; fi
   else
     return 1
@@ -50,7 +50,7 @@ install_one_of() {
 
 # ---------------------------------------------------------------- Python
 
-# A version manager's shim may be on PATH and yet not run, so each candidate is asked.
+# A version manager's shim may be on PATH without working, so each candidate is run.
 usable_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 find_python() {
@@ -74,7 +74,7 @@ make_venv() {
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   say "creating $venv with $python ($version)"
   if ! "$python" -c 'import ensurepip' >/dev/null 2>&1; then
-    say "this Python has no ensurepip (Debian packs it apart): installing python$version-venv"
+    say "this Python has no ensurepip (Debian packages it separately): installing python$version-venv"
     install_one_of "python$version-venv python3-venv" python3-pip "python@$version" py3-pip >&2 ||
       die "$python cannot create virtual environments. Install its venv package (on Debian: apt-get install python$version-venv) and run this again."
   fi
@@ -85,7 +85,7 @@ install_project() {
   say "installing the project and its development tools (the first time takes minutes: Spark alone is 450 MB)"
   local pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check --no-input)
   "${pip[@]}" install 'uv>=0.9'
-  # uv reads the lock file, pip installs: mirrors, certificates and caches that pip is set up with are used.
+  # uv reads the lock file, pip installs, with its configured mirrors, certificates and caches.
   "$venv/bin/uv" --quiet export --frozen --offline --all-extras --no-emit-project --output-file "$venv/requirements.txt" >&2
   "${pip[@]}" install --require-hashes --requirement "$venv/requirements.txt"
   "${pip[@]}" install --no-deps --editable .
@@ -93,7 +93,7 @@ install_project() {
 
 # ---------------------------------------------------------------- Java
 
-# java_home_of JAVA: prints its home when it runs and is new enough. (macOS has a /usr/bin/java that only says where to buy one.)
+# java_home_of JAVA: prints its home if it runs and is new enough. (The /usr/bin/java of macOS is only a stub.)
 java_home_of() {
   local settings version home
   settings=$("$1" -XshowSettings:properties -version 2>&1 </dev/null) || return 1
@@ -132,9 +132,9 @@ write_env() {
   printf 'export JAVA_HOME=%q\nexport PATH=%q/bin:"$PATH"\n' "$home" "$PWD/$venv" >"$env_file"
 }
 
-# ---------------------------------------------------------------- all of it, or nothing
+# ---------------------------------------------------------------- main
 
-# The directory belongs to the key: a moved checkout has scripts in .venv/bin that point to its old place.
+# The directory is part of the key: in a moved checkout, the scripts in .venv/bin point to its old place.
 key=$(printf '%s\n' "$PWD" | cat - pyproject.toml uv.lock scripts/setup.sh | cksum)
 
 java_still_there() { (. "./$env_file" && [ -x "$JAVA_HOME/bin/java" ]) 2>/dev/null; }

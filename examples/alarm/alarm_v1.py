@@ -2,8 +2,8 @@
 
     python examples/alarm/alarm_v1.py [EVENTS] [ALARMS]
 
-EVENTS is a directory of JSON lines such as {"kind": "motion", "room": 3, "time": 61000}, ALARMS the one to write to.
-The program goes on until it is stopped; alarm_v2.py takes over from its savepoint.
+EVENTS is a directory of JSON lines such as {"kind": "motion", "room": 3, "time": 61000}, ALARMS the output directory.
+The program runs until it is stopped; alarm_v2.py resumes from its savepoint.
 """
 
 import sys
@@ -30,7 +30,7 @@ class Alarm(NamedTuple):
 
 
 class MotionAlarm(fp.KeyedProcessFunction):
-    """One state for each room: whether its alarm is on, and since when it is on or off."""
+    """State of each room: whether its alarm is on, and since when it is on or off."""
 
     armed = fp.ValueStateDescriptor("armed", Armed)
 

@@ -2,7 +2,7 @@
 
     python examples/alarm/alarm_v2.py [EVENTS] [ALARMS]
 
-What differs from alarm_v1.py is the tolerance. The uids are the same, so the rooms' states are found again.
+It differs from alarm_v1.py in the tolerance. The uids are the same, so the rooms' states are restored.
 """
 
 import sys
@@ -30,7 +30,7 @@ class Alarm(NamedTuple):
 
 
 class MotionAlarm(fp.KeyedProcessFunction):
-    """One state for each room: whether its alarm is on, and since when it is on or off."""
+    """State of each room: whether its alarm is on, and since when it is on or off."""
 
     armed = fp.ValueStateDescriptor("armed", Armed)
 

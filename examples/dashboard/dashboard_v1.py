@@ -2,7 +2,7 @@
 
     forkpoint run -d examples/dashboard/dashboard_v1.py -- EVENTS OUTPUT
 
-With each event, a line {"kind", "total"} goes to OUTPUT/<name of the job>.
+For each event, it writes a line {"kind", "total"} to OUTPUT/<name of the job>.
 """
 
 import argparse

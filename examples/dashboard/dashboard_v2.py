@@ -1,8 +1,8 @@
-"""Version 2: organic and paid posts apart. What version 1 had counted before paid posts came was organic.
+"""Version 2: organic and paid posts separately. Everything that version 1 counted before paid posts came was organic.
 
     forkpoint fork before-paid examples/dashboard/dashboard_v2.py --name split -d -- EVENTS OUTPUT
 
-With each event, a line {"kind", "organic", "paid"} goes to OUTPUT/<name of the job>.
+For each event, it writes a line {"kind", "organic", "paid"} to OUTPUT/<name of the job>.
 """
 
 import argparse

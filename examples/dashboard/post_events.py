@@ -3,7 +3,7 @@
     python examples/dashboard/post_events.py EVENTS --days 1-10
     python examples/dashboard/post_events.py EVENTS --days 11-31
 
-The same days are the same events whenever they are made. Up to the 10th, events say nothing of paid posts.
+The events of a day are always the same. Up to the 10th, events have no field for paid posts.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def write(directory: Path, days: range) -> None:
     for day in days:
         hidden = directory / f".day-{day:02}.json"
         hidden.write_text("".join(json.dumps(event) + "\n" for event in events_of(day)))
-        hidden.rename(directory / f"day-{day:02}.json")  # a file has to be whole when it appears
+        hidden.rename(directory / f"day-{day:02}.json")  # a file must be complete when it appears
 
 
 def main() -> None:

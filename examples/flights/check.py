@@ -1,32 +1,32 @@
-"""What the streaming job must arrive at, computed by one batch query in Spark SQL over the whole stream.
+"""The expected results of the streaming job, computed by one batch query in Spark SQL over the whole stream.
 
     python examples/flights/check.py STREAM                                        version 1 from start to end
     python examples/flights/check.py STREAM --switch 120000 --tolerance 15         version 2 from row 120,000 on
     python examples/flights/check.py STREAM --counts DIR... --alarms DIR...        compare the job's output with it
     python examples/flights/check.py STREAM --fork-counts DIR... --fork-alarms ... compare a fork of version 1, too
 
-It shares no code with the job. The definition, in the words of the stream:
+It shares no code with the job. The definition:
 
-* A *departure* is a flight with a dep_time; cancelled flights only move time on. A *line* is a (carrier, origin). The
+* A *departure* is a flight with a dep_time; cancelled flights only advance time. A *line* is a (carrier, origin). The
   departures of a line are in the order of the stream: time, flight, tailnum, dest.
 * *Counts*: with each departure, the number of departures of its (origin, carrier) so far. From version 2 on, of its
   (origin, carrier, band), where the band is the scheduled local hour's: night (0 to 5), morning (6 to 11),
-  afternoon (12 to 17) or evening; each band starts at its first departure after the switch, and what was counted
-  before stays under the band "unsplit".
+  afternoon (12 to 17) or evening; each band starts at its first departure after the switch, and earlier departures
+  stay in the band "unsplit".
 * A line *runs late* at a departure when it has had 20 departures and the last 20 were on average more than 60 minutes
   behind schedule (their dep_delay; version 2: more than 60 minutes and the tolerance).
 * An *alarm* is raised, with the departure's time, at each departure at which the line runs late and at the one before
   did not (or there was none).
 * An *escalation* is raised 6 hours of event time after an alarm, with that time, unless the line has had a departure
-  after the alarm and up to that very time at which it did not run late.
+  after the alarm, up to and including that time, at which it did not run late.
 * The *switch* is the position of the first row that version 2 sees. It takes over the delays, who runs late, and the
   escalations that are due.
 
 The output to compare: Parquet with (origin, carrier, [band,] departures), a row for each departure, and (kind, carrier,
 origin, time) with the kinds "alarm" and "escalation". Each row must be there once. Version 2's counts have a column
-total as well, which goes on from version 1's departures: together, they are the counts without bands.
+total as well, which continues version 1's departures: together, they are the counts without bands.
 
-DIR@EPOCH stands for the files of the epochs up to that one: what a fork from a savepoint of that epoch follows on.
+DIR@EPOCH stands for the files of the epochs up to that one: the part before a fork from a savepoint of that epoch.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def files_of(output: str) -> list[str]:
 
 
 def read_output(spark: SparkSession, outputs: list[str], columns: list[str]) -> DataFrame:
-    """The rows of all outputs; those of version 1 know no band, and their total is that of departures."""
+    """The rows of all outputs; those of version 1 have no band, and their total is the number of departures."""
     frames = []
     for output in outputs:
         if not (files := files_of(output)):
@@ -140,7 +140,7 @@ def read_output(spark: SparkSession, outputs: list[str], columns: list[str]) -> 
 
 
 def each_departure(counts: DataFrame, number: str = "departures") -> DataFrame:
-    """From the counts at the end, the rows that a job emits on the way there: 1, 2, and so on."""
+    """From the final counts, the rows that a job emits until then: 1, 2, and so on."""
     return counts.withColumn(number, sf.explode(sf.sequence(sf.lit(1).cast("bigint"), number)))
 
 
@@ -149,7 +149,7 @@ def without_bands(counts: DataFrame) -> DataFrame:
 
 
 def differences(found: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Rows that are missing from `found`, or there too often, with how many times too few or too many."""
+    """Rows that `found` lacks or has too often, with the difference in number."""
     tallies = wanted.withColumn("surplus", sf.lit(-1)).unionByName(found.withColumn("surplus", sf.lit(1)))
     return tallies.groupBy(wanted.columns).agg(sf.sum("surplus").alias("surplus")).where("surplus <> 0")
 

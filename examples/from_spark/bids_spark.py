@@ -1,9 +1,9 @@
-"""The query that moves: bids and the highest price of each auction in each minute, as Structured Streaming counts them.
+"""The query to migrate: bids and the highest price of each auction in each minute, in Structured Streaming.
 
     python examples/from_spark/bids_spark.py make BIDS FIRST LAST    write the files FIRST to LAST of the stream, in order
-    python examples/from_spark/bids_spark.py BIDS OUT CHECKPOINT     run the query over what is there, then stop
+    python examples/from_spark/bids_spark.py BIDS OUT CHECKPOINT     run the query over the existing files, then stop
 
-The stream is made up, and the same each time.
+The stream is generated, and the same each time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def write_bids(directory: Path, first: int, last: int) -> None:
-    """Files of the stream, each of twenty seconds with bids up to eight seconds out of order."""
+    """Files of the stream, twenty seconds each, with bids up to eight seconds out of order."""
     directory.mkdir(parents=True, exist_ok=True)
     for number in range(first, last + 1):
         chance = random.Random(number)

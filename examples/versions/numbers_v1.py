@@ -1,4 +1,4 @@
-"""Version 1: odd numbers count twice from here on; what version 0 had summed stays.
+"""Version 1: odd numbers count twice from here on; the sums of version 0 are kept.
 
 forkpoint fork v0t1 examples/versions/numbers_v1.py --name v1 -d -- OUTPUT
 """
@@ -22,7 +22,7 @@ def add(number: int, total: int | None) -> tuple[Sum, int]:
 
 def build(env: fp.StreamExecutionEnvironment, output: str) -> None:
     env.enable_checkpointing(timedelta(milliseconds=100))
-    # A number each second of event time.
+    # One number per second of event time.
     times = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda number, _: number * 1000)
     numbers = env.from_source(fp.CounterSource(per_epoch=10), times, "numbers").uid("numbers")
     sums = numbers.key_by(lambda number: number % 10, int).map_with_state(add, int).uid("sums")

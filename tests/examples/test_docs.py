@@ -6,9 +6,7 @@ block right behind it is its output. Jobs without an end are cancelled after a f
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cli_commands import cancel, forkpoint
 from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
 
 from forkpoint.api.launch import Launch, launching
@@ -64,13 +63,13 @@ def test_links_lead_somewhere() -> None:
             assert (file.parent / target).exists(), f"{file.name} links to {target}"
 
 
-def test_the_readme_s_six_commands(tmp_path: Path) -> None:
-    """Save, change, go on: as written there, with the change that is shown there."""
+def test_the_readme_s_commands(tmp_path: Path) -> None:
+    """Save, change, restore, fork: as written there, with the change that is shown there."""
     every = blocks(ROOT / "README.md")
     program = next(block.text for block in every if block.info == "python run")
     change = next(block.text for block in every if block.info == "diff")
     commands = [line[2:] for block in every if block.info == "console" for line in block.text.splitlines()]
-    assert len(commands) == 6
+    assert len(commands) == 7
     app = tmp_path / "app.py"
     app.write_text(program)
     try:
@@ -78,35 +77,22 @@ def test_the_readme_s_six_commands(tmp_path: Path) -> None:
             if number == 4:
                 app.write_text(apply_diff(program, change))
             said = forkpoint(line, tmp_path)
-            if number in (0, 4):
+            if number in (0, 4, 5):
                 log = tmp_path / re.findall(r"log: (.*)", said)[0]
                 totals = printed(log)
                 if number == 0:
                     before = totals
-        assert totals["A"] > before["A"]
-        assert totals["A"] % 3 == 0  # sums of 0, 3, 6 …; the state of version 1 is in them
-        assert min(totals.values()) > sum(range(0, 40, 3))
+                if number == 4:
+                    after = totals
+        assert after["A"] > before["A"]
+        for found in (after, totals):
+            assert found["A"] % 3 == 0  # sums of 0, 3, 6 …; the state of version 1 is in them
+            assert min(found.values()) > sum(range(0, 40, 3))
         assert said.count("◆") == 2
+        assert "spending-2" in said
     finally:
-        subprocess.run([*CLI, "cancel", "spending"], cwd=tmp_path, env=environment(), capture_output=True, check=False)
-
-
-CLI = [sys.executable, "-m", "forkpoint.cli"]
-
-
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORKPOINT_")}
-    return {**kept, "FORKPOINT_ENGINE": "local", "COLUMNS": "200"}
-
-
-def forkpoint(line: str, directory: Path) -> str:
-    name, *arguments = line.split()
-    assert name == "forkpoint"
-    done = subprocess.run(
-        [*CLI, *arguments], cwd=directory, env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+        for job in ("spending", "spending-2"):
+            cancel(job, tmp_path)
 
 
 def printed(log: Path) -> dict[str, int]:

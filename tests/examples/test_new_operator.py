@@ -40,7 +40,7 @@ def test_the_page_says_where_the_module_goes():
 
 
 def test_the_page_s_own_test_passes(tmp_path):
-    run(TEST, {})["test_what_was_last_is_known_behind_a_savepoint"](tmp_path / "state")
+    run(TEST, {})["test_the_last_value_survives_a_savepoint"](tmp_path / "state")
 
 
 def test_its_state_is_checked_before_anything_runs(tmp_path):

@@ -25,48 +25,28 @@ class Checkpointed:
         self._state = OperatorState(store, info.operator.uid, info.subtask, restored=restored)
         if self._function is not None:
             self._function.initialize_state(self._state)
-<<<<<<< HEAD
-        self.inner: Any = spec.instance(info, ManagedState(info, store, self._state))
-
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        outputs: Outputs = self.inner.run(inputs, epoch)
-=======
         self.inner = spec.instance(info, ManagedState(info, store, self._state))
         self._keyed = self.inner if isinstance(self.inner, StatefulInstance) else None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         outputs = self.inner.run(inputs, epoch)
->>>>>>> api
         if self._function is not None:
             self._function.snapshot_state(SnapshotContext(epoch.id, epoch.processing_time_ms))
         return outputs
 
     def changes(self) -> ChangeLog:
         log = self._state.collect()
-<<<<<<< HEAD
-        if hasattr(self.inner, "changes"):
-            keyed = self.inner.changes()
-=======
         if self._keyed is not None:
             keyed = self._keyed.changes()
->>>>>>> api
             log.keys.extend(keyed.keys)
             log.values.extend(keyed.values)
         return log
 
     def states(self) -> list[StateInfo]:
-<<<<<<< HEAD
-        keyed = self.inner.states() if hasattr(self.inner, "states") else []
-        return [*self._state.records, *keyed]
-
-    def next_processing_timer_ms(self) -> int | None:
-        return self.inner.next_processing_timer_ms() if hasattr(self.inner, "next_processing_timer_ms") else None
-=======
         return [*self._state.records, *(() if self._keyed is None else self._keyed.states())]
 
     def next_processing_timer_ms(self) -> int | None:
         return None if self._keyed is None else self._keyed.next_processing_timer_ms()
->>>>>>> api
 
     def close(self) -> None:
         self.inner.close()
