@@ -14,6 +14,7 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures
 from forkpoint.cli.output import Output, TextOutput
+from forkpoint.cli.pairs import split_pair
 from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.text import visible
@@ -43,13 +44,7 @@ class AppType(click.Path):
 
 def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
     """The pairs that --map gives, old → new."""
-    renames = {}
-    for each in given:
-        old, _, new = each.partition("=")
-        if not (old and new):
-            raise click.BadParameter(f"{each!r} is not of the form OLD=NEW", ctx, param)
-        renames[old] = new
-    return renames
+    return dict(split_pair(each, param) for each in given)
 
 
 class RunCommand(Command):

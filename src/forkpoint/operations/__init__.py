@@ -2,7 +2,8 @@
 
     jobs that run     list_jobs, savepoint, stop, cancel, wait
     programs          run (in the background), drive (in this process), check, upgrade, fork, replay, ab
-    savepoints        savepoints, show, label, dispose
+    savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
+    saved state       states, entries, query, diff
     what is stored    tree, recover, gc
 
 ``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. An ``Observer`` hears how long
@@ -15,7 +16,9 @@ from forkpoint.operations.cleaning import gc
 from forkpoint.operations.comparing import VersionsCompared, ab
 from forkpoint.operations.detached import DriverFailed, Started
 from forkpoint.operations.driving import Announcer
+from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
 from forkpoint.operations.foreground import ProgramEnd, drive
+from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
 from forkpoint.operations.lineage import Tree, tree
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
@@ -23,6 +26,7 @@ from forkpoint.operations.recovering import Recovery, recover
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.running import Cancelled, SavepointTaken, Stopped, cancel, list_jobs, savepoint, stop
 from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
+from forkpoint.operations.states import QueryResult, StateEntries, StateShown, StatesShown, diff, entries, query, states
 from forkpoint.operations.upgrading import Refused, Upgraded, upgrade
 
 __all__ = [
@@ -30,10 +34,14 @@ __all__ = [
     "Cancelled",
     "Disposed",
     "DriverFailed",
+    "EditRequest",
+    "Edited",
+    "ImportRequest",
     "NoJob",
     "Observer",
     "ProgramEnd",
     "ProgramFailed",
+    "QueryResult",
     "Recovery",
     "Refused",
     "Replayed",
@@ -41,6 +49,10 @@ __all__ = [
     "SavepointShown",
     "SavepointTaken",
     "Started",
+    "StateEntries",
+    "StateFilter",
+    "StateShown",
+    "StatesShown",
     "Stopped",
     "Tree",
     "Upgraded",
@@ -48,19 +60,26 @@ __all__ = [
     "ab",
     "cancel",
     "check",
+    "diff",
     "dispose",
     "drive",
+    "edit",
+    "entries",
     "fork",
     "forked",
     "gc",
+    "import_spark_checkpoint",
+    "inspect_spark_checkpoint",
     "label",
     "list_jobs",
+    "query",
     "recover",
     "replay",
     "run",
     "savepoint",
     "savepoints",
     "show",
+    "states",
     "stop",
     "tree",
     "upgrade",

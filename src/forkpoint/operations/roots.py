@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.errors import JobNotFound
+from forkpoint.savepoint.catalog import free_label
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 
@@ -41,9 +43,13 @@ class StateRoot:
             raise JobNotFound(f"there is no state root {self.place}; check the path (--state-root, {STATE_ROOT})")
         return storage
 
-    def new_savepoint(self, job: str, savepoint_id: str, to: str | None) -> str:
-        """Where a new savepoint goes: where it was said, else where the job's own savepoints are."""
-        return absolute(to) if to is not None else f"{self.place.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
+    def new_savepoint(self, job: str, to: str | None, label: str | None) -> tuple[str, str]:
+        """A new savepoint's id and place: ``to``, or below the state root. ConfigError if the label is taken."""
+        if label is not None:
+            free_label(self.storage, job, label)
+        savepoint_id = new_savepoint_id()
+        default = f"{self.place.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
+        return savepoint_id, default if to is None else absolute(to)
 
     @property
     def log_directory(self) -> str:
