@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from forkpoint.cli import main
 from forkpoint.cli.values import plain, shown
 from forkpoint.errors import ConfigError
-from forkpoint.operations.states import key_of
+from forkpoint.operations.inspecting import key_of
 from forkpoint.types import Row, type_of
 
 KINDS = """

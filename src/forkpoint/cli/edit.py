@@ -14,7 +14,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli.pairs import Pairs, pairs_option
 from forkpoint.cli.settings import Command, current
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
-from forkpoint.operations.editing import EditRequest, StateFilter, StateName
+from forkpoint.operations import EditRequest, StateFilter
 
 
 @click.command(cls=Command)
@@ -88,7 +88,7 @@ class _Names:
         named = [(info.uid, info.name) for info in infos if not info.is_timers] + [(uid, "timers") for uid in operators]
         self._states = {f"{uid}.{state}": (uid, state) for uid, state in reversed(named)}
 
-    def state(self, name: str, option: str, hint: str = "") -> StateName:
+    def state(self, name: str, option: str, hint: str = "") -> tuple[str, str]:
         uid, state = self._split(name)
         if state is None:
             raise click.UsageError(f"{option} {name!r}: name a state as UID.STATE{hint}")

@@ -23,7 +23,7 @@ from forkpoint.functions import (
     WindowAssigner,
 )
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
-from forkpoint.operations.importing import ImportRequest
+from forkpoint.operations import ImportRequest
 from forkpoint.state_processor import CheckpointFound, ImportedCheckpoint, ImportedOperator, ImportedState
 from forkpoint.storage.places import plain_place
 

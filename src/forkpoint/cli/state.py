@@ -13,7 +13,7 @@ from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
 from forkpoint.cli.values import plain, shown
-from forkpoint.operations.states import LIMIT, SAMPLES, StateShown
+from forkpoint.operations.inspecting import LIMIT, SAMPLES, StateShown
 from forkpoint.state_processor import SavepointDiff, StateDiff
 from forkpoint.storage.places import plain_place
 

@@ -1,4 +1,4 @@
-"""The command that draws the history of jobs."""
+"""The `tree` command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLORS = {"run": "cyan", "savepoint": "yellow"}
 @click.command(cls=Command)
 @click.argument("job", required=False)
 def tree(job: str | None) -> None:
-    """The history of JOB, or of all jobs: runs and savepoints, and what grew from what, newest first."""
+    """Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first."""
     settings = current()
     found = operations.tree(job, state_root=settings.given_root)
 
@@ -45,10 +45,7 @@ def _described(node: Node, tree: Tree) -> Text:
     shown = Text(node.key.id, _COLORS[node.key.kind])
     record = node.record
     if record is None:
-        kind = node.key.kind
-        return shown + Text(
-            f"  {kind} whose record is gone" if kind == "run" else "  savepoint that is gone or elsewhere"
-        )
+        return shown + Text("  run without a record" if node.key.kind == "run" else "  savepoint gone or elsewhere")
     shown += Text(f"  {record.job}")
     if isinstance(record, Run):
         view = tree.runs.get((record.job, record.run))

@@ -1,13 +1,13 @@
 """What the ``forkpoint`` command does, as Python functions over plain values.
 
-    jobs that run     list_jobs, savepoint, stop, cancel, wait
+    running jobs      list_jobs, savepoint, stop, cancel, wait
     programs          run (in the background), drive (in this process), check, upgrade, fork, replay, ab
     savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
     saved state       states, entries, query, diff
-    what is stored    tree, recover, gc
+    the state root    tree, recover, gc
 
-``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. An ``Observer`` hears how long
-operations are getting on. Whatever is refused raises one of forkpoint's errors.
+``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. Long operations report to an
+``Observer``. All raise forkpoint's errors.
 """
 
 from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
@@ -19,6 +19,16 @@ from forkpoint.operations.driving import Announcer
 from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
 from forkpoint.operations.foreground import ProgramEnd, drive
 from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
+from forkpoint.operations.inspecting import (
+    QueryResult,
+    StateEntries,
+    StateShown,
+    StatesShown,
+    diff,
+    entries,
+    query,
+    states,
+)
 from forkpoint.operations.lineage import Tree, tree
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
@@ -26,7 +36,6 @@ from forkpoint.operations.recovering import Recovery, recover
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.running import Cancelled, SavepointTaken, Stopped, cancel, list_jobs, savepoint, stop
 from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
-from forkpoint.operations.states import QueryResult, StateEntries, StateShown, StatesShown, diff, entries, query, states
 from forkpoint.operations.upgrading import Refused, Upgraded, upgrade
 
 __all__ = [

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from forkpoint.operations.inspecting import open_reader
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.operations.states import open_reader
 from forkpoint.state_processor import SavepointReader, SavepointWriter
 from forkpoint.storage.places import plain_place
-
-StateName: TypeAlias = tuple[str, str]
-"""An operator's uid and the name of its state; ``"timers"`` for its timers."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,8 @@ class StateFilter:
 
 @dataclass(frozen=True)
 class EditRequest:
-    """Changes to ``savepoint``: a path, URL, id or label, or ``latest``. All names are those in ``savepoint``.
+    """Changes to ``savepoint``: a path, URL, id or label, or ``latest``. All names are those in ``savepoint``; states are
+    named by uid and state name, or ``"timers"``.
 
     ``remove_uids``: operators or sources to leave out. ``positions``: where sources resume, by uid, in the form that ``show``
     gives. ``remove_positions``: sources that start from the beginning. ``reset_watermarks``: needed where sources go back.
@@ -40,13 +37,13 @@ class EditRequest:
 
     savepoint: str
     remove_uids: Sequence[str] = ()
-    remove_states: Sequence[StateName] = ()
+    remove_states: Sequence[tuple[str, str]] = ()
     filters: Sequence[StateFilter] = ()
     positions: Mapping[str, JsonValue] = field(default_factory=dict)
     remove_positions: Sequence[str] = ()
     reset_watermarks: bool = False
     max_parallelism: int | None = None
-    rename_states: Mapping[StateName, str] = field(default_factory=dict)
+    rename_states: Mapping[tuple[str, str], str] = field(default_factory=dict)
     rename_uids: Mapping[str, str] = field(default_factory=dict)
     label: str | None = None
     note: str | None = None

@@ -1,4 +1,4 @@
-"""Running a program in this process, with the jobs that it starts: what `forkpoint run` does."""
+"""Running a program and its jobs in this process, as `forkpoint run` does."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from forkpoint.storage.base import Storage
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program and its jobs have ended. ``code``: what a process that ran it ends with, unless there is an error.
+    """How a program and its jobs ended. ``code``: the exit code for its process if there is no error.
 
-    ``program_error``: the program failed, or ran no job. ``job_error``: what ended the first of its jobs that failed.
+    ``program_error``: the program failed, or ran no job. ``job_error``: what ended its first failed job.
     """
 
     code: int = 0
@@ -37,18 +37,18 @@ def drive(
 ) -> ProgramEnd:
     """Run a program as ``python app`` would, and its jobs as the request says, to their end.
 
-    On the main thread: Ctrl-C and SIGTERM cancel the jobs meanwhile. ``log``: where this process prints to, for those who
-    look at the job from elsewhere. Raises ForkpointError only before the program runs.
+    Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show
+    with the job. Raises ForkpointError only before the program runs.
     """
     if request.pyflink:
         install()
     root = StateRoot(state_root)
-    place, storage = root.place, root.storage  # before a recorded program's own directory becomes this process's
+    place, storage = root.place, root.storage  # before a recorded program changes the working directory
     restore = _located(request.restore, storage)
     asked = invocation(root, request)
     options = asked.options if root.given is None else {**asked.options, "state_root": place}
     if request.capture is not None:
-        # A version that fails is to say so, not to try for ever; and none is to leave savepoints of its own behind.
+        # A version that fails must end rather than restart forever, and none may leave savepoints behind.
         options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None}
     driving = Driving(announcer, asked.record, log)
     launch = Launch(
@@ -67,7 +67,7 @@ def drive(
 
 
 def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
-    """With the savepoint's place."""
+    """With the savepoint's name resolved to its place."""
     name = restore.savepoint
     if name is None or name in (LATEST, NONE):
         return restore

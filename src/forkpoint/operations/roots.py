@@ -18,7 +18,7 @@ DEFAULT_STATE_ROOT = "./.forkpoint"
 
 @dataclass(frozen=True)
 class StateRoot:
-    """``given``: the root that was asked for. None: that of the environment, else the default."""
+    """``given``: the state root; None for that of the environment, else the default."""
 
     given: str | None = None
 
@@ -33,10 +33,8 @@ class StateRoot:
 
     @property
     def existing(self) -> Storage:
-        """The storage, for operations that list what is under it.
-
-        Raises JobNotFound where a state root was named and is not there: most likely it is misspelt.
-        """
+        """The storage, for operations that list. Raises JobNotFound for a missing state root if it was named, as it is most
+        likely misspelt."""
         storage = self.storage
         named = self.given or os.environ.get(STATE_ROOT)
         if named and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
@@ -53,6 +51,6 @@ class StateRoot:
 
     @property
     def log_directory(self) -> str:
-        """A local directory for what drivers in the background print."""
+        """A local directory for the logs of background drivers."""
         storage = self.storage
         return storage.root if isinstance(storage, LocalStorage) else os.path.abspath(DEFAULT_STATE_ROOT)
