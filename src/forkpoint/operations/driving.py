@@ -156,7 +156,8 @@ class Driving:
         with self._changed:
             if list(self._active) != [driver.run_id]:
                 return  # another job runs in this process
-        message = f"job {driver.job}, run {driver.run_id}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
+        job = f"job {driver.job}, run {driver.run_id}"
+        message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
             driver.note_cancelled()
             withdraw(driver.history.storage, endpoint)

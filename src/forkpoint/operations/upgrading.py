@@ -240,8 +240,8 @@ class _Replacement:
                 started = start_detached(self.root, old, report, verbose=self.verbose, called=self.job)
         except DriverFailed as failed:
             message = (
-                f"the old program did not start again either, so job {self.job!r} is not running: {failed}\nThe savepoint stays; resume "
-                f"with: forkpoint --state-root {self.root.place} run -d -s {self.savepoint} {PREFIX}{self.run}"
+                f"the old program did not start again either, so job {self.job!r} is not running: {failed}\nThe savepoint stays; "
+                f"resume with: forkpoint --state-root {self.root.place} run -d -s {self.savepoint} {PREFIX}{self.run}"
             )
             raise DriverFailed(message, failed.code, FAILED, failed.log_tail) from None
         return self.result("rolled-back", started, str(problem))
