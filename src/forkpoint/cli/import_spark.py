@@ -16,6 +16,7 @@ from forkpoint.cli.output import TextOutput
 from forkpoint.cli.pairs import Pairs, pairs_option
 from forkpoint.cli.savepoints import totals
 from forkpoint.cli.settings import Command, current
+from forkpoint.cli.values import attributes
 from forkpoint.functions import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
@@ -172,13 +173,12 @@ def _found_json(found: CheckpointFound) -> dict[str, Any]:
     return {
         "path": log.url, "query": log.query, "batch": log.batch, "unfinished_batch": log.unfinished,
         "watermark_ms": log.next_watermark_ms or None, "provider": log.provider, "offset_log": log.version,
-        "sources": [{"index": s.index, "name": s.name, "offset": s.offset} for s in log.sources],
+        "sources": [attributes(source, "index name offset") for source in log.sources],
         "operators": [
             {
-                "id": operator.id, "name": operator.name, "partitions": operator.partitions,
-                "unreadable": operator.unreadable,
+                **attributes(operator, "id name partitions unreadable"),
                 "states": [
-                    {"name": s.name, "kind": s.kind, "rows": s.rows, "key": dict(s.key_columns), "columns": dict(s.columns)}
+                    {**attributes(s, "name kind rows"), "key": dict(s.key_columns), "columns": dict(s.columns)}
                     for s in found.states if s.operator == operator.id
                 ],
             }

@@ -12,6 +12,7 @@ from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
+from forkpoint.cli.values import attributes
 from forkpoint.control.registry import RunView
 
 SKIP_UNREADABLE = click.option(
@@ -52,25 +53,13 @@ def _row(view: RunView) -> list[str | Text]:
 
 
 def view_json(view: RunView) -> dict[str, Any]:
-    endpoint = view.endpoint
+    late = view.late_records_dropped
     return {
-        "job": view.job,
-        "run": view.run,
-        "state": view.state,
-        "newest": view.newest,
-        "epoch": view.epoch,
-        "started_ms": view.started_ms,
-        "ended_ms": view.ended_ms,
-        "uptime_ms": view.uptime_ms,
-        "records_read": view.records_read,
-        "late_records_dropped": None if view.late_records_dropped is None else dict(view.late_records_dropped),
-        "restarts": view.restarts,
-        "reason": view.reason,
+        **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
+        "late_records_dropped": None if late is None else dict(late),
+        **attributes(view, "restarts reason"),
         "parent": view.parent.model_dump(mode="json"),
-        "pid": None if endpoint is None else endpoint.pid,
-        "machine": None if endpoint is None else endpoint.machine,
-        "port": None if endpoint is None else endpoint.port,
-        "log": None if endpoint is None else endpoint.log,
+        **attributes(view.endpoint, "pid machine port log"),
     }
 
 

@@ -38,12 +38,7 @@ def _data(found: Recovery) -> dict[str, Any]:
         "outcome": found.outcome,
         "from": None if plan.chosen is None else asdict(plan.chosen),
         "epoch": None if found.start is None else found.start.epoch,
-        "lost": {
-            "epochs": list(plan.lost.epochs),
-            "elements": plan.lost.elements,
-            "output": plan.lost.output,
-            "unknown": list(plan.lost.unknown),
-        },
+        "lost": asdict(plan.lost),
         "looked": [asdict(each) for each in plan.looked],
         "set_aside": list(plan.fenced),
     }

@@ -14,6 +14,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
+from forkpoint.cli.values import attributes
 from forkpoint.savepoint.naming import Found
 
 _SHOWN_POSITION = 100
@@ -62,20 +63,8 @@ def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
 
 def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
     entries, size = totals(savepoint)
-    return {
-        "id": savepoint.id,
-        "job": savepoint.job,
-        "run": savepoint.run,
-        "epoch": savepoint.epoch,
-        "created_ms": savepoint.created_ms,
-        "label": savepoint.label,
-        "note": savepoint.note,
-        "drained": savepoint.drained,
-        "schedule_ms": savepoint.schedule_ms,
-        "entries": entries,
-        "bytes": size,
-        "path": path,
-    }
+    shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms")
+    return {**shown, "entries": entries, "bytes": size, "path": path}
 
 
 def label_text(savepoint: Savepoint) -> str:

@@ -12,7 +12,7 @@ from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
-from forkpoint.cli.values import plain, shown
+from forkpoint.cli.values import attributes, plain, shown
 from forkpoint.operations.inspecting import LIMIT, SAMPLES, StateShown
 from forkpoint.state_processor import SavepointDiff, StateDiff
 from forkpoint.storage.places import plain_place
@@ -50,11 +50,11 @@ def ls(savepoint: str) -> None:
 def _state_json(each: StateShown) -> dict[str, Any]:
     types = [text.type_name(type.describe()) for type in each.types]
     return {
-        "uid": each.uid, "state": each.state, "kind": each.kind,
+        **attributes(each, "uid state kind"),
         "key_type": None if each.key_type is None else text.type_name(each.key_type.describe()),
-        "type": ", ".join(types) or None, "rows": each.rows, "bytes": each.bytes, "schema": each.schema, "view": each.view,
-        "columns": each.columns,
-    }  # fmt: skip
+        "type": ", ".join(types) or None,
+        **attributes(each, "rows bytes schema view columns"),
+    }
 
 
 @state.command(cls=Command)
@@ -133,8 +133,7 @@ def _diff_json(found: SavepointDiff) -> dict[str, Any]:
         "max_parallelism": {"before": found.max_parallelism[0], "after": found.max_parallelism[1]},
         "states": [
             {
-                "uid": s.uid, "state": s.name, "outcome": s.outcome, "rows_before": s.rows_before, "rows_after": s.rows_after,
-                "added": s.added, "removed": s.removed, "changed": s.changed, "why": s.why,
+                "uid": s.uid, "state": s.name, **attributes(s, "outcome rows_before rows_after added removed changed why"),
                 "samples": [
                     {"change": e.change, **{k: plain(v) for k, v in e.place.items()}, "before": plain(e.before),
                      "after": plain(e.after)} for e in s.samples

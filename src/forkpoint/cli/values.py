@@ -12,6 +12,11 @@ from forkpoint.types import Row
 _SHOWN = 120
 
 
+def attributes(thing: Any, names: str) -> dict[str, Any]:
+    """The attributes with these names, separated by spaces; of None, None for each."""
+    return {name: None if thing is None else getattr(thing, name) for name in names.split()}
+
+
 def plain(value: Any) -> Any:
     """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text."""
     if isinstance(value, Row):

@@ -21,8 +21,7 @@ from forkpoint.operations.replaying import write_positions
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.rows import Comparison, compare_rows
-from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.naming import all_savepoints, named_savepoint
 from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.state_processor import SavepointDiff, diff
 from forkpoint.storage.base import Storage
@@ -119,8 +118,8 @@ class _Trials:
 
     def _savepoint(self, version: str) -> str | None:
         """The savepoint that the version stopped with; None if its inputs ended first."""
-        taken = list_savepoints(self.root.storage, version)
-        return f"{self.root.place}/{taken[-1].directory}" if taken else None
+        taken = all_savepoints(self.root.storage, version)
+        return taken[-1].path if taken else None
 
     def states(self, samples: int) -> SavepointDiff | None:
         a, b = (self._savepoint(version) for version in VERSIONS)

@@ -14,8 +14,7 @@ from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
-from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.naming import all_savepoints, named_savepoint
 from forkpoint.storage.places import plain_place
 
 _POLL_SECONDS = 0.2
@@ -97,10 +96,6 @@ def replay(
     ended = wait(started.job, started.run, state_root=started.state_root)
     if ended.state not in ("stopped", "finished"):
         raise JobFailed(f"run {ended.run} of job {ended.job!r} ended as {ended.state}: {ended.reason or started.log}")
-    root = StateRoot(started.state_root)
-    taken = [
-        each.directory
-        for each in list_savepoints(root.storage, started.job)
-        if each.savepoint is not None and each.savepoint.run == started.run
-    ]
-    return Replayed(started.job, started.run, f"{root.place.rstrip('/')}/{taken[-1]}" if taken else None)
+    found = all_savepoints(StateRoot(started.state_root).storage, started.job)
+    taken = [each.path for each in found if (made := each.listed.savepoint) is not None and made.run == started.run]
+    return Replayed(started.job, started.run, taken[-1] if taken else None)

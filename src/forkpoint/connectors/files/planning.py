@@ -92,13 +92,7 @@ class FileEnumerator(SplitEnumerator):
     """
 
     def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        *,
-        bounded: bool,
-        seen: SeenFiles,
-        position: JSON | None,
+        self, listing: Listing, file_format: FileFormat, *, bounded: bool, seen: SeenFiles, position: JSON | None
     ) -> None:
         self._listing = listing
         self._base = listing.base

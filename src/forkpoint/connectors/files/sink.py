@@ -106,14 +106,8 @@ class FileSink(Sink):
             )
 
         def make(assigner: BucketAssigner, files: OutputFileConfig) -> FileSink:
-            sink = cls._make(
-                local_path(str(base_path)),
-                "text",
-                None,
-                assigner.bucket,
-                files.part_prefix,
-                charset=encoder.charset_name,
-            )
+            path, prefix = local_path(str(base_path)), files.part_prefix
+            sink = cls._make(path, "text", None, assigner.bucket, prefix, charset=encoder.charset_name)
             return replace(sink, suffix=files.part_suffix)
 
         return RowFormatBuilder(make)

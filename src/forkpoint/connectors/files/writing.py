@@ -34,16 +34,9 @@ class BucketedWriter(SinkWriter):
     """Stages one file for each bucket that gets an element."""
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        staged_name: str,
-        final_name: str,
-        kind: str,
-        type: TypeInformation | None,
-        bucket: Callable[[Any], str] | Sequence[str] | None,
-        options: dict[str, Any],
-    ) -> None:
+        self, root: Path, *, staged_name: str, final_name: str, kind: str, type: TypeInformation | None,
+        bucket: Callable[[Any], str] | Sequence[str] | None, options: dict[str, Any],
+    ) -> None:  # fmt: skip
         self._root = root
         self._staged_name = staged_name
         self._final_name = final_name
@@ -91,14 +84,10 @@ class BucketedWriter(SinkWriter):
             if callable(self._bucket)
             else _hive_names(self._bucket, values, table, type)
         )
-        groups: dict[str, list[int] | None] = {}
         places: dict[str, list[int]] = {}
         for i, name in enumerate(names):
             places.setdefault(name, []).append(i)
-        if len(places) == 1:
-            return dict.fromkeys(places)
-        groups.update(places)
-        return groups
+        return dict.fromkeys(places) if len(places) == 1 else {**places}
 
     def _file(self, bucket: str, schema: pa.Schema | None) -> _StagedFile:
         file = self._open.get(bucket)
