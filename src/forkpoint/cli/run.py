@@ -78,10 +78,11 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
         pyflink_option,
         click.option("--engine", type=click.Choice(["spark", "local"]), help="[env: FORKPOINT_ENGINE; default: spark]"),
         click.option(
-            "--max-parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="The number of key groups."
+            "--max-parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Number of key groups."
         ),
         click.option(
-            "-p", "--parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Subtasks of each stage."
+            "-p", "--parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
+            help="Subtasks of each stage.",
         ),
         allow_non_restored_option,
     ):  # fmt: skip

@@ -112,17 +112,17 @@ class Driving:
         return ended
 
     def _watch(self, driver: JobDriver) -> None:
-        began: float | None = None
+        running_since: float | None = None
         first = 0
         restored, reported = None, False
         while (status := driver.status()).state != "ended":
-            if status.restored != restored and began is None:
+            if status.restored != restored and running_since is None:
                 restored = status.restored
                 self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))
             if status.state == "running":
-                if began is None:
-                    began, first = time.monotonic(), status.epoch
-                passed = time.monotonic() - began
+                if running_since is None:
+                    running_since, first = time.monotonic(), status.epoch
+                passed = time.monotonic() - running_since
                 computing = driver.epoch_ms > 0
                 if computing and passed >= SETTLED_SECONDS and not reported:
                     reported = True

@@ -45,16 +45,16 @@ def drive(
     root = StateRoot(state_root)
     place, storage = root.place, root.storage  # before a recorded program changes the working directory
     restore = _located(request.restore, storage)
-    asked = invocation(root, request)
-    options = asked.options if root.given is None else {**asked.options, "state_root": place}
+    invoked = invocation(root, request)
+    options = invoked.options if root.given is None else {**invoked.options, "state_root": place}
     if request.capture is not None:
         # A version that fails must end rather than restart forever, and none may leave savepoints behind.
         options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None}
-    driving = Driving(announcer, asked.record, log)
+    driving = Driving(announcer, invoked.record, log)
     launch = Launch(
         options=options,
         state_root=place,
-        job_name=asked.name,
+        job_name=invoked.name,
         restore=None if restore == RestoreOptions() else restore,
         on_driver=driving.on_driver,
         on_step=announcer.starting,
@@ -63,7 +63,7 @@ def drive(
         sinks=None if request.capture is None else capturing(request.capture),
         generated_uids=installed(),
     )
-    return _run(asked, launch, driving, announcer)
+    return _run(invoked, launch, driving, announcer)
 
 
 def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
@@ -74,12 +74,12 @@ def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
     return replace(restore, savepoint=savepoint_place(storage, name))
 
 
-def _run(asked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:
-    app, failure = asked.source.path, None
+def _run(invoked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:
+    app, failure = invoked.source.path, None
     code = 0
-    with driving.signals(), launching(launch), as_main(asked.source, asked.arguments):
+    with driving.signals(), launching(launch), as_main(invoked.source, invoked.arguments):
         try:
-            code = _exit_code(asked.source, announcer)
+            code = _exit_code(invoked.source, announcer)
             driving.wait()
         except BaseException as error:
             driving.cancel_all()

@@ -60,8 +60,8 @@ def savepoint(
     out saved entries that do not fit their types. Raises JobNotFound, and JobFailed if the savepoint failed.
     """
     with find_live(StateRoot(state_root).storage, job) as client:
-        asked = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, asked, f"savepoint of {job}", observer)
+        request_id = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
+        path = wait_for_savepoint(client, request_id, f"savepoint of {job}", observer)
     return SavepointTaken(job, client.endpoint.run, path)
 
 
@@ -71,8 +71,8 @@ def stop(
 ) -> Stopped:  # fmt: skip
     """Stop a job with a savepoint; nothing is committed after it. ``drain``: fire all timers and windows first."""
     with find_live(StateRoot(state_root).storage, job) as client:
-        asked = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, asked, f"stopping {job}", observer)
+        request_id = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
+        path = wait_for_savepoint(client, request_id, f"stopping {job}", observer)
         wait_gone(client)
     return Stopped(job, client.endpoint.run, path, drain)
 
@@ -111,7 +111,7 @@ def wait_gone(client: ControlClient) -> None:
         raise ForkpointError(
             f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s"
             + (f": it is at {doing}" if doing is not None else "")
-            + f"; look at process {endpoint.pid}"
+            + f"; check process {endpoint.pid}"
             + (f" and its log {endpoint.log}" if endpoint.log else "")
         )
 

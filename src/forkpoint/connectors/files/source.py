@@ -196,7 +196,7 @@ class FileSource(Source[T]):
         )  # fmt: skip
 
     def as_bounded(self) -> Self:
-        """The same source, reading what is there at the first start and then finishing."""
+        """The same source, which reads the files that exist at the first start and then finishes."""
         return replace(self, is_bounded=True)
 
     def output_type(self) -> TypeInformation[T] | None:
