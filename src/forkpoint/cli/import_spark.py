@@ -94,7 +94,7 @@ def import_spark(
             "name the savepoint's job with --job NAME, or use --dry-run to see the checkpoint's contents"
         )
     request = ImportRequest(
-        path, job, dict(sources), _operators(operators, names, keys, values, windows, ttls), skip, splits, batch,
+        path, job, dict(sources.items()), _operators(operators, names, keys, values, windows, ttls), skip, splits, batch,
         max_parallelism, label, note, to, confs,
     )  # fmt: skip
     made = operations.import_spark_checkpoint(request, state_root=settings.given_root, observer=settings.output)

@@ -78,8 +78,8 @@ def states(savepoint: str, *, state_root: str | None = None) -> StatesShown:
 
 
 def _shown(schema: str, view: str, state: StateReader) -> StateShown:
-    roles = [] if state.is_timers else [role for role in ("map_key", "namespace", "value") if state.layout.has(role)]
-    types = tuple(type for role in roles if (type := state.layout.part(role).type) is not None)
+    inner = () if state.is_timers else ("map_key", "namespace", "value")
+    types = tuple(part.type for part in state.layout.parts if part.role in inner)
     return StateShown(
         state.uid, state.name, state.kind, state.key_type, types, state.count, state.size, schema, view,
         tuple(state.schema.names),
