@@ -44,9 +44,7 @@ _ONLY = "state"
     "--operator", "operators", "ID=UID[:STATE]",
     "The uid of a stateful operator, and the name of its only state; repeatable. [default: <Spark's name>-ID:state]",
 )  # fmt: skip
-@pairs_option(
-    "--state", "names", "ID.NAME=STATE", "Rename a state (a variable of transformWithState); repeatable."
-)  # fmt: skip
+@pairs_option("--state", "names", "ID.NAME=STATE", "Rename a state (a variable of transformWithState); repeatable.")
 @pairs_option(
     "--key", "keys", "ID=SQL",
     "An operator's keys, over its columns; repeatable. [default: the only key column, else a record of all]",

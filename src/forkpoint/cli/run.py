@@ -68,7 +68,7 @@ allow_non_restored_option = click.option(
 )
 detached_option = click.option(
     "-d", "--detached", is_flag=True, help="Run in the background; return once the job runs."
-)  # fmt: skip
+)
 
 
 def start_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -136,9 +136,7 @@ until_option = click.option(
 @click.option("--capture", metavar="DIR", hidden=True)
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def run(
-    detached: bool, report_fd: int | None, log: str | None, app: str, args: Sequence[str], **options: Any
-) -> None:  # fmt: skip
+def run(detached: bool, report_fd: int | None, log: str | None, app: str, args: Sequence[str], **options: Any) -> None:
     """Run the program APP as `python APP ARGS` would, and its jobs with these options.
 
     APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.

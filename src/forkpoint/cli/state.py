@@ -119,9 +119,7 @@ def query(savepoint: str, sql: str) -> None:
 def diff_(before: str, after: str, samples: int, exit_code: bool) -> None:
     """Compare the savepoints BEFORE and AFTER: entries by operator and state, timers, positions, watermarks."""
     settings = current()
-    found = operations.diff(
-        before, after, samples=samples, state_root=settings.given_root, observer=settings.output
-    )  # fmt: skip
+    found = operations.diff(before, after, samples=samples, state_root=settings.given_root, observer=settings.output)
     settings.output.result(_diff_json(found), lambda out: _show_diff(out, found))
     if exit_code and not found.same:
         click.get_current_context().exit(1)

@@ -70,9 +70,7 @@ def edit(request: EditRequest, *, state_root: str | None = None, observer: Obser
     writer = _edited(base, request)
     savepoint_id, place = root.new_savepoint(base.metadata.job, request.to, request.label)
     with observer.progress("writing") as report:
-        made = writer.write(
-            place, label=request.label, note=request.note, savepoint_id=savepoint_id, progress=report
-        )  # fmt: skip
+        made = writer.write(place, label=request.label, note=request.note, savepoint_id=savepoint_id, progress=report)
     return Edited(plain_place(made.path), savepoint_id, made.metadata.job, base.metadata.id)
 
 

@@ -89,9 +89,7 @@ class FileSource(Source[T]):
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
     ) -> FileSource[Any]:  # fmt: skip
         """JSON lines. Keys that the type lacks are ignored; missing ones get the field's default."""
-        return cls._make(
-            path, JsonFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )  # fmt: skip
+        return cls._make(path, JsonFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     @overload
     @classmethod
@@ -141,7 +139,7 @@ class FileSource(Source[T]):
         """Parquet. Only the type's columns are read, and cast to its types if that is lossless."""
         return cls._make(
             path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )  # fmt: skip
+        )
 
     @classmethod
     def text(
@@ -151,7 +149,7 @@ class FileSource(Source[T]):
         """Lines of UTF-8 text as str, without their line ends; includes empty lines."""
         return cls._make(
             path, TextFormat(), Types.STRING(), pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )  # fmt: skip
+        )
 
     @classmethod
     def for_record_stream_format(cls, stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
