@@ -16,11 +16,10 @@ from forkpoint.cli.fork import fork
 from forkpoint.cli.gc import gc
 from forkpoint.cli.import_spark import import_spark
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
-from forkpoint.cli.labelling import label
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
-from forkpoint.cli.savepoints import dispose, savepoints, show
+from forkpoint.cli.savepoints import dispose, label, savepoints, show
 from forkpoint.cli.state import diff_, state
 from forkpoint.cli.tree import tree
 from forkpoint.cli.upgrade import upgrade

@@ -319,32 +319,24 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "frozenset": frozenset,
 }
 _NESTED = {*_SEQUENCES, "map", "record"}
-_int = _expect(int)
+_INTEGERS = ("byte", "short", "int", "long", "big_int")
 _datetime_via = _via(datetime, datetime)
 _SCALARS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_INTEGERS, _expect(int)),
+    **dict.fromkeys(("float", "double"), _float),
+    **dict.fromkeys(("string", "char"), _expect(str)),
+    **dict.fromkeys(("timestamp", "instant"), _datetime),
     "boolean": _expect(bool),
-    "byte": _int,
-    "short": _int,
-    "int": _int,
-    "long": _int,
-    "big_int": _int,
-    "float": _float,
-    "double": _float,
     "big_dec": _decimal,
-    "string": _expect(str),
-    "char": _expect(str),
     "bytes": _bytes,
     "uuid": _via(UUID, UUID),
     "date": _via(date, date),
     "time": _via(time, time),
-    "timestamp": _datetime,
-    "instant": _datetime,
     "duration": _via(timedelta, timedelta),
     "null": _expect(type(None)),
 }
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_INTEGERS, _from_text(int)),
+    **dict.fromkeys(("float", "double"), _from_text(float)),
     "boolean": _from_text(bool_of),
-    "float": _from_text(float),
-    "double": _from_text(float),
-    **dict.fromkeys(("byte", "short", "int", "long", "big_int"), _from_text(int)),
 }
