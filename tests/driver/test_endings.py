@@ -90,7 +90,7 @@ def test_a_directory_that_executors_do_not_share_fails_the_job_before_its_first_
     env.launch = Launch(options={"engine": "local"})
     with pytest.raises(fp.ConfigError, match="the driver, which publishes it, does not see it") as error:
         env.execute("unshared")
-    assert "must be one directory for the driver and all executors" in str(error.value)
+    assert "must be the same directory for the driver and all executors" in str(error.value)
     past = History(open_storage(str(tmp_path / "state")), JobPaths("unshared"))
     assert past.epochs() == [1]  # nothing was read, so all of it comes once the directory is shared
     env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(tmp_path / "out"))
