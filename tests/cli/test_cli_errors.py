@@ -61,11 +61,11 @@ def test_a_program_that_raises_is_shown_as_python_would(cli, detached):
     ("text", "args", "code", "message"),
     [
         ("x = (", [], 1, r"line 1\n.*x = \(\n.*\n.*SyntaxError: '\(' was never closed"),
-        ("print('hi')", [], 1, r"app.py came to its end without running a job; it has to call execute\(\)"),
+        ("print('hi')", [], 1, r"app.py ended without running a job; call execute\(\)"),
         ("import sys; sys.exit(7)", [], 7, r"^$"),
         ("import sys; sys.exit('no input')", [], 1, r"no input"),
         ("import missing_module", [], 1, r"ModuleNotFoundError: No module named 'missing_module'"),
-        ("", ["--foo"], 2, r"No such option '?--foo'?.* put it behind --"),
+        ("", ["--foo"], 2, r"No such option '?--foo'?.* put it after --"),
         ("", ["--map", "x"], 2, r"'x' is not of the form OLD=NEW"),
         ("", ["-p", "0"], 2, r"0 is not in the range"),
         ("", ["-s", "nothing"], 5, r"no savepoint 'nothing'.*`forkpoint savepoints` lists"),
@@ -274,7 +274,7 @@ def test_a_place_where_nothing_can_be_written(ask, tmp_path, detached):
     code, _, err = ask("--state-root", "/proc/nope", "run", "--engine", "local", *detached, "app.py")
     assert code == 1
     assert re.search(r"/proc/nope.*(cannot be created|check the path)", err), err
-    assert "fault of forkpoint" not in err
+    assert "bug in forkpoint" not in err
 
 
 def test_numbers_that_json_does_not_have(capsys):

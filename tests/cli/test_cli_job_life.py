@@ -109,7 +109,7 @@ def test_cancel_and_fork_under_another_name(cli):
     refused = cli("dispose", "fork here", code=1).stderr
     assert f"run {forked['run']!r} of job 'copy'" in refused
     cli("cancel", "copy")
-    assert "disposed of" in cli("dispose", "fork here").stdout
+    assert "deleted" in cli("dispose", "fork here").stdout
     assert cli.json("savepoints") == {"savepoints": [], "broken": []}
     nodes = {(each["kind"], each["job"]): each for each in cli.json("tree")["nodes"]}
     assert nodes["run", "copy"]["parent"]["kind"] == "savepoint"

@@ -8,8 +8,9 @@ from cli_process import Cli
 from click.testing import CliRunner
 
 from forkpoint.cli import main
-from forkpoint.cli.values import key_of, plain, shown
+from forkpoint.cli.values import plain, shown
 from forkpoint.errors import ConfigError
+from forkpoint.operations.inspecting import key_of
 from forkpoint.types import Row, type_of
 
 KINDS = """
@@ -100,7 +101,7 @@ def test_get_shows_rows_and_keys(run):
     assert len(run("state", "get", "latest", "a: counts", "seen", "--limit", "7")["rows"]) == 7
     assert len(run("state", "get", "latest", "a: counts", "timers", "--limit", "0")["rows"]) == 20
     assert "7 of 20 rows" in run.text("state", "get", "latest", "a: counts", "seen", "--limit", "7")
-    assert "nothing for the key 9" in run.text("state", "get", "latest", "a: counts", "seen", "9")
+    assert "seen has no key 9" in run.text("state", "get", "latest", "a: counts", "seen", "9")
 
 
 def test_query_is_sql(run):
@@ -197,7 +198,7 @@ def test_keys_as_people_write_them(text, of, key):
 
 
 def test_what_is_no_key():
-    with pytest.raises(ConfigError, match="'x' is no key of type LONG"):
+    with pytest.raises(ConfigError, match="'x' is not a key of type LONG"):
         key_of("x", type_of(int))
 
 

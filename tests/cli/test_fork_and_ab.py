@@ -84,7 +84,7 @@ def test_forks_and_replays(replayed):
     assert again[0]["note"] == f"replayed until savepoint {os.path.basename(last)}"
 
     refused = cli("fork", first, "app.py", "--name", "again", code=1).stderr
-    assert "there is a job 'again' already" in refused
+    assert "job 'again' already exists" in refused
     cli.write("fixed.py", APP.replace("out/{job}", "out/counts"))
     refused = cli("fork", first, "fixed.py", "--name", "mixed", "--until", "200000", code=3).stderr
     assert "out/counts/part-* already belongs to job 'counts', and the results of job 'mixed' would mix" in refused

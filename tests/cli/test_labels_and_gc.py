@@ -77,7 +77,7 @@ def test_scheduled_savepoints(cli):
     assert cli.look("savepoints")["savepoints"][-1]["path"] == again["savepoint"]
     noted = json.loads((cli.directory / ".forkpoint" / JobPaths("digits").program_file(started["run"])).read_bytes())
     assert noted["options"]["savepoint_schedule"]["keep_last"] == 2
-    assert "go with --savepoint-every" in cli("run", "--savepoint-keep-last", "2", "digits.py", code=2).stderr
+    assert "need --savepoint-every" in cli("run", "--savepoint-keep-last", "2", "digits.py", code=2).stderr
 
 
 def leave_things(root: Path, paths: JobPaths = JobPaths("digits")) -> list[Path]:  # noqa: B008

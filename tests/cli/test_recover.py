@@ -44,7 +44,7 @@ def test_a_job_comes_back_by_one_command(killed):
     assert (done["lost"]["epochs"], done["lost"]["unknown"]) == ([newest], [newest])
     assert cli.json("recover", "digits")["outcome"] == "whole"
     started = cli.json("run", "-d", "digits.py")
-    assert "runs" in cli("recover", "digits", code=1).stderr
+    assert "is running" in cli("recover", "digits", code=1).stderr
     cli.wait_epoch(done["epoch"] + 3)
     assert cli.json("list")["jobs"][0]["run"] == started["run"]
     assert cli.json("label", cli.json("stop", "digits")["savepoint"], "summer")["label"] == "summer"

@@ -93,7 +93,7 @@ def test_what_a_savepoint_waits_for_is_told(cli):
     asked = cli.start("savepoint", "stuck")
     said = asked.stderr.readline()
     assert re.search(
-        r"savepoint of stuck: waits for the end of epoch \d+, for [\d.]+ s, in operator 'the map' \(stuck", said
+        r"savepoint of stuck: waiting for the end of epoch \d+, for [\d.]+ s, in operator 'the map' \(stuck", said
     )
     assert "forkpoint cancel stuck" in said
     cli("cancel", "stuck")

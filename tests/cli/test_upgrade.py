@@ -190,7 +190,7 @@ def test_a_version_that_does_not_fit_stops_nothing(counting):
     assert "there is no job 'other'" in cli("upgrade", "other", "app.py", code=5).stderr
     program = cli.directory / ".forkpoint" / "jobs" / "counts" / "runs" / started["run"] / "program.json"
     program.unlink()
-    assert "there would be no way back" in cli("upgrade", "counts", "app.py", "--", "out", code=1).stderr
+    assert "a rollback would be impossible" in cli("upgrade", "counts", "app.py", "--", "out", code=1).stderr
     assert cli.look("list")["jobs"][0]["run"] == started["run"]
 
 

@@ -177,7 +177,7 @@ def test_a_staged_file_that_the_driver_does_not_see_is_refused_before_the_manife
     committables = prepared(sink, [reading(1)])
     sink.check(committables)
     Path(committables[0]["staged"]).unlink()
-    with pytest.raises(ConfigError, match=r"does not see it.*one directory for the driver and all executors") as e:
+    with pytest.raises(ConfigError, match=r"does not see it.*same directory for the driver and all executors") as e:
         sink.check(committables)
     assert committables[0]["staged"] in str(e.value)
 
@@ -236,9 +236,9 @@ def test_files_of_another_history_are_not_overwritten(tmp_path: Path) -> None:
     first = prepared(sink, [reading(1)], job="fork")
     second = prepared(sink, [reading(2)])
     sink.commit(first, 1)
-    with pytest.raises(StorageError, match="is already there"):
+    with pytest.raises(StorageError, match="already exists"):
         sink.commit(second, 1)
-    with pytest.raises(ConfigError, match=r"part-000000000001-0-0\.jsonl is already there.*prefix="):
+    with pytest.raises(ConfigError, match=r"part-000000000001-0-0\.jsonl already exists.*prefix="):
         prepared(sink, [reading(3)])
     assert rows("json", tmp_path) == [reading(1)]
     Path(first[0]["final"]).rename(tmp_path / "kept.jsonl")  # the remedy
@@ -442,7 +442,7 @@ def test_csv_takes_plain_fields_only(tmp_path: Path) -> None:
     class Tagged(NamedTuple):
         tags: list[str]
 
-    with pytest.raises(ConfigError, match=r"tags .* cannot be a column of CSV"):
+    with pytest.raises(ConfigError, match=r"tags .* cannot be a CSV column"):
         prepared(FileSink.csv(tmp_path), [Tagged(["x"])], Tagged)
     assert hidden(tmp_path) == []
     sink = FileSink.csv(tmp_path, delimiter=";")

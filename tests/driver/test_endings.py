@@ -88,9 +88,9 @@ def test_a_directory_that_executors_do_not_share_fails_the_job_before_its_first_
     sink = Elsewhere.json(tmp_path / "out", tuple[int, int])
     env = environment(tmp_path, fp.CollectionSource(list(range(40))), sink)
     env.launch = Launch(options={"engine": "local"})
-    with pytest.raises(fp.ConfigError, match="the driver, which is to publish it, does not see it") as error:
+    with pytest.raises(fp.ConfigError, match="the driver, which publishes it, does not see it") as error:
         env.execute("unshared")
-    assert "must be one directory for the driver and all executors" in str(error.value)
+    assert "must be the same directory for the driver and all executors" in str(error.value)
     past = History(open_storage(str(tmp_path / "state")), JobPaths("unshared"))
     assert past.epochs() == [1]  # nothing was read, so all of it comes once the directory is shared
     env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(tmp_path / "out"))
@@ -122,9 +122,7 @@ def test_what_was_removed_between_commit_and_publishing_fails_the_job(tmp_path: 
     with pytest.raises(fp.OutputLost, match=r"epoch 3 is committed"):
         run(Removes(out, 3, number))
     if number == 1:  # the other one is still staged, so it can be told for good
-        with pytest.raises(
-            fp.OutputLost, match="1 of its 2 files were removed before they could be published"
-        ) as error:
+        with pytest.raises(fp.OutputLost, match="1 of its 2 files were removed before they were published") as error:
             run()
         missing = next(word for word in str(error.value).replace(". ", " ").split() if word.endswith(".jsonl"))
         Path(missing).touch()  # the remedy: without that output

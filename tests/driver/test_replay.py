@@ -159,5 +159,5 @@ def test_what_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
     assert far is not None
     assert near is not None
     target = UntilPositions(open_savepoint(near).savepoint.sources, "near")
-    with pytest.raises(ConfigError, match="it cannot stop at element 12 of split 0: it is at element 32 of 50"):
+    with pytest.raises(ConfigError, match="cannot stop at element 12 of split 0: it is at element 32 of 50"):
         run(tmp_path, {"a": source(list(range(50)))}, target, savepoint=far, name="back")

@@ -15,7 +15,7 @@ import pytest
 import forkpoint as fp
 from forkpoint import operations as ops
 from forkpoint.api.launch import Launch, launching
-from forkpoint.errors import ConfigError, JobNotFound, RestoreRefused, SavepointNotFound, StorageError
+from forkpoint.errors import ConfigError, JobNotFound, RestoreRefused, SavepointNotFound, StateNotFound, StorageError
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.storage.places import plain_place
 
@@ -124,6 +124,43 @@ def test_savepoints_are_named_and_disposed_of(place: Place) -> None:
     assert len(ops.savepoints("counts", state_root=place.root)) == 1
     with pytest.raises(SavepointNotFound):
         ops.show(first, state_root=place.root)
+
+
+def test_saved_state_is_read_edited_and_compared(place: Place) -> None:
+    place.run()
+    first = ops.stop("counts", state_root=place.root).savepoint
+    found = ops.states(first, state_root=place.root)
+    (state,) = found.states
+    assert (found.path, state.uid, state.kind, state.rows) == (first, "counts", "value", 3)
+    assert (state.key_type, state.types) == (fp.Types.LONG(), (fp.Types.LONG(),))
+    rows = ops.entries("latest", "counts", state.state, state_root=place.root)
+    assert (rows.total, sorted(row["key"] for row in rows.rows)) == (3, [0, 1, 2])
+    one = ops.entries(first, "counts", state.state, "2", state_root=place.root)
+    assert (one.total, [row["key"] for row in one.rows]) == (None, [2])
+    assert len(ops.entries(first, "counts", state.state, limit=1, state_root=place.root).rows) == 1
+    with pytest.raises(ConfigError, match="'x' is not a key of type"):
+        ops.entries(first, "counts", state.state, "x", state_root=place.root)
+    table = ops.query(first, f'SELECT count(*) AS n FROM "{state.schema}"."{state.view}"', state_root=place.root).table
+    assert table.to_pydict() == {"n": [3]}
+
+    request = ops.EditRequest(
+        first, filters=[ops.StateFilter("counts", "key < 2", state.state)], positions={"numbers": {"next": 5}},
+        rename_states={("counts", state.state): "total"}, rename_uids={"counts": "sums"}, label="edited",
+    )  # fmt: skip
+    edited = ops.edit(request, state_root=place.root)
+    assert (edited.job, edited.parent) == ("counts", ops.show(first, state_root=place.root).savepoint.id)
+    assert [(s.uid, s.state, s.rows) for s in ops.states("edited", state_root=place.root).states] == [
+        ("sums", "total", 2)
+    ]
+    found_diff = ops.diff(first, "edited", state_root=place.root)
+    assert {(s.uid, s.outcome) for s in found_diff.states} == {("counts", "removed"), ("sums", "added")}
+    assert [value.uid for value in found_diff.positions] == ["numbers"]
+    with pytest.raises(ConfigError, match="has the label 'edited' already"):
+        ops.edit(request, state_root=place.root)
+    with pytest.raises(StateNotFound):
+        ops.edit(
+            ops.EditRequest(first, remove_states=[("counts", "timers"), ("counts", "other")]), state_root=place.root
+        )
 
 
 def test_check_says_what_a_restore_would_do(place: Place) -> None:

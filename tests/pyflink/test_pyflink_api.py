@@ -170,11 +170,11 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (lambda: fp.Encoder.simple_string_encoder("UTF-9"), "no charset 'UTF-9'"),
-            (lambda: fp.BucketAssigner.date_time_bucket_assigner("EEE"), "'EEE'.*is none of yyyy"),
+            (lambda: fp.Encoder.simple_string_encoder("UTF-9"), "unknown charset 'UTF-9'"),
+            (lambda: fp.BucketAssigner.date_time_bucket_assigner("EEE"), "'EEE'.*is not one of yyyy"),
             (
                 lambda: fp.BucketAssigner.date_time_bucket_assigner(timezone_id="Mars/North"),
-                "no time zone 'Mars/North'",
+                "unknown time zone 'Mars/North'",
             ),
             (lambda: fp.StreamFormat.text_line_format("UTF-16"), "read as UTF-8"),
             (lambda: fp.FileSource.for_record_stream_format(fp.StreamFormat.text_line_format(), "a", "b"), "2 paths"),

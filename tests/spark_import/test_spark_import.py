@@ -459,7 +459,7 @@ def test_the_command_line(session: SparkSession, events: Path, tmp_path: Path) -
     totals = SavepointReader.read(renamed["savepoint"]).state("x", "totals")
     assert (totals.key_type, totals.count) == (Types.STRING(), state["rows"])
 
-    assert "say for which job" in forkpoint(exit_code=2)["error"]["message"]
+    assert "name the savepoint's job" in forkpoint(exit_code=2)["error"]["message"]
     wrong = forkpoint("--job", "j", "--value", "0=count", exit_code=2)["error"]["message"]
     assert "--operator 0=UID" in wrong
     wrong = forkpoint("--job", "j", "--operator", "0=x", "--window", "0=ten", exit_code=1)["error"]["message"]

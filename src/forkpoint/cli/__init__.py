@@ -1,4 +1,4 @@
-"""The command line: ``forkpoint``. Thin: it asks, and shows what was answered."""
+"""The command line: ``forkpoint``. It parses arguments, calls operations and prints results."""
 
 from forkpoint.cli.command import main
 

@@ -1,4 +1,4 @@
-"""``python -m forkpoint.cli``, which is how detached drivers are started."""
+"""``python -m forkpoint.cli``, by which detached drivers are started."""
 
 from forkpoint.cli.command import main
 

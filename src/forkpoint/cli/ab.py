@@ -1,4 +1,4 @@
-"""The command that runs two versions of a program from one savepoint over the same inputs, and compares what they give."""
+"""The `ab` command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forkpoint.state_processor import StateDiff
 
 
 def split_keys(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str | None, list[str]]:
-    """What --key gives: columns by sink uid, None for all other sinks."""
+    """Parse --key: columns by sink uid, None for all other sinks."""
     keys: dict[str | None, list[str]] = {}
     for each in given:
         uid, separator, columns = each.rpartition("=")
@@ -35,13 +35,12 @@ def split_keys(ctx: click.Context, param: click.Parameter, given: Sequence[str])
 @click.command(cls=RunCommand)
 @click.option(
     "--key", "keys", metavar="[UID=]COLUMN,…", multiple=True, callback=split_keys,
-    help="The columns that make the key of a sink's rows (of all sinks', without a uid); by default the first one. "
-    "Repeatable.",
+    help="The key columns of a sink, or without a uid of all sinks; by default the first column. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--samples", type=click.IntRange(0), default=5, show_default=True, help="Differing keys to show, for each sink."
+    "--samples", type=click.IntRange(0), default=5, show_default=True, help="Differing keys to show for each sink."
 )
-@click.option("--keep", metavar="DIR", help="Keep the rows of both versions, their state and their logs here.")
+@click.option("--keep", metavar="DIR", help="Keep the rows, state and logs of both versions here.")
 @start_options
 @until_option
 @click.argument("savepoint")
@@ -54,8 +53,8 @@ def ab(
 ) -> None:  # fmt: skip
     """Run APP_A and APP_B from SAVEPOINT over the same inputs, one after the other, and compare their output.
 
-    Both read up to --until; by default up to where the savepoint's job stands now. Neither writes to its own sinks: what
-    they would have got is collected and compared, sink by sink. Nothing else is left behind.
+    Both read up to --until, by default up to the current position of the savepoint's job. Neither writes to its own sinks:
+    their output is collected and compared, sink by sink. Nothing is left behind.
     """
     settings = current()
     found = operations.ab(
@@ -76,7 +75,7 @@ def ab(
 
 def _show(out: TextOutput, found: VersionsCompared) -> None:
     if not found.sinks:
-        out.line("neither version gave any output")
+        out.line("neither version produced output")
         return
     titles = ["SINK", "ROWS A", "ROWS B", "ONLY A", "ONLY B", "KEY", "SAME", "DIFFER", "KEYS ONLY A", "KEYS ONLY B"]
     out.table(titles, [_row(each) for each in found.sinks], right=[t for t in titles if t not in ("SINK", "KEY")])
@@ -93,7 +92,7 @@ def _show(out: TextOutput, found: VersionsCompared) -> None:
         titles = ["OPERATOR", "STATE", "ENTRIES A", "ENTRIES B", "ONLY A", "ONLY B", "DIFFER"]
         out.table(titles, [_state_row(each) for each in differing], right=titles[2:])
     out.line()
-    out.line("both versions gave the same output" if found.same else "the versions differ")
+    out.line("both versions produced the same output" if found.same else "the versions differ")
     if found.kept is not None:
         out.line(f"kept: {found.kept}")
 

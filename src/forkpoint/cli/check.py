@@ -1,4 +1,4 @@
-"""The command that compares a program with a savepoint and starts nothing."""
+"""The `check` command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from forkpoint import operations
 from forkpoint.cli import failures
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.run import RunCommand, pyflink_option, split_renames
+from forkpoint.cli.run import RunCommand, allow_non_restored_option, map_option, pyflink_option
 from forkpoint.cli.settings import current
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.restore_plan import RestorePlan, Row
@@ -23,32 +23,22 @@ _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refuse
 @click.command(cls=RunCommand)
 @click.option(
     "-s", "--savepoint", metavar="SAVEPOINT|latest", default=LATEST, show_default=True,
-    help="What to compare with: a path, URL, id or label, or the job's latest savepoint.",
+    help="The savepoint: a path, URL, id or label, or the job's latest.",
 )  # fmt: skip
-@click.option(
-    "-n", "--allow-non-restored-state", is_flag=True, help="As for run: state without a place is dropped, not refused."
-)
-@click.option("--name", metavar="JOB", help="The job's name, in place of the program's.")
-@click.option(
-    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
-    help="The state of uid OLD goes to uid NEW; repeatable.",
-)  # fmt: skip
+@allow_non_restored_option
+@click.option("--name", metavar="JOB", help="Override the program's job name.")
+@map_option
 @pyflink_option
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def check(
-    savepoint: str,
-    allow_non_restored_state: bool,
-    name: str | None,
-    renames: dict[str, str],
-    app: str,
-    args: Sequence[str],
+    savepoint: str, allow_non_restored_state: bool, name: str | None, renames: dict[str, str], app: str, args: Sequence[str],
     pyflink: bool,
-) -> None:
-    """Say what would become of a savepoint's state in the program APP, as `run -s` would decide it.
+) -> None:  # fmt: skip
+    """Check what `run -s` would do with a savepoint's state in the program APP.
 
-    The program is run up to its first execute(), where it ends; nothing is started or written. Exit code 0: it fits;
-    4: a restore would be refused.
+    The program runs up to its first execute(); no job is started, and nothing is written. Exit code 0: it fits; 4: a restore
+    would be refused.
     """
     settings = current()
     found = operations.check(
@@ -65,7 +55,7 @@ def check(
 def plan_shown(
     job: str, plan: RestorePlan, more: dict[str, Any], fits: str
 ) -> tuple[dict[str, Any], Callable[[TextOutput], None]]:
-    """A plan as JSON, with more fields, and as a table that ends with ``fits`` if it does."""
+    """A plan as JSON, with ``more`` fields, and as a table, followed by ``fits`` if it does."""
     count = len(plan.refused)
     data = {"job": job, **more, "fits": not count, "rows": [asdict(row) for row in plan.rows]}
 

@@ -1,4 +1,4 @@
-"""The ``forkpoint`` command: its group, and how errors end it."""
+"""The ``forkpoint`` command group, and its error handling."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from forkpoint.cli.fork import fork
 from forkpoint.cli.gc import gc
 from forkpoint.cli.import_spark import import_spark
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
-from forkpoint.cli.labelling import label
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
-from forkpoint.cli.savepoints import dispose, savepoints, show
+from forkpoint.cli.savepoints import dispose, label, savepoints, show
 from forkpoint.cli.state import diff_, state
 from forkpoint.cli.tree import tree
 from forkpoint.cli.upgrade import upgrade
@@ -41,16 +40,13 @@ class Group(click.Group):
             _end(ctx, failures.Failure("UsageError", error.format_message(), failures.USAGE))
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except OSError as error:  # about this machine: a directory that cannot be written, a full disk
+        except OSError as error:  # this machine's: a directory that cannot be written, a full disk
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             message = f"{where}{error.strerror or error}; check the path and that this user may read and write there"
             _end(ctx, failures.Failure("OSError", message, failures.FAILED, cause=error))
         except Exception as error:
-            told = failures.Failure(
-                "InternalError", f"{type(error).__name__}: {error}; this is a fault of forkpoint: please report it with the "
-                "traceback that --verbose shows", failures.FAILED, cause=error,
-            )  # fmt: skip
-            _end(ctx, told)
+            message = f"{type(error).__name__}: {error}; this is a bug in forkpoint: please report it, with the traceback that"
+            _end(ctx, failures.Failure("InternalError", f"{message} --verbose shows", failures.FAILED, cause=error))
 
 
 def _settings(ctx: click.Context) -> settings.Settings:
@@ -67,7 +63,7 @@ main = Group(
     "forkpoint",
     params=settings.options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    help="Stateful stream processing with savepoints you can stop, fork and rewind.",
+    help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
     commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit,
               import_spark, dispose, label, gc, recover, tree],
     no_args_is_help=True,

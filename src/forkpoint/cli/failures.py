@@ -1,10 +1,4 @@
-"""Errors as the command line shows them, and its exit codes. Pure.
-
-0  ok                          3  the job failed
-1  the operation failed        4  a restore was refused
-2  the command line is wrong   5  no such job or savepoint
-130, 143  ended by Ctrl-C or SIGTERM; a job in the foreground was cancelled cleanly
-"""
+"""Errors as the command line shows them, and its exit codes. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +25,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Failure:
-    """What to show: ``code`` is the error's name in JSON, ``details`` a traceback, where there is one to show."""
+    """An error to show. ``code``: its name in JSON; ``details``: a traceback or the end of a log."""
 
     code: str
     message: str
@@ -40,14 +34,14 @@ class Failure:
     cause: BaseException | None = None
 
     def with_traceback(self) -> Failure:
-        """With the whole traceback, forkpoint's own frames included, as ``--verbose`` shows it."""
+        """With the full traceback, as ``--verbose`` shows it."""
         if self.cause is None:
             return self
         return replace(self, details="".join(traceback.format_exception(self.cause)).rstrip())
 
 
 def describe(error: ForkpointError) -> Failure:
-    """An error that forkpoint raised on purpose."""
+    """The failure for an error of forkpoint's."""
     match error:
         case ProgramFailed():
             return _of_program(error)
@@ -71,10 +65,10 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def of_job(error: BaseException) -> Failure:
-    """What ended a job, whatever raised it."""
+    """The failure for any error that ended a job."""
     if not isinstance(error, ForkpointError):
-        shown = f"the job failed: {type(error).__name__}: {error}"
-        return Failure("JobFailed", shown, JOB_FAILED, cause=error).with_traceback()
+        message = f"the job failed: {type(error).__name__}: {error}"
+        return Failure("JobFailed", message, JOB_FAILED, cause=error).with_traceback()
     described = describe(error)
     if isinstance(error, SavepointCorrupt):
         return replace(described, exit_code=REFUSED)
@@ -84,7 +78,6 @@ def of_job(error: BaseException) -> Failure:
 
 
 def _of_program(failed: ProgramFailed) -> Failure:
-    """What the program itself raised."""
     error, program = failed.error, os.path.abspath(failed.app)
     if isinstance(error, ForkpointError):
         failure, place = describe(error), user_place(error, program)
@@ -93,16 +86,15 @@ def _of_program(failed: ProgramFailed) -> Failure:
 
 
 def user_traceback(error: BaseException, program: str) -> str:
-    """The traceback as ``python`` would show it: from the program's first frame on, without what called the program."""
+    """The traceback as ``python`` would show it, from the program's first frame on."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != program:
-        trace = trace.tb_next
-    # A syntax error in the program itself, say, has no frame in it; then no frame is the program's.
+        trace = trace.tb_next  # None in the end for a syntax error in the program, which has no frame of its own
     return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 
 def user_place(error: BaseException, program: str) -> str | None:
-    """Where the program was when forkpoint refused what it asked: "app.py:12, in build: env.execute()"."""
+    """The program's call that raised: "app.py:12, in build: env.execute()"."""
     place = None
     for frame in traceback.extract_tb(error.__traceback__):
         if place is not None and _is_ours(frame.filename):

@@ -1,4 +1,4 @@
-"""The command that clears away what dead runs have left behind."""
+"""The `gc` command."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from forkpoint.cli.settings import Command, current
 
 @click.command(cls=Command)
 @click.argument("job", required=False)
-@click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
     "--older-than", "age_ms", metavar="TIME", type=DurationType(), default="1h", show_default=True,
-    help="Leave alone what was written later than this long ago.",
+    help="Keep anything written within this time.",
 )  # fmt: skip
 def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
-    """Remove what dead runs of JOB, or of all jobs, have left below the state root and nothing needs.
+    """Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs.
 
-    That is: savepoints that were never finished, files of epochs that no checkpoint needs, staged output that was never
-    committed, records of drivers that were killed, claims of deleted jobs, temporary files. A job that runs, or of which that
-    cannot be told from here, is left alone.
+    These are unfinished savepoints, files of epochs that no checkpoint needs, uncommitted staged output, records of killed
+    drivers, claims of deleted jobs, and temporary files. Jobs that run, or may be running elsewhere, are skipped.
     """
     settings = current()
     leftovers = operations.gc(
@@ -41,7 +40,7 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
             ]
             out.table(["KIND", "JOB", "PATH", "FILES", "SIZE"], rows, right=("FILES", "SIZE"))
         for name, why in leftovers.skipped.items():
-            out.line(f"left alone: job {name}, {why}")
+            out.line(f"skipped: job {name}, {why}")
         word = "would be removed" if dry_run else "removed"
         out.line(f"{word}: {text.number(sum(each.files for each in found))} files, {text.size(leftovers.bytes)}")
 

@@ -12,20 +12,21 @@ from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
+from forkpoint.cli.values import attributes
 from forkpoint.control.registry import RunView
 
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable",
     is_flag=True,
-    help="Leave out saved entries that do not fit their types, and list them in savepoint.json.",
+    help="Leave out entries that do not fit their types, and list them in savepoint.json.",
 )
 _STYLES = {"running": "green", "restarting": "yellow", "lost": "red", "failed": "red", "silent": "yellow"}
 
 
 @click.command("list", cls=Command)
-@click.option("-a", "--all", "everything", is_flag=True, help="Runs that have ended, too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also list runs that have ended.")
 def list_(everything: bool) -> None:
-    """Running jobs, and those that were lost because their driver was killed."""
+    """List running jobs, and lost ones, whose driver was killed."""
     settings = current()
     views = operations.list_jobs(ended=everything, state_root=settings.given_root)
 
@@ -52,36 +53,24 @@ def _row(view: RunView) -> list[str | Text]:
 
 
 def view_json(view: RunView) -> dict[str, Any]:
-    endpoint = view.endpoint
+    late = view.late_records_dropped
     return {
-        "job": view.job,
-        "run": view.run,
-        "state": view.state,
-        "newest": view.newest,
-        "epoch": view.epoch,
-        "started_ms": view.started_ms,
-        "ended_ms": view.ended_ms,
-        "uptime_ms": view.uptime_ms,
-        "records_read": view.records_read,
-        "late_records_dropped": None if view.late_records_dropped is None else dict(view.late_records_dropped),
-        "restarts": view.restarts,
-        "reason": view.reason,
+        **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
+        "late_records_dropped": None if late is None else dict(late),
+        **attributes(view, "restarts reason"),
         "parent": view.parent.model_dump(mode="json"),
-        "pid": None if endpoint is None else endpoint.pid,
-        "machine": None if endpoint is None else endpoint.machine,
-        "port": None if endpoint is None else endpoint.port,
-        "log": None if endpoint is None else endpoint.log,
+        **attributes(view.endpoint, "pid machine port log"),
     }
 
 
 @click.command(cls=Command)
 @click.argument("job")
 @click.argument("directory", required=False)
-@click.option("--label", help="A name for it, which `run -s` and `show` take and retention spares.")
-@click.option("--note", help="A remark to be shown with it.")
+@click.option("--label", help="A name for it, for `run -s` and `show`; no schedule removes a labelled savepoint.")
+@click.option("--note", help="A remark, shown with it.")
 @SKIP_UNREADABLE
 def savepoint(job: str, directory: str | None, label: str | None, note: str | None, skip_unreadable: bool) -> None:
-    """Make a savepoint of JOB, which goes on, and print its path.
+    """Take a savepoint of JOB while it runs, and print its path.
 
     The savepoint is a new directory below DIRECTORY, a path or URL; by default below the state root.
     """
@@ -95,13 +84,11 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
 
 @click.command(cls=Command)
 @click.argument("job")
-@click.option(
-    "--drain", is_flag=True, help="First let all timers and windows fire; the job is not meant to go on then."
-)
-@click.option("-p", "--savepoint-path", metavar="DIR", help="Where the savepoint goes: a path or URL.")
+@click.option("--drain", is_flag=True, help="First fire all timers and windows; use it if the job will not resume.")
+@click.option("-p", "--savepoint-path", metavar="DIR", help="The directory for the savepoint: a path or URL.")
 @SKIP_UNREADABLE
 def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool) -> None:
-    """End JOB with a savepoint and print the savepoint's path. Nothing is committed after it."""
+    """Stop JOB with a savepoint, and print the savepoint's path. Nothing is committed after it."""
     settings = current()
     stopped = operations.stop(
         job, savepoint_path, drain=drain, skip_unreadable=skip_unreadable, state_root=settings.given_root,
@@ -113,7 +100,7 @@ def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: boo
 @click.command(cls=Command)
 @click.argument("job")
 def cancel(job: str) -> None:
-    """End JOB without a savepoint. Its checkpoints stay: run it again and it goes on from the last one."""
+    """Cancel JOB, without a savepoint. Its checkpoints stay: the next run resumes from the last one."""
     settings = current()
     ended = operations.cancel(job, state_root=settings.given_root)
     settings.output.result(asdict(ended), lambda out: out.line(f"job {ended.job}, run {ended.run}: cancelled"))

@@ -1,6 +1,6 @@
-"""Showing results: text for people, JSON for programs. Results go to stdout; errors and remarks to stderr.
+"""Output as text or JSON. Results go to stdout; errors and remarks to stderr.
 
-Names, notes and values come from records and other people's programs: whatever is printed goes through `text.visible`.
+Everything printed goes through `text.visible`: names, notes and values may come from records and other people's programs.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from forkpoint.cli.text import visible, visible_cell, visible_json
 from forkpoint.operations.observer import Observer, OnStep
 from forkpoint.savepoint.tasks import Progress as OnProgress
 
-_WIDE = 10_000  # where no terminal is, nothing may be wrapped or cut
+_WIDE = 10_000  # without a terminal, nothing may be wrapped or cut
 
 Cell = str | Text
 
 
 class Output(Observer, ABC):
-    """Where a command's result goes, and what its operation says on the way."""
+    """Prints a command's result, and the progress of its operation."""
 
     @abstractmethod
     def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
-        """``data`` is the result as JSON; ``show`` writes it as text."""
+        """Print a result: ``data`` as JSON, or ``show`` as text."""
 
     @abstractmethod
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        """Something that happened while a program runs in the foreground, whose own output goes to stdout too."""
+        """Print an event of a program in the foreground, which may print to stdout, too."""
 
     @abstractmethod
     def failure(self, failure: Failure) -> None:
-        """An error, to stderr."""
+        """Print an error to stderr."""
 
     def remark(self, text: str) -> None:
-        """A warning or hint, to stderr."""
+        """Print a warning or hint to stderr."""
         print(visible(text), file=sys.stderr)
 
 
@@ -131,7 +131,7 @@ def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:
 
 
 def _json(data: Any, indent: int | None = None) -> str:
-    """JSON that every parser takes: numbers that JSON does not have are text, "NaN", "Infinity" and "-Infinity"."""
+    """Strict JSON: numbers that it lacks become the strings "NaN", "Infinity" and "-Infinity"."""
     try:
         text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The command that brings a job back whose newest checkpoint is damaged."""
+"""The `recover` command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from forkpoint.operations import Recovery
 
 
 @click.command(cls=Command)
-@click.option("--dry-run", is_flag=True, help="Only tell what would be gone back to, and what that loses.")
+@click.option("--dry-run", is_flag=True, help="Only show what the job would resume from, and what that loses.")
 @click.argument("job")
 def recover(dry_run: bool, job: str) -> None:
-    """Bring JOB back from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.
+    """Recover JOB from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.
 
-    Every file that a checkpoint or savepoint needs is read and checked. The next `forkpoint run` goes on from the newest that is
-    whole. Epochs after it are given up: their input is read again, and what they have written already is written once more.
+    Checkpoints and savepoints are verified, newest first, down to each file that they need; the next `forkpoint run` resumes
+    from the first whole one. Later epochs are discarded: their input is read again, and their output published again.
     """
     settings = current()
     found = operations.recover(job, dry_run=dry_run, state_root=settings.given_root, observer=settings.output)
@@ -38,12 +38,7 @@ def _data(found: Recovery) -> dict[str, Any]:
         "outcome": found.outcome,
         "from": None if plan.chosen is None else asdict(plan.chosen),
         "epoch": None if found.start is None else found.start.epoch,
-        "lost": {
-            "epochs": list(plan.lost.epochs),
-            "elements": plan.lost.elements,
-            "output": plan.lost.output,
-            "unknown": list(plan.lost.unknown),
-        },
+        "lost": asdict(plan.lost),
         "looked": [asdict(each) for each in plan.looked],
         "set_aside": list(plan.fenced),
     }
@@ -52,30 +47,30 @@ def _data(found: Recovery) -> dict[str, Any]:
 def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:
     for each in plan.looked:
         if each.problem is not None:
-            out.line(f"{each.kind} {each.name} can't be used: {each.problem}")
+            out.line(f"{each.kind} {each.name} cannot be used: {each.problem}")
     chosen, lost = plan.chosen, plan.lost
     if chosen is None:
         out.line(
-            f"job {job} has neither a checkpoint nor a savepoint that is whole; to begin anew, run it under another name"
+            f"job {job} has neither a checkpoint nor a savepoint that is whole; to start afresh, run it under another name"
         )
         return
     if plan.whole:
         out.line(f"the newest checkpoint of job {job}, {chosen.name}, is whole")
         if plan.fenced:
             word = "would be set aside" if dry_run else "set aside"
-            out.line(f"{word}: {_epochs(plan.fenced)}, damaged and needed by nothing")
+            out.line(f"{word}: {_epochs(plan.fenced)}, damaged and not needed")
         return
-    word = "would go on from" if dry_run else "goes on from"
+    word = "would resume from" if dry_run else "resumes from"
     made = f", made {text.moment(chosen.created_ms)} UTC" if chosen.created_ms is not None else ""
     out.line(f"job {job} {word} {chosen.kind} {chosen.name}{made}")
     if lost.epochs:
-        out.line(f"given up: {_epochs(lost.epochs)}; at least {text.number(lost.elements)} elements are read again")
+        out.line(f"discarded: {_epochs(lost.epochs)}; at least {text.number(lost.elements)} elements are read again")
         if lost.unknown:
-            out.line(f"what was read and published in {_epochs(lost.unknown)} can't be told, and comes once more")
+            out.line(
+                f"the input and output of {_epochs(lost.unknown)} are unknown; they are read and published again, too"
+            )
     for uid, count in lost.output.items():
-        out.line(
-            f"sink {uid}: {text.number(count)} files or batches of these epochs were published, and come once more"
-        )
+        out.line(f"sink {uid}: {text.number(count)} files or batches of these epochs are published again")
     if not dry_run:
         out.line("start it with `forkpoint run`")
 

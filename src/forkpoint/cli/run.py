@@ -1,4 +1,4 @@
-"""The command that runs a program."""
+"""The `run` command, and the options that it shares with others that start programs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures
 from forkpoint.cli.output import Output, TextOutput
+from forkpoint.cli.pairs import split_pair
 from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.text import visible
@@ -30,7 +31,7 @@ from forkpoint.storage.places import plain_place
 
 
 class AppType(click.Path):
-    """A program's file, or ``run:RUN``: the program of that run, as it was then."""
+    """A program's file, or ``run:RUN``: what that run was started with."""
 
     name = "app"
 
@@ -42,14 +43,8 @@ class AppType(click.Path):
 
 
 def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    """The pairs that --map gives, old → new."""
-    renames = {}
-    for each in given:
-        old, _, new = each.partition("=")
-        if not (old and new):
-            raise click.BadParameter(f"{each!r} is not of the form OLD=NEW", ctx, param)
-        renames[old] = new
-    return renames
+    """Parse --map: old uid → new uid."""
+    return dict(split_pair(each, param) for each in given)
 
 
 class RunCommand(Command):
@@ -57,40 +52,46 @@ class RunCommand(Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            message = f"{error.format_message()} If it is the program's own, put it behind --: forkpoint run APP -- …"
+            message = f"{error.format_message()} If it is the program's own, put it after --: forkpoint run APP -- …"
             raise click.UsageError(message, ctx) from None
 
 
-pyflink_option = click.option(
-    "--pyflink", is_flag=True, help="The program imports pyflink, and is to find forkpoint there."
+map_option = click.option(
+    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
+    help="Restore the state of uid OLD to uid NEW; repeatable.",
 )  # fmt: skip
+pyflink_option = click.option(
+    "--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it."
+)
+allow_non_restored_option = click.option(
+    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program no longer has."
+)
+detached_option = click.option(
+    "-d", "--detached", is_flag=True, help="Run in the background; return once the job runs."
+)
 
 
 def start_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say how a program is started, and how state is brought into it."""
+    """The options of how to start a program, and how to restore its state."""
     for option in (
-        click.option(
-            "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
-            help="The state of uid OLD goes to uid NEW; repeatable.",
-        ),
+        map_option,
         pyflink_option,
         click.option("--engine", type=click.Choice(["spark", "local"]), help="[env: FORKPOINT_ENGINE; default: spark]"),
         click.option(
-            "--max-parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="The number of key groups."
+            "--max-parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Number of key groups."
         ),
         click.option(
-            "-p", "--parallelism", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Subtasks of each stage."
+            "-p", "--parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
+            help="Subtasks of each stage.",
         ),
-        click.option(
-            "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program has no place for."
-        ),
+        allow_non_restored_option,
     ):  # fmt: skip
         command = option(command)
     return command
 
 
 def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> RunRequest:
-    """What the options of a command that starts programs say."""
+    """The request in the options of a command that starts programs."""
     given = options.get
     restore = RestoreOptions(
         given("savepoint"), options["allow_non_restored_state"], options["renames"], given("claim_mode") == "claim",
@@ -105,27 +106,27 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
 
 until_option = click.option(
     "--until", metavar="TIME|SAVEPOINT",
-    help="Read at full speed and stop with a savepoint when event time has come to TIME (ISO 8601, UTC unless it says "
-    "otherwise, or ms), or exactly where the sources stand in SAVEPOINT.",
+    help="Read at full speed and stop with a savepoint when event time reaches TIME (ISO 8601, UTC by default, or ms), or "
+    "exactly at the source positions in SAVEPOINT.",
 )  # fmt: skip
 
 
 @click.command(cls=RunCommand)
-@click.option("-d", "--detached", is_flag=True, help="Run in the background; returns once the job runs.")
+@detached_option
 @click.option(
     "-s", "--savepoint", metavar="SAVEPOINT|latest|none",
-    help="Start from this savepoint (path, URL, id or label), from the job's latest, or from nothing. By default: from the "
-    "job's newest checkpoint, if it has one.",
+    help="Start from this savepoint (path, URL, id or label), from the job's latest, or with empty state. [default: from the "
+    "job's newest checkpoint, if it has one]",
 )  # fmt: skip
 @start_options
 @click.option(
     "--allow-drained", is_flag=True,
-    help="Go on from the newest checkpoint although the job was stopped with a drain, so that what comes now may be late.",
+    help="Resume from the newest checkpoint although the job was stopped with a drain: new elements may be late.",
 )  # fmt: skip
-@click.option("--name", metavar="JOB", help="The job's name, in place of the program's: with -s, a fork of the job.")
+@click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job.")
 @click.option(
     "--claim-mode", type=click.Choice(["no-claim", "claim"]), default="no-claim", show_default=True,
-    help="Whether the run owns the savepoint from now on.",
+    help="Whether the run takes ownership of the savepoint.",
 )  # fmt: skip
 @until_option
 @schedule_options
@@ -135,27 +136,25 @@ until_option = click.option(
 @click.option("--capture", metavar="DIR", hidden=True)
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def run(
-    detached: bool, report_fd: int | None, log: str | None, app: str, args: Sequence[str], **options: Any
-) -> None:  # fmt: skip
-    """Run the program APP as `python APP ARGS` would; its jobs run as the options say.
+def run(detached: bool, report_fd: int | None, log: str | None, app: str, args: Sequence[str], **options: Any) -> None:
+    """Run the program APP as `python APP ARGS` would, and its jobs with these options.
 
     APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.
     The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
-    and the next run goes on from the last one.
+    and the next run resumes from the last one.
     """
     start(request_of(app, args, options), detached, report_fd, log)
 
 
 def start(request: RunRequest, detached: bool, report_fd: int | None = None, log: str | None = None) -> None:
-    """Run a program, in the background or here; a driver in the background is here, and reports to who started it."""
+    """Run a program, in the background or in this process, which may be a background driver that reports its start."""
     if detached:
         _in_background(request)
         return
     settings = current()
     request = _located(settings, request)
     reporter = None if report_fd is None else _Background(report_fd)
-    if logging.lastResort is not None:  # what warnings go through unless the program sets up logging
+    if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     ended = operations.drive(request, reporter or _Foreground(settings.output), log=log, state_root=settings.given_root)
     failure = None
@@ -171,7 +170,7 @@ def start(request: RunRequest, detached: bool, report_fd: int | None = None, log
 
 
 def _located(settings: Settings, request: RunRequest) -> RunRequest:
-    """With the savepoint's place. One that is missing or damaged is refused at once, before an engine is started."""
+    """With the savepoint's name resolved: a missing or damaged one fails at once, before an engine starts."""
     name = request.restore.savepoint
     if name is None or name in (LATEST, NONE):
         return request
@@ -190,7 +189,7 @@ def _in_background(request: RunRequest) -> None:
             request, state_root=settings.given_root, verbose=settings.verbose, observer=settings.output
         )
     except KeyboardInterrupt:
-        settings.output.remark("not waited for any longer; the job may still come up: see `forkpoint list`")
+        settings.output.remark("stopped waiting; the job may still start: see `forkpoint list`")
         click.get_current_context().exit(128 + signal.SIGINT)
 
     def show(out: TextOutput) -> None:
@@ -201,18 +200,18 @@ def _in_background(request: RunRequest) -> None:
 
 
 class _VisibleFormatter(logging.Formatter):
-    """Errors that are logged may quote records."""
+    """Escapes control characters: logged errors may quote records."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
 
 
 class _LastWords(Announcer):
-    def exiting(self, said: str) -> None:
-        click.echo(visible(said), err=True)
+    def exiting(self, message: str) -> None:
+        click.echo(visible(message), err=True)
 
-    def killed(self, said: str) -> None:
-        os.write(2, visible(said).encode())
+    def killed(self, message: str) -> None:
+        os.write(2, visible(message).encode())
 
 
 class _Background(_LastWords, Reporter):

@@ -1,4 +1,4 @@
-"""Commands about savepoints: savepoints, show, dispose."""
+"""Commands about savepoints: savepoints, show, label, dispose."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
+from forkpoint.cli.values import attributes
 from forkpoint.savepoint.naming import Found
 
 _SHOWN_POSITION = 100
@@ -22,7 +23,7 @@ _SHOWN_POSITION = 100
 @click.command(cls=Command)
 @click.argument("job", required=False)
 def savepoints(job: str | None) -> None:
-    """The savepoints of JOB, or of all jobs, below the state root, oldest first."""
+    """List the savepoints of JOB, or of all jobs, below the state root, oldest first."""
     settings = current()
     found = operations.savepoints(job, state_root=settings.given_root)
     complete = [(each, each.listed.savepoint) for each in found if each.listed.savepoint is not None]
@@ -62,24 +63,12 @@ def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
 
 def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
     entries, size = totals(savepoint)
-    return {
-        "id": savepoint.id,
-        "job": savepoint.job,
-        "run": savepoint.run,
-        "epoch": savepoint.epoch,
-        "created_ms": savepoint.created_ms,
-        "label": savepoint.label,
-        "note": savepoint.note,
-        "drained": savepoint.drained,
-        "schedule_ms": savepoint.schedule_ms,
-        "entries": entries,
-        "bytes": size,
-        "path": path,
-    }
+    shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms")
+    return {**shown, "entries": entries, "bytes": size, "path": path}
 
 
 def label_text(savepoint: Savepoint) -> str:
-    """Its label, or that a schedule made it."""
+    """Its label; "(scheduled)" for an unlabelled one made by a schedule."""
     scheduled = "" if savepoint.schedule_ms is None else "(scheduled)"
     return savepoint.label if savepoint.label is not None else scheduled
 
@@ -93,7 +82,7 @@ def totals(savepoint: Savepoint) -> tuple[int, int]:
 @click.command(cls=Command)
 @click.argument("savepoint")
 def show(savepoint: str) -> None:
-    """What is in SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks."""
+    """Show SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks."""
     settings = current()
     shown = operations.show(savepoint, state_root=settings.given_root)
     entries, size = totals(shown.savepoint)
@@ -119,7 +108,7 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
         "created": f"{text.moment(savepoint.created_ms)} UTC",
         "parent": parent_text(savepoint.parent),
         "scheduled": None if savepoint.schedule_ms is None else f"one every {text.duration(savepoint.schedule_ms)}",
-        "drained": "yes: all timers and windows fired before their time" if savepoint.drained else None,
+        "drained": "yes: all timers and windows fired early" if savepoint.drained else None,
         "state": f"{text.number(entries)} entries, {text.size(size)}",
         "left out": ", ".join(f"{text.number(s.entries)} of {s.uid}/{s.state}" for s in savepoint.left_out) or None,
         "parallelism": f"{savepoint.parallelism}, max parallelism {savepoint.max_parallelism}",
@@ -177,7 +166,7 @@ def _show_sources(out: TextOutput, savepoint: Savepoint) -> None:
 
 
 def parent_text(parent: Parent) -> str:
-    """What a run went on from, in words."""
+    """What a run started from, in words."""
     match parent.kind:
         case "savepoint":
             where = f" at {parent.savepoint_path}" if parent.savepoint_path is not None else ""
@@ -185,15 +174,36 @@ def parent_text(parent: Parent) -> str:
         case "checkpoint":
             return f"checkpoint {parent.epoch} of run {parent.run}, job {parent.job}"
         case _:
-            return "none: it began from nothing"
+            return "none: it started with empty state"
 
 
 @click.command(cls=Command)
 @click.argument("savepoint")
-@click.option("--force", is_flag=True, help="Also where runs or other savepoints depend on it.")
+@click.option("--force", is_flag=True, help="Delete it even if runs or other savepoints depend on it.")
 def dispose(savepoint: str, force: bool) -> None:
     """Delete SAVEPOINT (path, URL, id or label). Refused while a run or another savepoint depends on it."""
     settings = current()
     gone = operations.dispose(savepoint, force=force, state_root=settings.given_root)
     data = {"id": gone.id, "path": gone.path, "files": len(gone.files)}
-    settings.output.result(data, lambda out: out.line(f"disposed of {gone.path} ({len(gone.files)} files)"))
+    settings.output.result(data, lambda out: out.line(f"deleted {gone.path} ({len(gone.files)} files)"))
+
+
+@click.command(cls=Command)
+@click.argument("savepoint")
+@click.argument("label", metavar="[LABEL]", required=False)
+@click.option("--note", metavar="TEXT", help="A remark, shown with it; an empty text removes the note.")
+@click.option("--force", is_flag=True, help="Take the label from the job's savepoint that has it.")
+@click.option("--remove", is_flag=True, help="Remove the label, and the note unless --note gives a new one.")
+def label(savepoint: str, label: str | None, note: str | None, force: bool, remove: bool) -> None:
+    """Set the label or note of SAVEPOINT (path, URL, id or label), or both. What is not given stays."""
+    settings = current()
+    if label is None and note is None and not remove:
+        raise click.UsageError("give a label, --note, or --remove")
+    if label is not None and remove:
+        raise click.UsageError("give a label, or --remove")
+    named = operations.label(savepoint, label, note=note, remove=remove, force=force, state_root=settings.given_root)
+    changed = named.savepoint
+    data = {"id": changed.id, "path": named.path, "label": changed.label, "note": changed.note}
+    words = [f"label {changed.label}" if changed.label is not None else "no label"]
+    words += [f"note: {changed.note}"] if changed.note is not None else []
+    settings.output.result(data, lambda out: out.line(f"{changed.id}: {', '.join(words)}"))

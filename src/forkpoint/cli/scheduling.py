@@ -1,4 +1,4 @@
-"""The options of ``run`` that make savepoints at intervals."""
+"""The options for scheduled savepoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.graph.options import SavepointSchedule
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]
-    """A length of time, such as 30s, 15min, 1h or 7d; in ms."""
+    """A duration such as 30s, 15min, 1h or 7d, in ms."""
 
     name = "duration"
 
@@ -23,7 +23,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
         except ConfigError:
             found = 0
         if found < 1:
-            self.fail(f"{value!r} is no length of time; write it as 30s, 15min, 1h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a duration; write it as 30s, 15min, 1h or 7d", param, ctx)
         return found
 
 
@@ -31,15 +31,15 @@ def schedule_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
             "--savepoint-keep-for", "keep_for_ms", metavar="TIME", type=DurationType(),
-            help="Keep the scheduled savepoints of this long (7d).",
+            help="Keep scheduled savepoints for this long (7d).",
         ),
         click.option(
             "--savepoint-keep-last", "keep_last", metavar="N", type=click.IntRange(1),
-            help="Keep the newest N of the scheduled savepoints.",
+            help="Keep the newest N scheduled savepoints.",
         ),
         click.option(
             "--savepoint-every", "every_ms", metavar="TIME", type=DurationType(),
-            help="Take a savepoint at this interval (30s, 15min, 1h); it takes the place of the program's own schedule.",
+            help="Take savepoints at this interval (30s, 15min, 1h); overrides the program's schedule.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -47,9 +47,8 @@ def schedule_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def schedule_of(every_ms: int | None, keep_last: int | None, keep_for_ms: int | None) -> SavepointSchedule | None:
-    """What the options say."""
     if every_ms is None:
         if keep_last is not None or keep_for_ms is not None:
-            raise click.UsageError("--savepoint-keep-last and --savepoint-keep-for go with --savepoint-every")
+            raise click.UsageError("--savepoint-keep-last and --savepoint-keep-for need --savepoint-every")
         return None
     return SavepointSchedule(every_ms, keep_last=keep_last, keep_for_ms=keep_for_ms)

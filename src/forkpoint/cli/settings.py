@@ -1,4 +1,4 @@
-"""The options that every command takes, before or behind the command's name."""
+"""The options of every command, before or after the command's name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.operations.roots import DEFAULT_STATE_ROOT, STATE_ROOT, StateRoot
 
 @dataclass(frozen=True)
 class Settings:
-    """``given_root``: what was said on the command line; the environment and the default come after a program's own."""
+    """``given_root``: from the command line; a program's own takes precedence over the environment and the default."""
 
     given_root: str | None = None
     output_format: str = "text"
@@ -29,13 +29,15 @@ class Settings:
 
 
 def current() -> Settings:
-    """The settings of the command that runs."""
-    settings = click.get_current_context().find_root().find_object(Settings)  # a command's own context has an older one
+    """The settings of the current command."""
+    settings = (
+        click.get_current_context().find_root().find_object(Settings)
+    )  # the command's own context may be outdated
     return settings or Settings()
 
 
 def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    # Each option stands at the group and at the command; the one that was given counts, the nearer one if both were.
+    # The group and the command both have each option; if both are given, the command's wins.
     if value not in (None, False):
         names = {"state_root": "given_root", "output": "output_format", "verbose": "verbose"}
         root = ctx.find_root()
@@ -51,7 +53,7 @@ def options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--output"], type=click.Choice(["text", "json"]), expose_value=False, callback=_change,
-            help="How results are shown. [default: text]",
+            help="The format of results. [default: text]",
         ),
         click.Option(
             ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_change,
@@ -61,7 +63,7 @@ def options() -> list[click.Parameter]:
 
 
 class Command(click.Command):
-    """A command with the common options behind its own."""
+    """A command with the common options after its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

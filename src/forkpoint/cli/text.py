@@ -1,4 +1,4 @@
-"""Values as people read them. Pure."""
+"""Values formatted as text. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
 _FAR_MS = 2**60
 _UNITS = ("kB", "MB", "GB", "TB")
-# What moves a terminal's cursor, reorders or hides text, or cannot be encoded: control characters, marks of direction, line
-# and paragraph separators, lone surrogates.
+# Characters that move a terminal's cursor, reorder or hide text, or cannot be encoded: control characters, directional
+# marks, line and paragraph separators, lone surrogates.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """The text with an escape in the place of each character that would do something else to a terminal than be seen; line
-    ends and tabs stay."""
+    """The text with terminal control characters escaped; line ends and tabs stay."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def visible_cell(text: str) -> str:
-    """The same for a text that is one of several on its line."""
+    """As ``visible``, with line ends and tabs escaped, too."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def visible_json(text: str) -> str:
-    """The same for JSON, whose own escapes it takes."""
+    """As ``visible``, with JSON's escapes."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -41,7 +40,7 @@ def moment(ms: int | None) -> str:
 
 
 def watermark(ms: int) -> str:
-    """A watermark: a time to the millisecond if it is a plausible one, else the number; ∞ at both ends."""
+    """A watermark: to the millisecond if it is a plausible time, else the number; ∞ at both ends."""
     if ms >= min(MAX_WATERMARK, _FAR_MS):
         return "+∞"
     if ms <= max(MIN_WATERMARK, -_FAR_MS):
@@ -52,7 +51,7 @@ def watermark(ms: int) -> str:
 
 
 def duration(ms: int | None) -> str:
-    """A length of time in its two largest units: "3 d 4 h", "1 m 5 s", "0.4 s"."""
+    """A duration in its two largest units: "3 d 4 h", "1 m 5 s", "0.4 s"."""
     if ms is None:
         return "-"
     if ms < 10 * _SECOND:
@@ -75,13 +74,13 @@ def size(count: int) -> str:
 
 
 def number(count: int | None) -> str:
-    """A whole number with its thousands apart."""
+    """A whole number, with a space as the thousands separator."""
     return "-" if count is None else f"{count:,}".replace(",", " ")
 
 
 def type_name(description: Any) -> str:
-    """A type's description in a word or few: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? where it may
-    be None."""
+    """A short form of a type's description: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? if it may be
+    None."""
     if description is None:
         return "-"
     if isinstance(description, str):

@@ -1,4 +1,4 @@
-"""The command that draws the history of jobs."""
+"""The `tree` command."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import click
 from rich.text import Text
 
 from forkpoint import operations
-from forkpoint.checkpoint.lineage import Node, NodeKey
+from forkpoint.checkpoint.lineage import Node
 from forkpoint.checkpoint.manifest import Run
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
+from forkpoint.cli.values import attributes
 from forkpoint.operations import Tree
 from forkpoint.operations.lineage import job_of
 
@@ -24,7 +25,7 @@ _COLORS = {"run": "cyan", "savepoint": "yellow"}
 @click.command(cls=Command)
 @click.argument("job", required=False)
 def tree(job: str | None) -> None:
-    """The history of JOB, or of all jobs: runs and savepoints, and what grew from what, newest first."""
+    """Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first."""
     settings = current()
     found = operations.tree(job, state_root=settings.given_root)
 
@@ -45,10 +46,7 @@ def _described(node: Node, tree: Tree) -> Text:
     shown = Text(node.key.id, _COLORS[node.key.kind])
     record = node.record
     if record is None:
-        kind = node.key.kind
-        return shown + Text(
-            f"  {kind} whose record is gone" if kind == "run" else "  savepoint that is gone or elsewhere"
-        )
+        return shown + Text("  run without a record" if node.key.kind == "run" else "  savepoint gone or elsewhere")
     shown += Text(f"  {record.job}")
     if isinstance(record, Run):
         view = tree.runs.get((record.job, record.run))
@@ -75,26 +73,19 @@ def _described(node: Node, tree: Tree) -> Text:
 
 
 def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
-    record = node.record
-    view = tree.runs.get((node.key.job, node.key.id)) if node.key.kind == "run" else None
+    key, parent, record = node.key, node.parent, node.record
+    run = (key.job, key.id) if key.kind == "run" else None
+    savepoint = record if isinstance(record, Savepoint) else None
     return {
-        "kind": node.key.kind,
-        "id": node.key.id,
+        **attributes(key, "kind id"),
         "job": job_of(node),
-        "run": record.run if isinstance(record, Savepoint) else None,
-        "parent": None if node.parent is None else _key_json(node.parent),
-        "epoch": node.epoch,
-        "created_ms": node.created_ms,
-        "state": None if view is None else view.state,
-        "label": None if record is None else record.label,
-        "note": record.note if isinstance(record, Savepoint) else None,
-        "drained": record.drained if isinstance(record, Savepoint) else None,
-        "schedule_ms": record.schedule_ms if isinstance(record, Savepoint) else None,
-        "path": tree.paths.get(node.key.id) if node.key.kind == "savepoint" else None,
+        **attributes(savepoint, "run"),
+        "parent": None if parent is None else {"kind": parent.kind, "job": parent.job or None, "id": parent.id},
+        **attributes(node, "epoch created_ms"),
+        **attributes(tree.runs.get(run) if run is not None else None, "state"),
+        **attributes(record, "label"),
+        **attributes(savepoint, "note drained schedule_ms"),
+        "path": tree.paths.get(key.id) if key.kind == "savepoint" else None,
         "missing": record is None,
-        "program": tree.programs.get((node.key.job, node.key.id)) if node.key.kind == "run" else None,
+        "program": tree.programs.get(run) if run is not None else None,
     }
-
-
-def _key_json(key: NodeKey) -> dict[str, Any]:
-    return {"kind": key.kind, "job": key.job or None, "id": key.id}

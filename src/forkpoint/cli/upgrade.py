@@ -1,4 +1,4 @@
-"""The command that puts a new version of a program in the place of the one that runs, and goes back if it fails."""
+"""The `upgrade` command."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from forkpoint.operations.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS
 @click.command(cls=RunCommand)
 @click.option(
     "--watch-epochs", type=click.IntRange(0), default=WATCH_EPOCHS, show_default=True,
-    help="How many epochs the new version has to commit before its output is shown and it stays; 0: it only has to start.",
+    help="How many epochs the new version must commit before its output is published; 0: it only has to start.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT_SECONDS, show_default=True, metavar="SECONDS",
-    help="How long it may take for that.",
+    help="How long it may take to do so.",
 )  # fmt: skip
 @start_options
 @schedule_options
@@ -34,12 +34,12 @@ from forkpoint.operations.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def upgrade(watch_epochs: int, timeout: float, job: str, app: str, args: Sequence[str], **options: Any) -> None:
-    """Put the program APP in the place of the one that JOB runs; go back to that if APP fails.
+    """Replace the program of JOB with APP; roll back if APP fails.
 
-    APP is checked against the job's state first; nothing is stopped if it doesn't fit (exit code 4). Then the job is
-    stopped with a savepoint and APP is started from it. What it writes is withheld until it has committed its first
-    epochs. If it fails before that, the old program goes on from the savepoint, as if APP had never run (exit code 3).
-    A schedule of savepoints that the job was started with goes on, unless another is given.
+    APP is first checked against the job's state; if it does not fit, nothing is stopped (exit code 4). Then the job is stopped
+    with a savepoint, and APP started from it. APP's output is withheld until it has committed its first epochs. If APP fails
+    before that, the old program resumes from the savepoint, as if APP had never run (exit code 3). The job keeps the savepoint
+    schedule that it was started with, unless a new one is given.
     """
     settings = current()
     done = operations.upgrade(
@@ -48,7 +48,7 @@ def upgrade(watch_epochs: int, timeout: float, job: str, app: str, args: Sequenc
     )  # fmt: skip
     if isinstance(done, Refused):
         settings.output.result(*plan_shown(job, done.plan, {"outcome": "refused", "run": done.run}, ""))
-        settings.output.remark(f"{app} does not fit the state of job {job}, which runs on; nothing was stopped")
+        settings.output.remark(f"{app} does not fit the state of job {job}; nothing was stopped")
         click.get_current_context().exit(failures.REFUSED)
     settings.output.result(asdict(done), lambda out: _show(out, done))
     click.get_current_context().exit(failures.OK if done.outcome == "upgraded" else failures.JOB_FAILED)

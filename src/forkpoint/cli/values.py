@@ -1,4 +1,4 @@
-"""Values of states as people and programs read them, and keys as people write them. Pure."""
+"""Values of states as text and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 
 import msgspec
 
-from forkpoint.errors import ConfigError
-from forkpoint.types import Row, TypeInformation
+from forkpoint.types import Row
 
 _SHOWN = 120
 
 
+def attributes(thing: Any, names: str) -> dict[str, Any]:
+    """The attributes with these names, separated by spaces; of None, None for each."""
+    return {name: None if thing is None else getattr(thing, name) for name in names.split()}
+
+
 def plain(value: Any) -> Any:
-    """A value as JSON has it: records by field, bytes in base64, times in ISO 8601, what has no JSON as text."""
+    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text."""
     if isinstance(value, Row):
         return plain(value.as_dict() if value.field_names else list(value))
     if hasattr(value, "_asdict"):
@@ -29,24 +33,9 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in a table: JSON but for text, which stands as it is, and nothing for None."""
+    """A value in a table: text as it is, nothing for None, anything else as JSON."""
     if value is None:
         return ""
     found = plain(value)
     text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def key_of(text: str, type: TypeInformation) -> Any:
-    """The key that somebody wrote: text for text, else JSON: ``5``, ``["a", 1]``. Raises ConfigError if it is none."""
-    if type.kind in ("string", "char"):
-        return text
-    try:
-        written = json.loads(text)
-    except ValueError:
-        written = text
-    try:
-        native = msgspec.convert(written, type.wire, strict=False)
-        return native if type.lift is None else type.lift(native)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise ConfigError(f"{text!r} is no key of type {type!r}: {error}; write it as JSON") from error

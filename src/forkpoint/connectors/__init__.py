@@ -1,4 +1,4 @@
-"""Sources and sinks: what they are (``base``), and those that come with forkpoint, one module for each system."""
+"""Sources and sinks: their interfaces (``base``), and forkpoint's own, one module for each system."""
 
 from forkpoint.connectors.base import (
     JSON,

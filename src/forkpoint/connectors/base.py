@@ -1,20 +1,20 @@
-"""What a source and a sink are. Everything that reads from or writes to the outside world implements these classes.
+"""The interfaces of sources and sinks.
 
 **A source** is Flink's split model with the driver in charge of positions. In each epoch the driver asks the source's
 ``SplitEnumerator`` what to read next and gets ``SplitRange`` values; tasks read them with a ``SourceReader``; the
-enumerator's ``position`` goes into the epoch's manifest and nowhere else.
+enumerator's ``position`` is stored in the epoch's manifest, and nowhere else.
 
-*At a crash*: before the manifest is written, the epoch never happened. The next start makes a new enumerator at the
-last manifest's position and plans again, perhaps with other cuts. After it is written, the ranges are never planned
-again. A task that fails inside an epoch reads the same range again and must find the same elements.
+*After a crash* before the manifest is written, the epoch never happened: the next start creates an enumerator at the last
+manifest's position and plans again, perhaps with other cuts. Once it is written, the ranges are never planned again. A task
+that fails within an epoch reads the same range again, and must find the same elements.
 
 **A sink** is a two-phase commit with the manifest as the commit point. A ``SinkWriter`` stages one subtask's output of
-one epoch under a name of its own and describes it in committables; these go into the manifest; then the driver calls
+one epoch under a unique name and describes it in committables; these go into the manifest; then the driver calls
 ``Sink.commit``, which makes the output visible.
 
-*At a crash*: before the manifest, what was staged is garbage, which ``cleanup`` removes at the next start. Between
-manifest and commit, or in the middle of a commit, the next start calls ``commit`` again with the same committables. So
-a commit must be idempotent, and must never fail because part of it was done before.
+*After a crash* before the manifest is written, staged output is garbage, which ``cleanup`` removes at the next start. After
+a crash between manifest and commit, or during a commit, the next start calls ``commit`` again with the same committables. So
+a commit must be idempotent, and must not fail because part of it was done before.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ Elements: TypeAlias = pa.RecordBatch | list[T]
 
 @dataclass(frozen=True)
 class SplitRange:
-    """A stretch of one split, read by one task in one epoch.
+    """A range of one split, read by one task in one epoch.
 
-    A split is the unit whose elements have an order of their own: (``piece``, place in the range). Pieces of one split
-    may be read by several tasks at once; ``piece`` counts from 0 within the epoch. ``start`` and ``end`` say where the
-    range lies, in the source's own terms. ``rows`` is the number of elements, as far as it is known beforehand: a bound
-    for balancing work, not a promise. ``info`` is whatever else the reader needs.
+    A split is a unit of order: its elements are ordered by (``piece``, place in the range). Several tasks may read pieces of
+    one split at once; ``piece`` counts from 0 within the epoch. ``start`` and ``end`` delimit the range in the source's own
+    terms. ``rows``: the number of elements if known, else an estimate, for balancing. ``info``: anything else the reader needs.
     """
 
     split: str
@@ -58,20 +57,19 @@ class SplitRange:
 
 
 class SplitEnumerator(ABC):
-    """Decides, on the driver, what each epoch reads. Made by ``Source.create_enumerator``; used by one thread."""
+    """Decides, on the driver, what each epoch reads. Created by ``Source.create_enumerator``; used by one thread."""
 
     @abstractmethod
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
-        """What the next epoch reads: about ``max_rows`` elements at most; nothing if there is nothing now.
+        """Plan the next epoch: about ``max_rows`` elements at most, or none if there are none now. Does not wait for data.
 
-        Advances ``position``. Where the source can, it cuts the work into at least ``parallelism_hint`` pieces of about
-        the same size. Does not wait for data.
+        Advances ``position``. If possible, divides the work into at least ``parallelism_hint`` pieces of similar size.
         """
 
     @property
     @abstractmethod
     def position(self) -> JSON:
-        """Where the source is after all planned ranges; ``create_enumerator`` resumes exactly there.
+        """The position after all planned ranges, from which ``create_enumerator`` resumes.
 
         Stored in every manifest and savepoint: keep it small, and readable by later versions of the program.
         """
@@ -79,33 +77,31 @@ class SplitEnumerator(ABC):
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether the source is bounded and all of it has been planned."""
+        """Whether the source is bounded and has been planned completely."""
 
     @property
     def finished_splits(self) -> Collection[str]:
-        """Splits of which all has been planned, for good: nobody waits for their watermarks any more. They need not be
-        told once the source is ``finished``. Default: none.
-        """
+        """Splits that have been planned completely, whose watermarks no longer hold others back. Default: none; not needed
+        once the source is ``finished``."""
         return ()
 
     def pause_splits(self, splits: Collection[str]) -> bool:
-        """Plan nothing of these splits until the next call, as their watermarks are ahead of others (watermark alignment).
+        """Plan nothing of these splits until the next call: their watermarks are ahead of others (watermark alignment).
 
-        Returns whether the source can do that, False by default; if not, it is paused as a whole.
+        Returns whether the source can do so, by default False; if not, it is paused as a whole.
         """
         return False
 
     @property
     def ignored(self) -> int:
-        """How many files it has come across that it will never read, for the run's status. Default: none."""
+        """How many files it found that it will never read, for the run's status. Default: none."""
         return 0
 
     def stop_at(self, position: JSON) -> None:
-        """Plan nothing beyond ``position``, as some enumerator of this source gave it; called before the first ``plan``.
+        """Plan everything up to ``position``, which an enumerator of this source returned, and nothing else, in any order.
 
-        Everything up to there is planned, and nothing else, whatever the order was in which it was once read. Such a
-        source isn't ``finished`` at the stop. Raises ConfigError if the position lies behind this one, or if the source
-        doesn't support it, as by default; bounded replay (``--until SAVEPOINT``) is all that needs it.
+        Called before the first ``plan``, for bounded replay (``--until SAVEPOINT``). A source at the stop is not
+        ``finished``. Raises ConfigError if the position has been passed, or, by default, as it is not supported.
         """
         raise ConfigError(
             f"{type(self).__qualname__} cannot stop at a savepoint's position (it has no stop_at); give --until a time"
@@ -117,53 +113,53 @@ class SplitEnumerator(ABC):
         return False
 
     def close(self) -> None:  # noqa: B027  (nothing to close is the common case)
-        """Let go of connections and files; called once, also after a failure."""
+        """Release connections and files; called once, also after a failure."""
 
 
 class SourceReader(ABC, Generic[T_co]):
-    """Reads ranges, in a task. One reader may be given several ranges, one after the other."""
+    """Reads ranges, in a task: possibly several, one after the other."""
 
     @abstractmethod
     def read(self, range: SplitRange, /) -> Iterator[Elements[T_co]]:
-        """The elements of a range in their order, in runs of any length. Reading again gives the same elements."""
+        """The elements of a range in order, in runs of any length. Reading it again yields the same elements."""
 
     def close(self) -> None:
-        """Let go of connections and files; called once, also after a failure."""
+        """Release connections and files; called once, also after a failure."""
 
 
 class Source(ABC, Generic[T_co]):
-    """A description of where elements come from, shipped to the tasks (by cloudpickle); it holds no connections."""
+    """Describes where elements come from. Shipped to the tasks (by cloudpickle), so it holds no connections."""
 
     default_limit: ClassVar[int] = 1_000_000
-    """How many elements an epoch reads at most, unless the job says otherwise."""
+    """How many elements an epoch reads at most, unless the job sets a limit."""
 
     def output_type(self) -> TypeInformation[T_co] | None:
-        """The elements' type; None if it isn't known, in which case readers yield lists of elements."""
+        """The elements' type; None if it is unknown, in which case readers yield lists of elements."""
         return None
 
     @property
     @abstractmethod
     def bounded(self) -> bool:
-        """Whether the source ends by itself; a job ends when all its sources have."""
+        """Whether the source ends; a job ends when all its sources have."""
 
     @abstractmethod
     def create_enumerator(self, position: JSON | None, /) -> SplitEnumerator:
-        """An enumerator at ``position`` (as some enumerator of this source gave it), or at the start for None."""
+        """An enumerator at ``position``, which an enumerator of this source returned, or at the start for None."""
 
     @abstractmethod
     def create_reader(self) -> SourceReader[T_co]:
-        """A reader, made in the task that reads."""
+        """A reader, created in the task that reads."""
 
 
 class SinkBatch(Protocol[T]):
-    """A run of elements as a sink gets it. ``values`` are made from columns when they are first asked for."""
+    """A run of elements for a sink. Columns become ``values`` on first access."""
 
     @property
     def values(self) -> list[T]: ...
 
     @property
     def table(self) -> pa.RecordBatch | None:
-        """The elements as columns, if they still are; named as ``type.column_names``."""
+        """The elements as columns, if they come as columns; named as ``type.column_names``."""
 
     @property
     def timestamps(self) -> npt.NDArray[np.int64] | None:
@@ -171,13 +167,13 @@ class SinkBatch(Protocol[T]):
 
     @property
     def type(self) -> TypeInformation[T] | None:
-        """The stream's type, if it is known."""
+        """The stream's type, if known."""
 
 
 @dataclass(frozen=True)
 class SinkContext:
-    """Whose output a writer stages. ``attempt`` is unique among all attempts at this epoch, of this run and others;
-    ``generation`` counts the job's runs, and what is staged must be known by it again: see ``Sink.cleanup``."""
+    """Identifies a writer. ``attempt`` is unique among all attempts at this epoch, in all runs; ``generation`` counts the job's
+    runs, and must be recognizable in staged output: see ``Sink.cleanup``."""
 
     uid: str
     job: str
@@ -192,54 +188,52 @@ class SinkWriter(ABC, Generic[T_contra]):
 
     @abstractmethod
     def write(self, batch: SinkBatch[T_contra], /) -> None:
-        """Take elements; they are in the stream's order."""
+        """Stage elements, which come in the stream's order."""
 
     @abstractmethod
     def prepare_commit(self) -> list[JSON]:
-        """Make everything durable and return what ``Sink.commit`` needs; called once, last. Kept in the manifest."""
+        """Make everything durable and return what ``Sink.commit`` needs, for the manifest. Called once, last."""
 
     def abort(self) -> None:
-        """The task has failed: let go of resources, and remove what was staged as far as possible."""
+        """Release resources after the task has failed, and remove staged output as far as possible."""
 
 
 class Sink(ABC, Generic[T_contra]):
-    """A description of where elements go. It is shipped to the tasks (by cloudpickle) and holds no connections."""
+    """Describes where elements go. Shipped to the tasks (by cloudpickle), so it holds no connections."""
 
     ordered: ClassVar[bool] = True
-    """Whether writers want elements in the stream's order; a keyed operator's output costs a sort for that."""
+    """Whether writers need elements in the stream's order, for which a keyed operator's output must be sorted."""
 
     def for_job(self, job: str) -> Self:
-        """The sink as this job has it, where it depends on the job's name; called once, before the job runs."""
+        """The sink for this job, if it depends on the job's name; called once, before the job runs."""
         return self
 
     @property
     def place(self) -> str | None:
-        """Where output goes, in words that are the same for the same place. A second job that would write there is refused
-        when it starts. None where jobs may share it, as by default."""
+        """A unique name of the place where output goes: a second job that would write there is refused at its start. By
+        default None: jobs may share it."""
         return None
 
     @abstractmethod
     def create_writer(self, context: SinkContext, /) -> SinkWriter[T_contra]:
-        """A writer for one subtask in one epoch; made in the task."""
+        """A writer for one subtask in one epoch; created in the task."""
 
     def check(self, committables: list[JSON]) -> None:
-        """Raise if the driver could not make this visible: what tasks staged must have arrived where it can see it.
-
-        On the driver, before the manifest, so that an epoch that could not be published is not committed either.
-        """
+        """Raise if the driver cannot see the staged output. Called on the driver before the manifest is written, so that an
+        epoch that cannot be published is not committed."""
 
     def commit(self, committables: list[JSON], epoch: int) -> None:
-        """Make an epoch's output visible. On the driver, after the manifest; idempotent: it may come again after a
-        crash, from a newer driver while this one still runs, and after a reader took away what was visible.
+        """Make an epoch's output visible. Called on the driver after the manifest is written; idempotent: it may be called
+        again after a crash, by a newer driver while this one still runs, and after a reader has removed visible output.
 
-        ``committables`` are those of all subtasks, in the order of subtasks, of the attempts the manifest names.
-        Publishes all that is there, then raises ``NotFound`` if something is neither staged nor visible any more: it may
-        have been published and taken away. Raises ``OutputLost`` if that cannot be.
+        ``committables`` are those of all subtasks, in the order of subtasks, of the attempts in the manifest. Publishes all
+        that is staged, then raises ``NotFound`` if anything is neither staged nor visible: it may have been published and
+        removed. Raises ``OutputLost`` if that is impossible.
         """
 
     def cleanup(self, uid: str, job: str, generation: int) -> None:
-        """Remove what runs up to ``generation`` staged; nobody needs it any more.
+        """Remove the staged output of runs up to ``generation``.
 
-        On the driver: at each start, once the last manifest's commit has been repeated. Touches only what this sink
-        (``uid`` of ``job``) staged, and nothing of a newer run, which may be at work when this one wakes up.
+        Called on the driver at each start, after the last manifest's commit was repeated. Removes only output that this sink
+        (``uid`` of ``job``) staged, and none of a newer run, which may be active if this one was suspended.
         """

@@ -1,4 +1,4 @@
-"""Elements back to the program that started the job: what ``execute_and_collect`` stands on."""
+"""Returns elements to the program that started the job, for ``execute_and_collect``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _unpacker = msgspec.msgpack.Decoder(list[bytes])
 
 
 class CollectSink(Sink):
-    """Brings the elements of each committed epoch to the driver's process, where ``take`` hands them out.
+    """Collects the elements of each committed epoch in the driver's process, where ``take`` returns them.
 
-    Elements travel in the manifest, encoded by ``type`` (a ``TypeInformation`` or annotation; without one, by the
-    stream's own type), so this is for results that fit into memory. A commit that is repeated within the process brings
-    its elements once. Elements that were committed but not taken when the process died come again at the restart if
-    they belong to the last epoch; those of earlier epochs were gone with the process that collected them.
+    Elements travel in the manifest, encoded by ``type`` (a ``TypeInformation`` or annotation; by default the stream's type),
+    so this is for results that fit into memory. A commit that is repeated within the process collects its elements once. If
+    the process dies, the last epoch's elements are collected again at the restart; earlier ones that were not taken are lost.
     """
 
     def __init__(self, type: Any = None) -> None:
@@ -37,20 +36,17 @@ class CollectSink(Sink):
             return
         elements: list[Any] = []
         for committable in committables:
-            # The description travels along, as the driver's sink doesn't know what the stream's type was.
+            # The committable has the type, as the driver's sink does not know the stream's type.
             type = self._type or from_description(committable["type"])
             elements += map(type.decode, _unpacker.decode(base64.b64decode(committable["elements"])))
         self._ready.extend(elements)
         self._collected = epoch
 
     def cleanup(self, uid: str, job: str, generation: int) -> None:
-        # A start: what comes now is another run, whose epochs may have the same numbers
-        self._collected = None
+        self._collected = None  # a new run may reuse epoch numbers
 
     def take(self) -> list[Any]:
-        """All elements that have arrived since the last call, in the order of epoch and subtask. Safe between
-        threads.
-        """
+        """All elements collected since the last call, in the order of epoch and subtask. Thread-safe."""
         taken = []
         while True:
             try:
@@ -59,7 +55,7 @@ class CollectSink(Sink):
                 return taken
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get the description only, not what was collected.
+        # Tasks need the description only.
         return {"_type": self._type, "_ready": deque(), "_collected": None}
 
 

@@ -13,12 +13,11 @@ from forkpoint.types.variables import T
 
 
 class CollectionSource(Source[T]):
-    """The elements of a list, in order, then the end.
+    """The elements of a list, in order; bounded.
 
-    The elements are part of the source and travel to the tasks once, with the program; positions are indices into the
-    list. ``splits`` takes a list of lists instead, one for each split, as if they came from a topic with partitions:
-    order holds within each, and an epoch reads from those that are furthest behind first.
-    ``type`` is a ``TypeInformation`` or annotation; without it elements are passed on as they are.
+    The elements are part of the source and shipped to the tasks once, with the program; positions are indices into the list.
+    ``splits``: instead, a list for each split, like a partitioned topic: order holds within a split, and an epoch reads
+    first from those furthest behind. ``type``: a ``TypeInformation`` or annotation; without it elements pass unchanged.
     """
 
     def __init__(
@@ -52,12 +51,12 @@ class _CollectionEnumerator(SplitEnumerator):
         self._announced = position is not None
         self._next = [0] * len(sizes)
         for split, index in (position or {}).items():
-            # A split that has gone since is complete only if nothing of it is missed: that cannot be known, so refuse.
+            # Whether a missing split had been read completely is unknown.
             if int(split) >= len(sizes) or index > sizes[int(split)]:
                 raise RestoreRefused(
                     f"CollectionSource: the saved position is element {index} of split {split}, but the program's "
-                    f"collection has splits of {sizes} elements. Give it at least what was read before, or give the "
-                    "source a new uid to start it from its beginning"
+                    f"collection has splits of {sizes} elements. Give it at least the elements read before, or give the "
+                    "source a new uid to start from its beginning"
                 )
             self._next[int(split)] = index
         self._stops: list[int] | None = None
@@ -68,7 +67,7 @@ class _CollectionEnumerator(SplitEnumerator):
         for split, (stop, size, index) in enumerate(zip(stops, self._sizes, self._next, strict=True)):
             if not index <= stop <= size:
                 raise ConfigError(
-                    f"CollectionSource: it cannot stop at element {stop} of split {split}: it is at element {index} of {size}"
+                    f"CollectionSource: cannot stop at element {stop} of split {split}: it is at element {index} of {size}"
                 )
         self._stops = stops
 
@@ -90,7 +89,7 @@ class _CollectionEnumerator(SplitEnumerator):
             pieces = max(1, min(share, -(-parallelism_hint // max(active, 1))))
             cuts = [start + share * i // pieces for i in range(pieces + 1)]
             for piece, (a, b) in enumerate(pairwise(cuts)):
-                # A split of which nothing was read yet says that it is there: it holds the watermark back.
+                # An empty range announces a split that has not been read yet, so that it holds the watermark back.
                 if b > a or (self._sizes[split] and not share and not self._announced):
                     ranges.append(SplitRange(str(split), piece, a, b, b - a))
             self._next[split] = start + share
@@ -124,7 +123,7 @@ class _CollectionReader(SourceReader[T]):
 
 
 def fair_shares(left: list[int], done: list[int], budget: int) -> list[int]:
-    """How many elements to take from each split: ``budget`` in all, so that those furthest behind catch up first."""
+    """How many of ``budget`` elements to take from each split, so that those furthest behind catch up first."""
     shares = [0] * len(left)
     order = sorted(range(len(left)), key=lambda s: done[s])
     while budget > 0:
@@ -133,7 +132,7 @@ def fair_shares(left: list[int], done: list[int], budget: int) -> list[int]:
             break
         level = min(done[s] + shares[s] for s in open_splits)
         lowest = [s for s in open_splits if done[s] + shares[s] == level]
-        # Raise the lowest to the next level, or to the end of the shortest, or as far as the budget goes.
+        # Raise the lowest to the next level, to the end of the shortest, or as far as the budget allows.
         above = [done[s] + shares[s] - level for s in open_splits if done[s] + shares[s] > level]
         step = min([left[s] - shares[s] for s in lowest] + above + [max(1, budget // len(lowest))])
         for s in lowest:

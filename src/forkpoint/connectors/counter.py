@@ -1,8 +1,8 @@
-"""A source as a user would write one: numbers from 0 up, with a position of its own.
+"""A source as a user would write one: numbers from 0 up.
 
-Three small classes. The *source* is a description: it travels to the tasks and holds nothing open. The *enumerator*
-lives on the driver and says what each epoch reads; after a crash a new one gets the last committed ``position`` and
-goes on from there, so each number is counted exactly once. The *reader* turns a range into elements, in a task.
+The *source* is a description: it is shipped to the tasks, so it holds no resources. The *enumerator* decides on the driver what
+each epoch reads; after a crash a new one resumes from the last committed ``position``, so each number is counted exactly
+once. The *reader* turns a range into elements, in a task.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from forkpoint.types import TypeInformation, Types
 
 
 class CounterSource(Source[int]):
-    """0, 1, 2, …: up to (without) ``stop``, or for ever.
+    """Counts from ``start`` to ``stop`` (exclusive), or forever.
 
-    ``start`` is the first number. ``per_epoch`` limits how far an epoch counts, as a number without end would
-    otherwise fill every epoch to the job's limit.
+    ``per_epoch`` limits how far an epoch counts: without end, each would otherwise count up to the job's limit.
     """
 
     def __init__(self, stop: int | None = None, *, start: int = 0, per_epoch: int = 10_000) -> None:
@@ -47,7 +46,7 @@ class CounterSource(Source[int]):
 
 
 class NumberSequenceSource(CounterSource):
-    """PyFlink's: the numbers from ``start`` to ``end``, both included, in order."""
+    """PyFlink's: the numbers from ``start`` to ``end``, both inclusive, in order."""
 
     def __init__(self, start: int, end: int) -> None:
         if end < start:
@@ -66,7 +65,7 @@ class _CounterEnumerator(SplitEnumerator):
 
     def stop_at(self, position: JSON) -> None:
         if position["next"] < self._next:
-            raise ConfigError(f"CounterSource: it cannot stop at {position['next']}: it is at {self._next} already")
+            raise ConfigError(f"CounterSource: cannot stop at {position['next']}: it is at {self._next} already")
         self._stop_at = position["next"]
 
     @property

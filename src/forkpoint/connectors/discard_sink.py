@@ -6,7 +6,7 @@ from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWr
 
 
 class DiscardSink(Sink):
-    """Takes every element and drops it, without decoding it. For benchmarks, and for jobs that live by their state."""
+    """Drops every element without decoding it. For benchmarks, and for jobs whose result is their state."""
 
     ordered = False
 

@@ -8,12 +8,11 @@ from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWr
 
 
 class PrintSink(Sink):
-    """Prints each element's ``repr`` on a line of its own, in the driver's process, once its epoch is committed.
+    """Prints each element's ``repr`` on a line, after ``prefix`` and ``>``, in the driver's process once its epoch is committed.
 
-    ``prefix`` and ``>`` come before each line. An epoch that fails prints nothing and one that is repeated
-    prints once. Standard output cannot take part in a commit, so a driver that dies between the manifest and the last
-    line prints that epoch again after its restart: nothing is lost, and only those lines can come twice.
-    The text is part of the epoch's manifest: this is for looking at results, not for moving data.
+    A failed epoch prints nothing, a repeated one prints once. But standard output cannot take part in a commit: if the driver
+    dies between the manifest and the last line, the epoch is printed again after the restart. The text is part of the epoch's
+    manifest: this is for looking at results, not for moving data.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -32,8 +31,7 @@ class PrintSink(Sink):
         sys.stdout.flush()
 
     def cleanup(self, uid: str, job: str, generation: int) -> None:
-        # A start: what comes now is another run, whose epochs may have the same numbers
-        self._printed = None
+        self._printed = None  # a new run may reuse epoch numbers
 
 
 class _PrintWriter(SinkWriter):

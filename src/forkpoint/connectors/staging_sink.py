@@ -1,4 +1,4 @@
-"""Stages elements as Parquet files for the engine's own writers: what ``for_each_epoch`` and ``DataFrameSink`` read."""
+"""Stages elements as Parquet files, from which ``for_each_epoch`` and ``DataFrameSink`` read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StagingWriter(SinkWriter):
 
 
 class StagingSink(Sink):
-    """Below the job's staging directory, where garbage collection finds it."""
+    """Stages below the job's staging directory, where garbage collection finds the files."""
 
     def __init__(self, url: str, job: str, type: TypeInformation) -> None:
         self._url = url

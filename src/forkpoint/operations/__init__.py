@@ -1,12 +1,13 @@
 """What the ``forkpoint`` command does, as Python functions over plain values.
 
-    jobs that run     list_jobs, savepoint, stop, cancel, wait
+    running jobs      list_jobs, savepoint, stop, cancel, wait
     programs          run (in the background), drive (in this process), check, upgrade, fork, replay, ab
-    savepoints        savepoints, show, label, dispose
-    what is stored    tree, recover, gc
+    savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
+    saved state       states, entries, query, diff
+    the state root    tree, recover, gc
 
-``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. An ``Observer`` hears how long
-operations are getting on. Whatever is refused raises one of forkpoint's errors.
+``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. Long operations report to an
+``Observer``. All raise forkpoint's errors.
 """
 
 from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
@@ -15,7 +16,19 @@ from forkpoint.operations.cleaning import gc
 from forkpoint.operations.comparing import VersionsCompared, ab
 from forkpoint.operations.detached import DriverFailed, Started
 from forkpoint.operations.driving import Announcer
+from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
 from forkpoint.operations.foreground import ProgramEnd, drive
+from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
+from forkpoint.operations.inspecting import (
+    QueryResult,
+    StateEntries,
+    StateShown,
+    StatesShown,
+    diff,
+    entries,
+    query,
+    states,
+)
 from forkpoint.operations.lineage import Tree, tree
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
@@ -30,10 +43,14 @@ __all__ = [
     "Cancelled",
     "Disposed",
     "DriverFailed",
+    "EditRequest",
+    "Edited",
+    "ImportRequest",
     "NoJob",
     "Observer",
     "ProgramEnd",
     "ProgramFailed",
+    "QueryResult",
     "Recovery",
     "Refused",
     "Replayed",
@@ -41,6 +58,10 @@ __all__ = [
     "SavepointShown",
     "SavepointTaken",
     "Started",
+    "StateEntries",
+    "StateFilter",
+    "StateShown",
+    "StatesShown",
     "Stopped",
     "Tree",
     "Upgraded",
@@ -48,19 +69,26 @@ __all__ = [
     "ab",
     "cancel",
     "check",
+    "diff",
     "dispose",
     "drive",
+    "edit",
+    "entries",
     "fork",
     "forked",
     "gc",
+    "import_spark_checkpoint",
+    "inspect_spark_checkpoint",
     "label",
     "list_jobs",
+    "query",
     "recover",
     "replay",
     "run",
     "savepoint",
     "savepoints",
     "show",
+    "states",
     "stop",
     "tree",
     "upgrade",

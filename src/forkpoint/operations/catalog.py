@@ -1,4 +1,4 @@
-"""What can be done with savepoints: list, show, label, dispose."""
+"""Savepoints: list, show, label, dispose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOLDING = ("elsewhere", "unknown")
 
 @dataclass(frozen=True)
 class SavepointShown:
-    """A savepoint's record, and where it is."""
+    """A savepoint's metadata, and its path or URL."""
 
     path: str
     savepoint: Savepoint
@@ -27,7 +27,7 @@ class SavepointShown:
 
 @dataclass(frozen=True)
 class Disposed:
-    """``files``: the files that were deleted, relative to ``path``."""
+    """``files``: the deleted files, relative to ``path``."""
 
     id: str
     path: str
@@ -40,7 +40,7 @@ def savepoints(job: str | None = None, *, state_root: str | None = None) -> list
 
 
 def show(savepoint: str, *, state_root: str | None = None) -> SavepointShown:
-    """What is in a savepoint (path, URL, id or label): operators, states with their types, positions, watermarks."""
+    """A savepoint (path, URL, id or label): its operators, states with their types, positions, watermarks."""
     opened = named_savepoint(StateRoot(state_root).storage, savepoint)
     return SavepointShown(plain_place(opened.url), opened.savepoint)
 
@@ -49,10 +49,10 @@ def label(
     savepoint: str, label: str | None = None, *, note: str | None = None, remove: bool = False, force: bool = False,
     state_root: str | None = None,
 ) -> SavepointShown:  # fmt: skip
-    """Give a savepoint a label, a note, or both; what is not given stays. The answer is the savepoint as it is called now.
+    """Set a savepoint's label, note, or both; what is not given stays. Returns the changed savepoint.
 
-    An empty note takes the note away; ``remove`` takes the label away, and the note unless another is given. ``force``:
-    take the label from the savepoint of the job that has it. ConfigError if that is needed.
+    An empty note removes the note; ``remove`` removes the label, and the note unless another is given. ``force``: take the
+    label from the job's savepoint that has it; otherwise that is a ConfigError.
     """
     if (label is not None and remove) or (label is None and note is None and not remove):
         raise ConfigError("give a label, a note, or remove=True; a label does not go with remove=True")
@@ -72,11 +72,11 @@ def label(
 
 
 def dispose(savepoint: str, *, force: bool = False, state_root: str | None = None) -> Disposed:
-    """Delete a savepoint (path, URL, id or label). StorageError while a run or another savepoint depends on it, unless
-    ``force``."""
+    """Delete a savepoint (path, URL, id or label). Without ``force``, raises StorageError while a run or another savepoint
+    depends on it."""
     storage = StateRoot(state_root).storage
     opened = named_savepoint(storage, savepoint)
-    # A run that was killed has no end on record, and yet nothing depends on its parent: its state is in its checkpoints.
+    # A killed run has no recorded end, but does not depend on its parent: its state is in its checkpoints.
     holding = {(v.job, v.run) for v in list_runs(storage) if v.is_live or (v.newest and v.state in _HOLDING)}
     runs = load_runs(storage)
     gone = dispose_savepoint(

@@ -1,4 +1,4 @@
-"""Comparing a program with a savepoint, without running it."""
+"""Checking a program against a savepoint, without running it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def check(
     allow_non_restored: bool = False, renames: Mapping[str, str] | None = None, pyflink: bool = False,
     state_root: str | None = None,
 ) -> CheckResult:  # fmt: skip
-    """What would become of a savepoint's state in a program, as a run from it would decide.
+    """Find out what a restore would do with a savepoint's state in a program.
 
-    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: the job's, in place of the program's. The program
-    runs in this process up to its first execute(), where it ends; nothing is started or written. Raises ProgramFailed.
+    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. The program runs
+    in this process, up to its first execute(); no job is started, and nothing is written. Raises ProgramFailed and NoJob.
     """
     if pyflink:
         install()
@@ -31,7 +31,7 @@ def check(
 
 
 def inspect_program(app: str, arguments: Sequence[str], name: str | None, root: StateRoot) -> Inspected:
-    """The program's job, caught where it would have been run."""
+    """Run the program up to its first execute(), and return the job."""
     options: dict[str, Any] = {} if root.given is None else {"state_root": root.place}
     found: list[Inspected] = []
     launch = Launch(

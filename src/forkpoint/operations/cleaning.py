@@ -1,4 +1,4 @@
-"""Clearing away what dead runs have left behind."""
+"""Removing leftovers of dead runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from forkpoint.operations.roots import StateRoot
 def gc(
     job: str | None = None, *, older_than: timedelta = DEFAULT_AGE, dry_run: bool = False, state_root: str | None = None
 ) -> Leftovers:
-    """Remove what dead runs of a job, or of all jobs, have left below the state root and nothing needs; what it was.
+    """Remove what dead runs of a job, or of all jobs, left below the state root and nothing needs; return what that was.
 
-    ``older_than``: what was written later than this long ago is left alone; so are jobs that run, or may run elsewhere.
-    ``dry_run``: only look.
+    Keeps anything written within ``older_than``, and jobs that run, or may run elsewhere. ``dry_run``: remove nothing.
     """
     storage = StateRoot(state_root).existing
     if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):

@@ -1,4 +1,4 @@
-"""Running two versions of a program from one savepoint over the same inputs, and comparing what they give."""
+"""Running two versions of a program from one savepoint over the same inputs, and comparing their output."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from forkpoint.operations.replaying import write_positions
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.rows import Comparison, compare_rows
-from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.naming import all_savepoints, named_savepoint
 from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.state_processor import SavepointDiff, diff
 from forkpoint.storage.base import Storage
@@ -34,8 +33,8 @@ Keys = Mapping[str | None, Sequence[str]]
 
 @dataclass(frozen=True)
 class VersionsCompared:
-    """``savepoint``: where both began. ``a``, ``b``: the programs. ``states``: what their states differ in, None where there
-    is no savepoint of both. ``kept``: the directory with their rows, state and logs, None where it was removed."""
+    """``savepoint``: where both started. ``a``, ``b``: the programs. ``states``: how their states differ; None unless both
+    ended with a savepoint. ``kept``: the directory with their rows, state and logs; None if it was removed."""
 
     savepoint: str
     a: str
@@ -46,7 +45,7 @@ class VersionsCompared:
 
     @property
     def same(self) -> bool:
-        """Whether all sinks got the same."""
+        """Whether all sinks got the same rows."""
         return all(each.same for each in self.sinks)
 
 
@@ -56,9 +55,9 @@ def ab(
 ) -> VersionsCompared:  # fmt: skip
     """Run two versions from a savepoint over the same inputs, one after the other, and compare their output.
 
-    ``request``: the first version, and how both are run; they read up to its ``until``, by default up to where the
-    savepoint's job stands now. Neither writes to its own sinks. ``keys``: the columns that make the key of a sink's rows, by
-    sink uid, None for all other sinks; by default the first one. ``keep``: a directory for what both gave.
+    ``request``: the first version, and how to run both; they read up to its ``until``, by default up to the current position
+    of the savepoint's job. Neither writes to its own sinks. ``keys``: key columns by sink uid, None for all other sinks; by
+    default the first column. ``keep``: a directory to keep the rows, state and logs of both.
     """
     storage = StateRoot(state_root).storage
     opened = named_savepoint(storage, savepoint)
@@ -66,7 +65,7 @@ def ab(
     try:
         place.mkdir(parents=True, exist_ok=True)
         if any(place.iterdir()):
-            raise ConfigError(f"--keep {place}: there are files already; name a directory that is empty or new")
+            raise ConfigError(f"--keep {place}: the directory is not empty; name a new or empty one")
         end = request.until or _newest(storage, opened, place)
         trials = _Trials(place, replace(request, restore=replace(request.restore, savepoint=plain_place(opened.url))))
         with observer.progress("running both versions") as report:
@@ -82,7 +81,7 @@ def ab(
 
 
 def _newest(storage: Storage, opened: OpenedSavepoint, place: Path) -> str:
-    """Where the savepoint's job stands now, as ``RunRequest.until`` takes it."""
+    """The current position of the savepoint's job, for ``RunRequest.until``."""
     saved = opened.savepoint
     newest = History(storage, JobPaths(saved.job)).newest()
     if newest is None or newest.epoch <= saved.epoch:
@@ -94,7 +93,7 @@ def _newest(storage: Storage, opened: OpenedSavepoint, place: Path) -> str:
 
 @dataclass(frozen=True)
 class _Trials:
-    """Both versions' runs: each a job of its own under a state root of its own, with its rows in files beside it."""
+    """The runs of both versions: a job each, in their own state root, with their rows in files beside it."""
 
     place: Path
     request: RunRequest
@@ -104,7 +103,7 @@ class _Trials:
         return StateRoot(str(self.place / "state"))
 
     def run(self, version: str, app: str, until: str) -> str:
-        """Run a version to the end; the answer is where it stopped, for the other one."""
+        """Run a version to its end; return where it stopped, for the other version."""
         log = self.place / f"{version}.log"
         request = replace(self.request, app=app, name=version, until=until, capture=str(self.place / version))
         with open(log, "ab") as output:
@@ -113,19 +112,18 @@ class _Trials:
                 stderr=subprocess.STDOUT, check=False, env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
         if done.returncode:
-            said = f"version {version} ({app}) ended with exit code {done.returncode}"
-            raise DriverFailed(said, "JobFailed", done.returncode, tail(log))
+            message = f"version {version} ({app}) ended with exit code {done.returncode}"
+            raise DriverFailed(message, "JobFailed", done.returncode, tail(log))
         return self._savepoint(version) or until
 
     def _savepoint(self, version: str) -> str | None:
-        """The one with which the version's run has ended; None if its inputs came to their end first."""
-        taken = list_savepoints(self.root.storage, version)
-        return f"{self.root.place}/{taken[-1].directory}" if taken else None
+        """The savepoint that the version stopped with; None if its inputs ended first."""
+        taken = all_savepoints(self.root.storage, version)
+        return taken[-1].path if taken else None
 
     def states(self, samples: int) -> SavepointDiff | None:
-        """What the versions' states differ in; None where there is no savepoint of both. They ran one after the other, so that
-        times to live began at other times."""
         a, b = (self._savepoint(version) for version in VERSIONS)
+        # Without stamps: the versions ran one after the other, so their times to live started at different times.
         return None if a is None or b is None else diff(a, b, samples=samples, stamps=False)
 
     def compared(self, keys: Keys, samples: int) -> tuple[Comparison, ...]:
@@ -133,7 +131,7 @@ class _Trials:
         uids = sorted({uid for sinks in found.values() for uid in sinks})
         if unknown := sorted(uid for uid in keys if uid is not None and uid not in uids):
             raise ConfigError(
-                f"--key: no sink {', '.join(map(repr, unknown))} got rows; there are {', '.join(map(repr, uids))}"
+                f"--key: no sink {', '.join(map(repr, unknown))} got rows; sinks with rows: {', '.join(map(repr, uids))}"
             )
         return tuple(
             compare_rows(
@@ -150,4 +148,4 @@ def _rows(sink: Path | None) -> Iterator[Any]:
                 try:
                     yield json.loads(line)
                 except ValueError:
-                    raise JobFailed(f"{file}: a row is no JSON: {line[:100]!r}") from None
+                    raise JobFailed(f"{file}: a row is not JSON: {line[:100]!r}") from None

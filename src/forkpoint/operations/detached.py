@@ -1,4 +1,4 @@
-"""Drivers in the background: starting one, and its word about how that went."""
+"""Drivers in the background: starting one, and its report on the start."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FAILED, JOB_FAILED = 1, 3  # exit codes of `forkpoint run`
 
 
 class Reporter(Announcer):
-    """The driver's end of a pipe to the command that started it: a line for each step of the start, and one about its end."""
+    """The driver's end of a pipe to the command that started it: a line for each step of the start, and one for its result."""
 
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)  # the engine's own processes must not hold it open
         self._pipe: TextIO | None = os.fdopen(fd, "w")
-        self._lock = threading.Lock()  # steps are told by a thread that watches
+        self._lock = threading.Lock()  # another thread reports steps
 
     def starting(self, step: str) -> None:
         self._say({"step": step}, last=False)
@@ -50,11 +50,11 @@ class Reporter(Announcer):
         )
 
     def failed(self, code: str, message: str, exit_code: int) -> None:
-        """The program ended without a job that runs."""
+        """The program ended without a running job."""
         self._say({"failure": {"code": code, "message": message, "exit_code": exit_code}}, last=True)
 
     def _say(self, message: dict[str, Any], *, last: bool) -> None:
-        with self._lock, suppress(BrokenPipeError):  # nobody waits any more
+        with self._lock, suppress(BrokenPipeError):  # the command has ended
             if self._pipe is not None:
                 pipe = self._pipe
                 print(json.dumps(message), file=pipe, flush=True)
@@ -65,7 +65,7 @@ class Reporter(Announcer):
 
 @dataclass(frozen=True)
 class Started:
-    """A driver in the background whose job runs. ``log``: the file that it prints to; ``state_root``: where it keeps state."""
+    """A driver in the background whose job runs. ``log``: the file with its output; ``state_root``: where it keeps state."""
 
     job: str
     run: str
@@ -76,8 +76,7 @@ class Started:
 
 
 class DriverFailed(JobFailed):
-    """A process that was to run a job has ended otherwise. ``code``, ``exit_code``: as `forkpoint run` said them, or would
-    have; ``log_tail``: the last lines that it printed."""
+    """A driver process failed. ``code``, ``exit_code``: those of `forkpoint run`; ``log_tail``: the last lines of its log."""
 
     def __init__(self, message: str, code: str, exit_code: int, log_tail: str | None) -> None:
         super().__init__(message)
@@ -90,10 +89,10 @@ def start_detached(
     root: StateRoot, request: RunRequest, on_step: Callable[[str], None], *, verbose: bool = False,
     called: str | None = None,
 ) -> Started:  # fmt: skip
-    """Start ``forkpoint run`` in a session of its own, and wait until its job runs. ``called``: what the log is named after,
-    by default the program.
+    """Start ``forkpoint run`` in a session of its own, and wait until its job runs. Raises DriverFailed.
 
-    ``on_step`` is told what the start has come to: "starting Spark", "restoring 3 of 8". Raises DriverFailed.
+    ``on_step`` gets each step of the start: "starting Spark", "restoring 3 of 8". ``called``: names the log; by default the
+    program.
     """
     name = Path(called or request.app).stem[:60]
     log = Path(root.log_directory) / log_file(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
@@ -115,8 +114,8 @@ def start_detached(
     if not report or "step" in report:
         code = process.wait()
         ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        said = f"the driver (process {process.pid}) {ended} before its job ran; its log is {log}"
-        raise DriverFailed(said, "DriverDied", JOB_FAILED, tail(log))
+        message = f"the driver (process {process.pid}) {ended} before its job ran; its log is {log}"
+        raise DriverFailed(message, "DriverDied", JOB_FAILED, tail(log))
     if "failure" in report:
         process.wait()
         failure = report["failure"]
@@ -126,7 +125,7 @@ def start_detached(
 
 
 def driver_command(root: StateRoot, verbose: bool = False) -> list[str]:
-    """``forkpoint run`` in a process of its own, up to where its own options begin."""
+    """The command line of a ``forkpoint run`` process, without the options of ``run``."""
     options = ["--verbose"] if verbose else []
     options += [] if root.given is None else ["--state-root", root.place]
     return [sys.executable, "-P", "-m", "forkpoint.cli", *options, "run"]

@@ -1,4 +1,4 @@
-"""The jobs that a program starts in this process: on record, open to requests, and ended in order by signals."""
+"""The jobs that a program starts in this process: registered, open to requests, cancelled by signals."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError
 
 SETTLED_SECONDS = 1.0
-FIRST_EPOCH_SECONDS = 10.0  # what a first epoch gets to fail, before the job counts as running
+FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
 _POLL_SECONDS = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Lets a thread that sleeps see what is to be raised in it."""
+    """Wakes a sleeping thread, so that an asynchronous exception reaches it."""
 
 
 class Announcer:
-    """Hears what becomes of a program and its jobs. This one ignores it."""
+    """Gets the events of a program and its jobs. This one ignores them."""
 
     def starting(self, step: str) -> None:
-        """What a start has come to, in words."""
+        """A step of a job's start, in words."""
 
     def running(self, driver: JobDriver) -> None:
-        """The job has restored its state, and has committed an epoch or had a moment's time to fail."""
+        """The job has restored its state, and has committed an epoch or run for a moment without failing."""
 
     def ended(self, driver: JobDriver, result: Result) -> None:
         """The job has ended without an error."""
 
-    def exiting(self, said: str) -> None:
-        """The program ended by sys.exit() with a text."""
+    def exiting(self, message: str) -> None:
+        """The program called sys.exit() with a message."""
 
-    def killed(self, said: str) -> None:
-        """The job could not be ended, so this process is, right after this."""
+    def killed(self, message: str) -> None:
+        """The job could not be cancelled, so this process ends right after this call."""
 
 
 class Driving:
-    """``record`` notes a driver that is about to begin. ``errors``: those that ended jobs, as ``execute()`` raised them.
-    ``started``: how many jobs were begun."""
+    """``record`` saves the program of a driver that is about to start. ``errors``: those that ended jobs, as ``execute()``
+    raised them. ``started``: how many jobs were started."""
 
     def __init__(self, announcer: Announcer, record: Callable[[JobDriver], None], log: str | None = None) -> None:
         self._announcer = announcer
@@ -67,8 +67,8 @@ class Driving:
     # -- for `Launch.on_driver`
 
     def on_driver(self, driver: JobDriver) -> Callable[[Result | BaseException], None]:
-        """Put the driver on record and open its port; the answer is to be called at its end."""
-        if self.interrupted is not None:  # a program may go on to its next job after the cancelled one
+        """Register the driver and open its port; call what this returns when it has ended."""
+        if self.interrupted is not None:  # a program may start its next job after the cancelled one
             raise KeyboardInterrupt
         self._handle_signals_again()
         self._announcer.starting(f"starting job {driver.job}")
@@ -112,20 +112,20 @@ class Driving:
         return ended
 
     def _watch(self, driver: JobDriver) -> None:
-        began: float | None = None
+        running_since: float | None = None
         first = 0
-        restored, told = None, False
+        restored, reported = None, False
         while (status := driver.status()).state != "ended":
-            if status.restored != restored and began is None:
+            if status.restored != restored and running_since is None:
                 restored = status.restored
                 self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))
             if status.state == "running":
-                if began is None:
-                    began, first = time.monotonic(), status.epoch
-                passed = time.monotonic() - began
+                if running_since is None:
+                    running_since, first = time.monotonic(), status.epoch
+                passed = time.monotonic() - running_since
                 computing = driver.epoch_ms > 0
-                if computing and passed >= SETTLED_SECONDS and not told:
-                    told = True
+                if computing and passed >= SETTLED_SECONDS and not reported:
+                    reported = True
                     self._announcer.starting("running its first epoch")
                 if status.epoch > first or passed >= (FIRST_EPOCH_SECONDS if computing else SETTLED_SECONDS):
                     self._announce_running(driver)
@@ -142,32 +142,33 @@ class Driving:
     # -- for the command
 
     def wait(self) -> None:
-        """Wait for jobs that the program started and didn't wait for."""
+        """Wait for jobs that the program started without waiting for them."""
         with self._changed:
             while self._active:
-                self._changed.wait(1.0)  # a wait without end would not let signals in on every platform
+                self._changed.wait(1.0)  # not on every platform do signals interrupt a wait without timeout
 
     def cancel_all(self) -> None:
         for driver in list(self._active.values()):
             driver.cancel()
 
     def _end_process(self, driver: JobDriver, endpoint: Endpoint) -> None:
-        """Of a cancelled job whose function doesn't return, whatever is raised in it: what is committed stays."""
+        """End this process, as a function of the cancelled job does not return, whatever is raised in it."""
         with self._changed:
             if list(self._active) != [driver.run_id]:
-                return  # another job goes on in this process
-        said = f"job {driver.job}, run {driver.run_id}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
+                return  # another job runs in this process
+        job = f"job {driver.job}, run {driver.run_id}"
+        message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
             driver.note_cancelled()
             withdraw(driver.history.storage, endpoint)
-            self._announcer.killed(said)
+            self._announcer.killed(message)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within it, the first Ctrl-C or SIGTERM cancels the jobs, and a second one ends the process at once; a third, even
-        where the program catches everything."""
+        """Within it, the first Ctrl-C or SIGTERM cancels the jobs, and a second one ends the process at once; a third does so
+        even if the program catches all exceptions."""
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         before[signal.SIGURG] = signal.signal(signal.SIGURG, _wake)
         try:
@@ -182,13 +183,13 @@ class Driving:
         if self._signals > 2:
             os._exit(128 + number)
         if self._signals == 1 and self._active:
-            # Not here: a handler runs in the middle of anything, and cancelling takes locks.
+            # Not in the handler, which may interrupt any code: cancelling takes locks.
             threading.Thread(target=self.cancel_all, name="forkpoint-cancel", daemon=True).start()
         else:
             raise KeyboardInterrupt
 
     def _handle_signals_again(self) -> None:
-        """A SparkContext takes Ctrl-C for itself when it is made, and would raise in the middle of an epoch."""
+        """Replace the handler of Ctrl-C that a new SparkContext installs: it would raise in the middle of an epoch."""
         handler = signal.getsignal(signal.SIGINT)
         is_sparks = str(getattr(handler, "__module__", "")).startswith("pyspark")
         if is_sparks and threading.current_thread() is threading.main_thread():

@@ -1,4 +1,4 @@
-"""Running a program in this process, with the jobs that it starts: what `forkpoint run` does."""
+"""Running a program and its jobs in this process, as `forkpoint run` does."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from forkpoint.storage.base import Storage
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program and its jobs have ended. ``code``: what a process that ran it ends with, unless there is an error.
+    """How a program and its jobs ended. ``code``: the exit code for its process if there is no error.
 
-    ``program_error``: the program failed, or ran no job. ``job_error``: what ended the first of its jobs that failed.
+    ``program_error``: the program failed, or ran no job. ``job_error``: what ended its first failed job.
     """
 
     code: int = 0
@@ -37,24 +37,24 @@ def drive(
 ) -> ProgramEnd:
     """Run a program as ``python app`` would, and its jobs as the request says, to their end.
 
-    On the main thread: Ctrl-C and SIGTERM cancel the jobs meanwhile. ``log``: where this process prints to, for those who
-    look at the job from elsewhere. Raises ForkpointError only before the program runs.
+    Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show
+    with the job. Raises ForkpointError only before the program runs.
     """
     if request.pyflink:
         install()
     root = StateRoot(state_root)
-    place, storage = root.place, root.storage  # before a recorded program's own directory becomes this process's
+    place, storage = root.place, root.storage  # before a recorded program changes the working directory
     restore = _located(request.restore, storage)
-    asked = invocation(root, request)
-    options = asked.options if root.given is None else {**asked.options, "state_root": place}
+    invoked = invocation(root, request)
+    options = invoked.options if root.given is None else {**invoked.options, "state_root": place}
     if request.capture is not None:
-        # A version that fails is to say so, not to try for ever; and none is to leave savepoints of its own behind.
+        # A version that fails must end rather than restart forever, and none may leave savepoints behind.
         options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None}
-    driving = Driving(announcer, asked.record, log)
+    driving = Driving(announcer, invoked.record, log)
     launch = Launch(
         options=options,
         state_root=place,
-        job_name=asked.name,
+        job_name=invoked.name,
         restore=None if restore == RestoreOptions() else restore,
         on_driver=driving.on_driver,
         on_step=announcer.starting,
@@ -63,23 +63,23 @@ def drive(
         sinks=None if request.capture is None else capturing(request.capture),
         generated_uids=installed(),
     )
-    return _run(asked, launch, driving, announcer)
+    return _run(invoked, launch, driving, announcer)
 
 
 def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
-    """With the savepoint's place."""
+    """With the savepoint's name resolved to its place."""
     name = restore.savepoint
     if name is None or name in (LATEST, NONE):
         return restore
     return replace(restore, savepoint=savepoint_place(storage, name))
 
 
-def _run(asked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:
-    app, failure = asked.source.path, None
+def _run(invoked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:
+    app, failure = invoked.source.path, None
     code = 0
-    with driving.signals(), launching(launch), as_main(asked.source, asked.arguments):
+    with driving.signals(), launching(launch), as_main(invoked.source, invoked.arguments):
         try:
-            code = _exit_code(asked.source, announcer)
+            code = _exit_code(invoked.source, announcer)
             driving.wait()
         except BaseException as error:
             driving.cancel_all()

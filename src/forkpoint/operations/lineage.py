@@ -1,4 +1,4 @@
-"""The history of jobs: runs and savepoints, and what grew from what."""
+"""The history of jobs: runs and savepoints, and their parents."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ RunKey = tuple[str, str]  # job, run
 
 @dataclass(frozen=True)
 class Tree:
-    """``runs``: every run on record. ``paths``: where savepoints are, by id. ``programs``: the files that runs were started
-    from, as far as that was noted."""
+    """``runs``: every recorded run. ``paths``: of savepoints, by id. ``programs``: the programs' files, where recorded."""
 
     lineage: Lineage
     runs: Mapping[RunKey, RunView]
@@ -27,12 +26,12 @@ class Tree:
 
     @property
     def nodes(self) -> list[Node]:
-        """Runs and savepoints as they are drawn, newest first."""
+        """Runs and savepoints in the order of drawing, newest first."""
         return [row.node for row in self.lineage.rows() if row.node is not None]
 
 
 def tree(job: str | None = None, *, state_root: str | None = None) -> Tree:
-    """The history of a job, or of all jobs. Forks from and to other jobs belong to a job's history."""
+    """The history of a job, or of all jobs. A job's history includes its forks, and what it was forked from."""
     storage = StateRoot(state_root).existing
     runs = load_runs(storage)
     known = known_savepoints(storage, runs)
@@ -47,12 +46,12 @@ def tree(job: str | None = None, *, state_root: str | None = None) -> Tree:
 
 
 def job_of(node: Node) -> str | None:
-    """The job of a run or savepoint; None where its record is gone and does not say."""
+    """The job of a run or savepoint; None if its record is gone and its key does not name it."""
     return node.record.job if node.record is not None else node.key.job or None
 
 
 def _family(lineage: Lineage, job: str) -> Lineage:
-    """The trees in which the job has a part, whole."""
+    """The whole trees that contain the job."""
     root = {key: (lineage.ancestors(key) or [lineage.nodes[key]])[-1].key for key in lineage.nodes}
     roots = {root[key] for key in lineage.nodes if job_of(lineage.nodes[key]) == job}
     return Lineage({key: node for key, node in lineage.nodes.items() if root[key] in roots})

@@ -1,4 +1,4 @@
-"""How an operation tells what it is doing, while it is doing it."""
+"""How an operation reports its progress."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ OnStep = Callable[[str], None]
 
 
 class Observer:
-    """Hears how an operation is getting on. This one ignores it; override what you care about."""
+    """Gets an operation's progress. This one ignores it; override what you need."""
 
     def progress(self, what: str) -> AbstractContextManager[Progress]:
-        """Entered when ``what`` begins; gives the function that takes (done, total)."""
+        """Entered when ``what`` starts; provides a function of (done, total)."""
         return nullcontext(no_progress)
 
     def steps(self, what: str) -> AbstractContextManager[OnStep]:
-        """Entered when ``what`` begins; gives the function that takes each step in words."""
+        """Entered when ``what`` starts; provides a function that takes each step, in words."""
         return nullcontext(lambda step: None)
 
     def remark(self, text: str) -> None:

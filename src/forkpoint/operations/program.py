@@ -1,4 +1,4 @@
-"""Running a program's file as ``python`` would: as ``__main__``, with its own arguments and path."""
+"""Running a program's file as ``python`` would: as ``__main__``, with its arguments and path."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from forkpoint.errors import ForkpointError
 
 @dataclass(frozen=True)
 class Source:
-    """A program to run. ``path``: as it was named. ``directories``: where its modules are looked for; more than its own
-    if it is run as it was once recorded."""
+    """A program to run. ``path``: as given. ``directories``: where to find its modules; a recorded program may have more than
+    its own."""
 
     path: str
     text: bytes
@@ -33,14 +33,14 @@ class Source:
 
 
 def run_program(program: Source) -> None:
-    """Run the program to its end. Whatever it raises comes through, SystemExit too.
+    """Run the program to its end. Its exceptions propagate, SystemExit too.
 
     The module stays in ``sys.modules`` as ``__main__`` while the caller is in ``as_main``: cloudpickle ships classes
     and functions of ``__main__`` by value, so tasks in other processes need no file of this program; and annotations
     are looked up in the module by name as long as its jobs run.
     """
     place = program.place
-    # Tracebacks show the lines that ran, also when the file is another one by then.
+    # So that tracebacks show the lines that ran, even if the file has changed since.
     lines = program.text.decode(errors="replace").splitlines(keepends=True)
     linecache.cache[place] = (len(program.text), None, lines, place)
     exec(compile(program.text, place, "exec", dont_inherit=True), sys.modules["__main__"].__dict__)
@@ -48,7 +48,7 @@ def run_program(program: Source) -> None:
 
 @contextmanager
 def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
-    """Within it, this process looks as if ``python path args`` had started it."""
+    """Within it, this process looks as if it had been started by ``python path args``."""
     directories = list(program.directories)
     kept_argv, kept_path, kept_main = sys.argv, list(sys.path), sys.modules["__main__"]
     kept_python_path = os.environ.get("PYTHONPATH")
@@ -57,9 +57,9 @@ def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
     module.__spec__ = None
     module.__dict__["__builtins__"] = __builtins__
     sys.argv = [program.path, *args]
-    # With a safe path, Python puts nothing of its own first.
+    # With safe_path, Python puts no directory of its own first.
     sys.path[: 0 if sys.flags.safe_path else 1] = directories
-    # Modules beside the program are shipped by name, so the engine's worker processes have to find them too.
+    # Modules beside the program are shipped by name, so the engine's worker processes must find them, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (*directories, kept_python_path) if part)
     sys.modules["__main__"] = module
     try:
@@ -73,7 +73,7 @@ def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
 
 
 class ProgramFailed(ForkpointError):
-    """A program raised ``error``, in its own code or where it asked something of forkpoint."""
+    """A program raised ``error``, in its own code or in a call of forkpoint."""
 
     def __init__(self, app: str, error: BaseException) -> None:
         first = next(iter(str(error).splitlines()), "")
@@ -83,7 +83,7 @@ class ProgramFailed(ForkpointError):
 
 
 class NoJob(ForkpointError):
-    """A program came to its end without running a job."""
+    """A program ended without running a job."""
 
     def __init__(self, app: str) -> None:
-        super().__init__(f"{app} came to its end without running a job; it has to call execute() on its environment")
+        super().__init__(f"{app} ended without running a job; call execute() on its environment")

@@ -1,4 +1,4 @@
-"""Programs on record: noting what a run was started with, and starting that again."""
+"""Recorded programs: saving what a run was started with, and starting it again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENGINE = "FORKPOINT_ENGINE"
 
 @dataclass(frozen=True)
 class Invocation:
-    """What is to run: a program, its arguments, and what the command line lays over its own options and name."""
+    """A program to run, its arguments, and what the command line overrides of its options and name."""
 
     source: Source
     arguments: tuple[str, ...]
@@ -33,7 +33,7 @@ class Invocation:
     name: str | None = None
 
     def record(self, driver: JobDriver) -> None:
-        """Note it with the driver's run, which is about to begin."""
+        """Save it with the driver's run, which is about to start."""
         archive = pack(_files(self.source))
         program = Program(
             app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name, options=self.options,
@@ -43,8 +43,8 @@ class Invocation:
 
 
 def invocation(root: StateRoot, request: RunRequest) -> Invocation:
-    """What is asked for. ``run:RUN`` is what that run was started with, where nothing else is said;
-    this process then works in the directory where it was started."""
+    """The invocation for a request. ``run:RUN`` is what that run was started with, unless the request overrides it; this
+    process then changes to its working directory."""
     if not request.app.startswith(PREFIX):
         return Invocation(Source.read(request.app), request.arguments, request.overrides, request.name)
     run, storage = request.app.removeprefix(PREFIX), root.storage
@@ -66,7 +66,7 @@ def invocation(root: StateRoot, request: RunRequest) -> Invocation:
 
 
 def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:
-    """The program as it was: from its own directory if nothing has changed there, else from a copy, ahead of that."""
+    """The recorded program: from its own directory if its modules are unchanged there, else from a copy that precedes it."""
     home = Path(os.path.realpath(program.app)).parent
     text = files[Path(program.app).name]
     modules = {name: content for name, content in files.items() if name != Path(program.app).name}
@@ -89,7 +89,7 @@ def _content(file: Path) -> bytes | None:
 
 
 def _files(source: Source) -> dict[str, bytes]:
-    """The program and its modules from its own directories that are loaded now, by relative path."""
+    """The program and its loaded modules from its own directories, by relative path."""
     found: dict[str, bytes] = {}
     for module in list(sys.modules.values()):
         place = getattr(module, "__file__", None)

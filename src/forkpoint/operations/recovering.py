@@ -1,4 +1,4 @@
-"""Bringing a job back whose newest checkpoint is damaged."""
+"""Recovering a job whose newest checkpoint is damaged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.registry import list_runs
 from forkpoint.driver.history import History
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
-from forkpoint.driver.recovery import recover as bring_back
+from forkpoint.driver.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
@@ -19,8 +19,8 @@ from forkpoint.savepoint.catalog import list_savepoints
 
 @dataclass(frozen=True)
 class Recovery:
-    """``plan``: what was looked at, what the job goes on from, and what that loses. ``start``: the manifest that brings the
-    job back; None if there was nothing to do, or nothing was done."""
+    """``plan``: what was checked, what the job resumes from, and what that loses. ``start``: the manifest from which the job
+    resumes; None if nothing was done."""
 
     job: str
     plan: RecoveryPlan
@@ -37,9 +37,9 @@ class Recovery:
 
 
 def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, observer: Observer = SILENT) -> Recovery:
-    """Bring a job back from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.
+    """Make a job resume from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.
 
-    Epochs after it are given up: their input is read again, and their output comes once more. ``dry_run``: only look.
+    Later epochs are discarded: their input is read again, and their output published again. ``dry_run``: change nothing.
     """
     storage, paths = StateRoot(state_root).storage, JobPaths(job)
     history = History(storage, paths)
@@ -52,11 +52,11 @@ def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, o
         raise JobNotFound(f"job {job!r} has neither checkpoints nor savepoints under {storage.url}")
     live = next((view for view in list_runs(storage, job) if view.is_live), None)
     if live is not None:
-        raise ConfigError(f"job {job!r} runs (run {live.run} is {live.state}); cancel it first")
+        raise ConfigError(f"job {job!r} is running (run {live.run} is {live.state}); cancel it first")
     with observer.progress(f"looking for a whole checkpoint of {job}") as report:
         plan = plan_recovery(history, saved, report)
     start = None
     if not dry_run and plan.origin is not None:
-        with observer.progress(f"bringing {job} back") as report:
-            start = bring_back(history, plan, report)
+        with observer.progress(f"recovering {job}") as report:
+            start = commit_recovery(history, plan, report)
     return Recovery(job, plan, start, dry_run)

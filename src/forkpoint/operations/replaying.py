@@ -1,4 +1,4 @@
-"""Up to where a bounded replay reads, as people say it, and what becomes of its output."""
+"""Where a bounded replay stops, and where its output goes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from forkpoint.functions.watermarks import epoch_ms
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.base import Storage
 
-POSITIONS = "positions:"  # ahead of a file's path: where `ab` says how far to read
+POSITIONS = "positions:"  # prefix of a file's path, by which `ab` says how far to read
 _SOURCES = TypeAdapter(dict[str, SourcePosition])
 
 
 def until_from(storage: Storage, given: str) -> Until:
-    """What ``--until`` says: a time if it reads as one, else a savepoint (path, URL, id or label)."""
+    """Parse ``--until``: a time if it can be one, else a savepoint (path, URL, id or label)."""
     if given.startswith(POSITIONS):
         found = json.loads(Path(given.removeprefix(POSITIONS)).read_text())
         return UntilPositions(_SOURCES.validate_json(json.dumps(found["sources"])), found["name"])
@@ -35,7 +35,7 @@ def until_from(storage: Storage, given: str) -> Until:
 
 
 def write_positions(path: Path, sources: dict[str, SourcePosition], name: str) -> str:
-    """Put positions into a file; the answer is what ``--until`` takes."""
+    """Write positions to a file; return it in the form that ``--until`` takes."""
     path.write_text(
         json.dumps({"name": name, "sources": {uid: p.model_dump(mode="json") for uid, p in sources.items()}})
     )
@@ -53,5 +53,5 @@ def _time_ms(given: str) -> int | None:
 
 
 def capturing(directory: str) -> Callable[[str], Sink]:
-    """For each sink's uid, a sink that keeps the elements as lines of JSON below the directory."""
+    """Replaces each sink, by uid, with one that writes JSON lines below the directory."""
     return lambda uid: FileSink.json(Path(directory) / escape(uid))

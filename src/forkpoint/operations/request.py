@@ -1,4 +1,4 @@
-"""What `forkpoint run` is asked for, as a value and as its command line."""
+"""A request to run a program, as a value and as a command line of `forkpoint run`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class RunRequest:
     """A program to run, and how.
 
     ``app``: a file, or ``run:RUN`` for what that run was started with: the program as it was then, its arguments and
-    options. ``name``: the job's, in place of the program's. ``restore``: takes precedence over what the program says.
-    ``until``: read at full speed and stop with a savepoint there: a time (ISO 8601, UTC unless it says otherwise, or ms),
-    or a savepoint, for where its sources stand. ``engine``: "spark" or "local". ``savepoint_schedule``: in place of the
-    program's own. ``pyflink``: the program imports pyflink. ``trial_epochs``: withhold the output until so many epochs are
-    committed, and fail for good before that. ``capture``: a directory that gets all sinks' elements in the sinks' place.
+    options. ``name``: overrides the program's job name. ``restore``: overrides the program's own. ``until``: read at full
+    speed and stop with a savepoint there: a time (ISO 8601, UTC by default, or ms), or a savepoint, for its sources'
+    positions. ``engine``: "spark" or "local". ``savepoint_schedule``: overrides the program's. ``pyflink``: the program
+    imports pyflink. ``trial_epochs``: withhold the output until so many epochs are committed, and fail without restart
+    before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks.
     """
 
     app: str
@@ -37,12 +37,12 @@ class RunRequest:
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
             raise ConfigError(
-                "RunRequest: a schedule's directory is the program's to set; give the schedule without one"
+                "RunRequest: only the program can set a schedule's directory; give a schedule without one"
             )
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What is laid over the program's own options, as plain data: it is noted with the run."""
+        """What overrides the program's options, as plain data: it is recorded with the run."""
         schedule = self.savepoint_schedule
         given = {
             "parallelism": self.parallelism, "max_parallelism": self.max_parallelism, "engine": self.engine,

@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.background_savepoints import new_savepoint_id
 from forkpoint.errors import JobNotFound
+from forkpoint.savepoint.catalog import free_label
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 
@@ -16,7 +18,7 @@ DEFAULT_STATE_ROOT = "./.forkpoint"
 
 @dataclass(frozen=True)
 class StateRoot:
-    """``given``: the root that was asked for. None: that of the environment, else the default."""
+    """``given``: the state root; None for that of the environment, else the default."""
 
     given: str | None = None
 
@@ -31,22 +33,24 @@ class StateRoot:
 
     @property
     def existing(self) -> Storage:
-        """The storage, for operations that list what is under it.
-
-        Raises JobNotFound where a state root was named and is not there: most likely it is misspelt.
-        """
+        """The storage, for operations that list. Raises JobNotFound for a missing state root if it was named, as it is most
+        likely misspelt."""
         storage = self.storage
         named = self.given or os.environ.get(STATE_ROOT)
         if named and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
             raise JobNotFound(f"there is no state root {self.place}; check the path (--state-root, {STATE_ROOT})")
         return storage
 
-    def new_savepoint(self, job: str, savepoint_id: str, to: str | None) -> str:
-        """Where a new savepoint goes: where it was said, else where the job's own savepoints are."""
-        return absolute(to) if to is not None else f"{self.place.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
+    def new_savepoint(self, job: str, to: str | None, label: str | None) -> tuple[str, str]:
+        """A new savepoint's id and place: ``to``, or below the state root. ConfigError if the label is taken."""
+        if label is not None:
+            free_label(self.storage, job, label)
+        savepoint_id = new_savepoint_id()
+        default = f"{self.place.rstrip('/')}/{JobPaths(job).savepoint(savepoint_id)}"
+        return savepoint_id, default if to is None else absolute(to)
 
     @property
     def log_directory(self) -> str:
-        """A local directory for what drivers in the background print."""
+        """A local directory for the logs of background drivers."""
         storage = self.storage
         return storage.root if isinstance(storage, LocalStorage) else os.path.abspath(DEFAULT_STATE_ROOT)

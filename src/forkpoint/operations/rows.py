@@ -1,4 +1,4 @@
-"""What two versions of a program gave, row by row and key by key. Pure."""
+"""Comparing the output of two versions of a program, row by row and key by key. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_ROWS = 3
 
 @dataclass(frozen=True)
 class KeyDifference:
-    """A key for which the versions gave other rows: those that only one of them gave, a few of them."""
+    """A key whose rows differ: some of those in only one of the versions."""
 
     key: Any
     only_a: list[Any]
@@ -23,8 +23,8 @@ class KeyDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One sink's rows in both versions, as often as they came. ``key``: the columns that make the key; None where a row is
-    no record, and so its own key. Keys count by whether all their rows are the same."""
+    """One sink's rows in both versions, with duplicates. ``key``: the key columns; None if rows are not records, so that each
+    row is its own key. A key is the same if all its rows are."""
 
     uid: str
     rows_a: int
@@ -46,9 +46,9 @@ class Comparison:
 def compare_rows(
     uid: str, a: Iterable[Any], b: Iterable[Any], *, key: Sequence[str] | None = None, samples: int = 5
 ) -> Comparison:
-    """Compare rows as JSON has them: the order in which they came doesn't count, nor that of the fields in a record.
+    """Compare rows as JSON, regardless of their order and of the order of fields in a record.
 
-    ``key``: columns; by default a record's first field (a list's first element). A column that a row lacks counts as null.
+    ``key``: columns; by default a record's first field (a list's first element). A missing column counts as null.
     """
     rows_a, rows_b = list(a), list(b)
     columns = list(key) if key is not None else _inferred([*rows_a[:1], *rows_b[:1]])

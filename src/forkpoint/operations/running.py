@@ -1,4 +1,4 @@
-"""What can be asked of running jobs: list, savepoint, stop, cancel."""
+"""Running jobs: list, savepoint, stop, cancel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.places import absolute, plain_place
 
 ENDING_SECONDS = 60.0
-TELL_SECONDS = 20.0
+REMARK_SECONDS = 20.0
 _WITHOUT_END = ("lost", "unknown", "elsewhere")
 
 
@@ -28,7 +28,7 @@ class SavepointTaken:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A run that has ended with a savepoint."""
+    """A run that ended with a savepoint."""
 
     job: str
     run: str
@@ -38,7 +38,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """A run that has ended without a savepoint."""
+    """A run that ended without a savepoint."""
 
     job: str
     run: str
@@ -54,14 +54,14 @@ def savepoint(
     job: str, directory: str | None = None, *, label: str | None = None, note: str | None = None,
     skip_unreadable: bool = False, state_root: str | None = None, observer: Observer = SILENT,
 ) -> SavepointTaken:  # fmt: skip
-    """Take a savepoint of a running job, which goes on.
+    """Take a savepoint of a job while it runs.
 
     It is a new directory below ``directory``, a path or URL; by default below the state root. ``skip_unreadable``: leave
-    out saved entries that do not fit their types. Raises JobNotFound, and JobFailed if no savepoint was made.
+    out saved entries that do not fit their types. Raises JobNotFound, and JobFailed if the savepoint failed.
     """
     with find_live(StateRoot(state_root).storage, job) as client:
-        asked = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, asked, f"savepoint of {job}", observer)
+        request_id = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
+        path = wait_for_savepoint(client, request_id, f"savepoint of {job}", observer)
     return SavepointTaken(job, client.endpoint.run, path)
 
 
@@ -69,16 +69,16 @@ def stop(
     job: str, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False,
     state_root: str | None = None, observer: Observer = SILENT,
 ) -> Stopped:  # fmt: skip
-    """End a job with a savepoint; nothing is committed after it. ``drain``: let all timers and windows fire first."""
+    """Stop a job with a savepoint; nothing is committed after it. ``drain``: fire all timers and windows first."""
     with find_live(StateRoot(state_root).storage, job) as client:
-        asked = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, asked, f"stopping {job}", observer)
+        request_id = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
+        path = wait_for_savepoint(client, request_id, f"stopping {job}", observer)
         wait_gone(client)
     return Stopped(job, client.endpoint.run, path, drain)
 
 
 def cancel(job: str, *, state_root: str | None = None) -> Cancelled:
-    """End a job without a savepoint. Its checkpoints stay: run again, it goes on from the last one."""
+    """Cancel a job, without a savepoint. Its checkpoints stay: the next run resumes from the last one."""
     with find_live(StateRoot(state_root).storage, job) as client:
         client.cancel()
         wait_gone(client)
@@ -86,31 +86,32 @@ def cancel(job: str, *, state_root: str | None = None) -> Cancelled:
 
 
 def wait_for_savepoint(client: ControlClient, request_id: str, what: str, observer: Observer) -> str:
-    """Wait for a savepoint that was asked for; its path."""
-    told: list[float] = []
+    """Wait for a requested savepoint; return its path."""
+    remarked = -REMARK_SECONDS
 
-    def waits(doing: str) -> None:
+    def waiting(doing: str) -> None:
+        nonlocal remarked
         now = time.monotonic()
-        if not told or now - told[-1] >= TELL_SECONDS:
-            told.append(now)
+        if now - remarked >= REMARK_SECONDS:
+            remarked = now
             observer.remark(
-                f"{what}: waits for the end of {doing}. If that never ends: `forkpoint cancel {client.endpoint.job}` gives the "
-                "epoch up; the checkpoints stay"
+                f"{what}: waiting for the end of {doing}. If it never ends: `forkpoint cancel {client.endpoint.job}` discards "
+                "the epoch and keeps the checkpoints"
             )
 
     with observer.progress(what) as report:
-        return plain_place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waits))
+        return plain_place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waiting))
 
 
 def wait_gone(client: ControlClient) -> None:
-    """Wait until the driver has ended. Raises ForkpointError if it does not."""
+    """Wait until the driver has ended. Raises ForkpointError after a minute."""
     if not client.wait_gone(ENDING_SECONDS):
         endpoint = client.endpoint
         doing = client.status().doing
         raise ForkpointError(
             f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s"
             + (f": it is at {doing}" if doing is not None else "")
-            + f"; look at process {endpoint.pid}"
+            + f"; check process {endpoint.pid}"
             + (f" and its log {endpoint.log}" if endpoint.log else "")
         )
 

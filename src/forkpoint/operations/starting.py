@@ -14,8 +14,7 @@ from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
-from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.naming import all_savepoints, named_savepoint
 from forkpoint.storage.places import plain_place
 
 _POLL_SECONDS = 0.2
@@ -23,7 +22,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Replayed:
-    """``savepoint``: the one that the replay stopped with; None if its inputs came to their end first."""
+    """``savepoint``: the one that the replay stopped with; None if its inputs ended first."""
 
     job: str
     run: str
@@ -33,16 +32,16 @@ class Replayed:
 def run(
     request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT
 ) -> Started:
-    """Run a program in a process of its own, which outlives this one; returns once its job runs.
+    """Run a program in a background process, which outlives this one; returns once its job runs.
 
-    ``verbose``: the process logs whole tracebacks. Raises DriverFailed if it ends before that.
+    ``verbose``: log full tracebacks. Raises DriverFailed if the process ends first.
     """
     with observer.steps(f"starting {request.app}") as report:
         return start_detached(StateRoot(state_root), request, report, verbose=verbose)
 
 
 def wait(job: str, run: str, *, state_root: str | None = None) -> RunView:
-    """Wait for the end of a run; how it ended."""
+    """Wait until a run has ended; return how it ended."""
     storage = StateRoot(state_root).storage
     while True:
         view = next((view for view in list_runs(storage, job) if view.run == run), None)
@@ -59,7 +58,7 @@ def fork(
     verbose: bool = False,
     observer: Observer = SILENT,
 ) -> Started:
-    """Run a program as a new job, ``request.name``, from a savepoint, or from where a running job is now."""
+    """Run a program as a new job, ``request.name``, from a savepoint, or from the current state of a running job."""
     request = forked(origin, request, state_root=state_root, observer=observer)
     return run(request, state_root=state_root, verbose=verbose, observer=observer)
 
@@ -70,19 +69,19 @@ def forked(
     """The request that starts a fork. If ``origin`` is a running job, a savepoint of it is taken."""
     storage, name = StateRoot(state_root).storage, request.name
     if name is None:
-        raise ConfigError("a fork needs a name of its own; give RunRequest(name=…)")
+        raise ConfigError("a fork needs its own name; give RunRequest(name=…)")
     if storage.list(JobPaths(name).directory):
         raise ConfigError(
-            f"there is a job {name!r} already under {storage.url}; give the fork another name, or use "
-            f"`forkpoint run -s SAVEPOINT` to take that job back to a savepoint"
+            f"job {name!r} already exists under {storage.url}; give the fork another name, or use `forkpoint run -s SAVEPOINT` "
+            "to restore that job from a savepoint"
         )
     endpoint = live_endpoint(storage, origin)
     if endpoint is None:
         path = plain_place(named_savepoint(storage, origin).url)
     else:
         with ControlClient(endpoint) as client:
-            asked = client.savepoint(note=f"where {name} was forked")
-            path = wait_for_savepoint(client, asked, f"savepoint of {origin}", observer)
+            requested = client.savepoint(note=f"where {name} was forked")
+            path = wait_for_savepoint(client, requested, f"savepoint of {origin}", observer)
         observer.remark(f"forking {name} from savepoint {path}")
     return replace(request, restore=replace(request.restore, savepoint=path))
 
@@ -97,10 +96,6 @@ def replay(
     ended = wait(started.job, started.run, state_root=started.state_root)
     if ended.state not in ("stopped", "finished"):
         raise JobFailed(f"run {ended.run} of job {ended.job!r} ended as {ended.state}: {ended.reason or started.log}")
-    root = StateRoot(started.state_root)
-    taken = [
-        each.directory
-        for each in list_savepoints(root.storage, started.job)
-        if each.savepoint is not None and each.savepoint.run == started.run
-    ]
-    return Replayed(started.job, started.run, f"{root.place.rstrip('/')}/{taken[-1]}" if taken else None)
+    found = all_savepoints(StateRoot(started.state_root).storage, started.job)
+    taken = [each.path for each in found if (made := each.listed.savepoint) is not None and made.run == started.run]
+    return Replayed(started.job, started.run, taken[-1] if taken else None)

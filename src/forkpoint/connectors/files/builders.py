@@ -1,4 +1,4 @@
-"""PyFlink's way to describe file sources and sinks: builders, and the settings they take.
+"""PyFlink's builders of file sources and sinks, and their settings.
 
 FileSink.for_row_format("out/", Encoder.simple_string_encoder()).with_rolling_policy(…).build()
 FileSource.for_record_stream_format(StreamFormat.text_line_format(), "in/").build()
@@ -29,11 +29,11 @@ class Encoder:
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """``str(element)`` on a line of its own, in this encoding."""
+        """``str(element)`` on a line, in this encoding."""
         try:
             return Encoder(codecs.lookup(charset_name).name)
         except LookupError:
-            raise ConfigError(f"Encoder: there is no charset {charset_name!r}; 'UTF-8' is the default") from None
+            raise ConfigError(f"Encoder: unknown charset {charset_name!r}; 'UTF-8' is the default") from None
 
 
 @dataclass(frozen=True)
@@ -42,37 +42,37 @@ class StreamFormat:
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """Lines of text, without their line ends. ConfigError for another charset than UTF-8."""
+        """Lines of text, without their line ends. ConfigError for a charset other than UTF-8."""
         if codecs.lookup(charset_name).name not in ("utf-8", "ascii"):
-            raise ConfigError(f"StreamFormat: lines are read as UTF-8, not as {charset_name}; convert the files first")
+            raise ConfigError(f"StreamFormat: lines are read as UTF-8, not {charset_name}; convert the files first")
         return StreamFormat()
 
 
 @dataclass(frozen=True)
 class OutputFileConfig:
-    """How a file sink's names begin and end: ``prefix-<epoch>-<subtask>-<attempt>suffix``."""
+    """The prefix and suffix of a file sink's names: ``prefix-<epoch>-<subtask>-<attempt>suffix``."""
 
     part_prefix: str
     part_suffix: str
 
     @staticmethod
     def builder() -> OutputFileConfig.OutputFileConfigBuilder:
-        """Say what names begin and end with, then ``build()``."""
+        """A builder: set prefix and suffix, then ``build()``."""
         return OutputFileConfig.OutputFileConfigBuilder()
 
     class OutputFileConfigBuilder:
-        """Makes an OutputFileConfig. Without a word, names begin with "part" and end with nothing."""
+        """Builds an OutputFileConfig. By default, the prefix is "part" and the suffix empty."""
 
         def __init__(self) -> None:
             self._config = OutputFileConfig("part", "")
 
         def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """What names begin with."""
+            """Set the prefix."""
             self._config = replace(self._config, part_prefix=prefix)
             return self
 
         def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """What names end with, a dot included where there is to be one."""
+            """Set the suffix, including any dot."""
             self._config = replace(self._config, part_suffix=suffix)
             return self
 
@@ -82,7 +82,7 @@ class OutputFileConfig:
 
 
 class RollingPolicy:
-    """When a file sink begins a new file. Accepted for PyFlink programs: files always end with their epoch."""
+    """When a file sink starts a new file. Accepted for PyFlink programs: files always end with their epoch."""
 
     @staticmethod
     def default_rolling_policy(
@@ -90,7 +90,7 @@ class RollingPolicy:
         rollover_interval: timedelta | int = 60_000,
         inactivity_interval: timedelta | int = 60_000,
     ) -> RollingPolicy:
-        """Flink's by size and time; here as ``on_checkpoint_rolling_policy``."""
+        """In Flink by size and time; here like ``on_checkpoint_rolling_policy``."""
         return RollingPolicy()
 
     @staticmethod
@@ -101,7 +101,7 @@ class RollingPolicy:
 
 @dataclass(frozen=True)
 class BucketAssigner:
-    """The subdirectory of an element. ``bucket`` takes the element; None puts all files into the sink's own directory."""
+    """The subdirectory of an element. ``bucket`` takes the element; None for no subdirectories."""
 
     bucket: Callable[[Any], str] | None
 
@@ -112,12 +112,12 @@ class BucketAssigner:
 
     @staticmethod
     def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> BucketAssigner:
-        """By the wall clock when the element is written, in Java's letters: yyyy MM dd HH mm ss."""
+        """By wall-clock time when the element is written; Java's pattern letters yyyy MM dd HH mm ss."""
         try:
             zone = None if timezone_id is None else ZoneInfo(timezone_id)
         except (KeyError, ValueError) as error:
             raise ConfigError(
-                f"BucketAssigner: there is no time zone {timezone_id!r}; give one as 'Europe/Zurich'"
+                f"BucketAssigner: unknown time zone {timezone_id!r}; give one such as 'Europe/Zurich'"
             ) from error
         return BucketAssigner(_ByClock(_strftime(format_str), zone))
 
@@ -136,33 +136,33 @@ _PATTERN = re.compile(r"'(?P<quoted>[^']*)'|(?P<letters>(?P<letter>[A-Za-z])(?P=
 
 
 def _strftime(java: str) -> str:
-    """Java's pattern of a time as Python's."""
+    """Java's time pattern as a strftime format."""
 
     def translated(part: re.Match[str]) -> str:
         letters = part["letters"]
         if letters is None:
             return (part["quoted"] or part["other"] or "").replace("%", "%%")
         if letters not in _LETTERS:
-            raise ConfigError(f"BucketAssigner: {letters!r} in {java!r} is none of {', '.join(_LETTERS)}")
+            raise ConfigError(f"BucketAssigner: {letters!r} in {java!r} is not one of {', '.join(_LETTERS)}")
         return _LETTERS[letters]
 
     return _PATTERN.sub(translated, java)
 
 
 class FileSourceBuilder:
-    """Makes a FileSource of lines; what is there at the first start, unless told otherwise."""
+    """Builds a FileSource of lines; by default of the files that exist at the first start."""
 
     def __init__(self, make: Callable[[bool], FileSource]) -> None:
         self._make = make
         self._bounded = True
 
     def monitor_continuously(self, discovery_interval: timedelta | int) -> FileSourceBuilder:
-        """Pick up files as they appear. Each epoch looks, so the interval is accepted without effect."""
+        """Read files as they appear. Each epoch looks for them, so the interval has no effect."""
         self._bounded = False
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read what is there at the first start, then finish; so it is by default."""
+        """Read the files that exist at the first start, then finish; the default."""
         self._bounded = True
         return self
 
@@ -172,7 +172,7 @@ class FileSourceBuilder:
 
 
 class RowFormatBuilder:
-    """Makes a FileSink of lines, by default in a directory for each hour, as PyFlink's does."""
+    """Builds a FileSink of lines, by default in a directory for each hour, like PyFlink's."""
 
     def __init__(self, make: Callable[[BucketAssigner, OutputFileConfig], FileSink]) -> None:
         self._make = make
@@ -180,12 +180,12 @@ class RowFormatBuilder:
         self._files = OutputFileConfig.builder().build()
 
     def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> RowFormatBuilder:
-        """The subdirectories."""
+        """Set the subdirectories."""
         self._assigner = bucket_assigner
         return self
 
     def with_output_file_config(self, output_file_config: OutputFileConfig) -> RowFormatBuilder:
-        """How names begin and end."""
+        """Set the prefix and suffix of file names."""
         self._files = output_file_config
         return self
 
@@ -198,7 +198,7 @@ class RowFormatBuilder:
         return self
 
     def disable_compact(self) -> RowFormatBuilder:
-        """Accepted for PyFlink programs without effect: files are not made into larger ones."""
+        """Accepted for PyFlink programs without effect: files are never compacted."""
         return self
 
     def build(self) -> FileSink:
@@ -207,5 +207,5 @@ class RowFormatBuilder:
 
 
 def local_path(path: str) -> str:
-    """The path of a ``file:`` URL; anything else as it is."""
+    """The path of a ``file:`` URL; anything else unchanged."""
     return re.sub(r"^file:(//)?(?=/)", "", path)

@@ -1,4 +1,4 @@
-"""The formats of a file source, as the driver sees them: how a file begins and how it can be cut."""
+"""The formats of a file source, as the driver sees them: where a file's records start, and how to divide it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.files.index import (
+    MUST_BE_COMPLETE,
     FileIndex,
     LineIndex,
     RowIndex,
@@ -28,7 +29,7 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class FileStart:
-    """Where a file's first record is: its place, the number of its line or row, and the names of columns if given."""
+    """Where a file's first record is: its place, its line or row number, and the column names if the file has them."""
 
     at: int
     line: int = 1
@@ -45,7 +46,7 @@ class FileFormat(ABC):
     def index(self, path: Path, at: int, size: int) -> FileIndex: ...
 
     def whole(self, path: str) -> bool:
-        """Whether a file is read as a whole because it cannot be cut."""
+        """Whether a file must be read as a whole."""
         return False
 
 
@@ -64,19 +65,19 @@ class LineFormat(FileFormat):
 
 @dataclass(frozen=True)
 class TextFormat(LineFormat):
-    """Each line is an element, without its line end."""
+    """Each line, without its line end, is an element."""
 
 
 @dataclass(frozen=True)
 class JsonFormat(LineFormat):
-    """JSON lines: one value on each line; blank lines are skipped."""
+    """JSON lines: one value on each line; skips blank lines."""
 
 
 @dataclass(frozen=True)
 class CsvFormat(LineFormat):
-    """CSV with the names of columns in the first line, or (``header=False``) with columns in the type's order.
+    """CSV with column names in the first line, or (``header=False``) with columns in the type's order.
 
-    With ``newlines_in_values`` a file is read as a whole, as a line end no longer tells where a record ends.
+    With ``newlines_in_values`` a file is read as a whole, as line ends no longer delimit records.
     """
 
     delimiter: str = ","
@@ -99,7 +100,7 @@ class CsvFormat(LineFormat):
 
 @dataclass(frozen=True)
 class ParquetFormat(FileFormat):
-    """Rows of Parquet files; those of a file may be cut anywhere, and are read from the row groups that hold them."""
+    """Rows of Parquet files. A file can be divided at any row."""
 
     unit = "row"
 
@@ -115,8 +116,7 @@ class ParquetFormat(FileFormat):
             raise vanished(path) from None
         except pa.ArrowInvalid as e:
             raise RecordParseError(
-                f"{path}: not a readable Parquet file ({e}). Remove it or write it again; "
-                "a file must be complete when it appears (write under a hidden name, then rename)"
+                f"{path}: not a readable Parquet file ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
             ) from None
 
 

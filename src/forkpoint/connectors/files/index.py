@@ -1,7 +1,6 @@
-"""Where records begin in a file, found in the driver without parsing them.
+"""Where records start in a file, found in the driver without parsing them.
 
-An index knows a file from some place on: how far ``max_rows`` records reach, and where the n-th of them begins. A place
-is a byte offset in files of lines and a row number in Parquet.
+An index covers a file from some place on. A place is a byte offset in files of lines, and a row number in Parquet.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 
 from forkpoint.errors import StorageError
 
+MUST_BE_COMPLETE = "a file must be complete when it appears (write under a hidden name, then rename)"
 _BLOCK = 1 << 16
 _READ = 64 * _BLOCK
 _NEWLINE = 10
@@ -27,16 +27,16 @@ class FileIndex(Protocol):
         """The place after the last record."""
 
     def take(self, max_rows: int) -> tuple[int, int]:
-        """The place after at most ``max_rows`` records from here, and how many those are (0 at the end of the file)."""
+        """The place after at most ``max_rows`` records, and how many those are (0 at the end of the file)."""
 
     def place(self, row: int) -> int:
-        """Where the record ``row`` (counted from the index's start, up to what ``take`` returned) begins."""
+        """Where record ``row`` starts, counted from the index's start; at most what ``take`` returned."""
 
 
 class LineIndex:
-    """Counts line ends, 64 KiB at a time; an exact place is then looked up in one block.
+    """Counts line ends in blocks of 64 KiB; finding a place reads one block again.
 
-    Only the bytes up to ``size`` count, the file's size when it was found: what is appended later is not part of it.
+    Covers bytes up to ``size``, the file's size when it was found: what is appended later is not part of it.
     """
 
     def __init__(self, path: Path, start: int, size: int) -> None:
@@ -64,7 +64,7 @@ class LineIndex:
                 last = int(data[-1])
         self._ends = list(accumulate(counts))
         everything = at >= self._size
-        total += everything and last != _NEWLINE  # the last line need not have an end
+        total += everything and last != _NEWLINE  # the last line may lack a line end
         if everything and total <= max_rows:
             self._rows, self._taken = total, self._size
         else:
@@ -86,7 +86,7 @@ class LineIndex:
 
 
 class WholeIndex:
-    """A file that cannot be cut: compressed, or with line ends inside of values. Its number of records is a guess."""
+    """A file that cannot be divided: compressed, or with line ends in values. Its number of records is an estimate."""
 
     def __init__(self, start: int, size: int) -> None:
         self._start = start
@@ -104,7 +104,7 @@ class WholeIndex:
 
 
 class RowIndex:
-    """Rows by number, as Parquet's footer counts them."""
+    """Rows by number, from Parquet's footer."""
 
     def __init__(self, start: int, rows: int) -> None:
         self._start = start
@@ -123,7 +123,7 @@ class RowIndex:
 
 
 class open_file:  # noqa: N801  (a context manager, used like open)
-    """A file descriptor for positioned reads; says clearly that a file has gone."""
+    """A file descriptor for positioned reads. Raises FileVanished."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,16 +145,15 @@ class FileVanished(StorageError):
 
 def vanished(path: Path) -> FileVanished:
     return FileVanished(
-        f"{path}: the file has vanished since it was found. Put it back and start the job again; "
+        f"{path}: the file has vanished since it was found. Restore it and start the job again; "
         "files must stay until the epoch that reads them is committed"
     )
 
 
 def shrunk(path: Path, expected: int, actual: int) -> StorageError:
     return StorageError(
-        f"{path}: the file had {expected} bytes when it was found and has {actual} now. Put the original back and "
-        "start the job again; a file must be complete when it appears (write under a hidden name, then rename) and "
-        "not change"
+        f"{path}: the file had {expected} bytes when it was found and has {actual} now. Restore the original and "
+        f"start the job again; {MUST_BE_COMPLETE} and not change"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which files a file source finds, in which order, and which of them it has read already."""
+"""Which files a file source finds, in which order, and which of them it has read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, order=True)
 class FileEntry:
-    """A file as it was found. The order of entries is the order in which files are read.
+    """A file as it was found. Entries sort in reading order.
 
     ``path`` is relative to the source's base directory, with ``/``, so that positions survive a move of the directory.
     """
@@ -33,12 +33,12 @@ class FileEntry:
 
 
 def split_glob(path: str) -> tuple[Path, str | None]:
-    """A path as the user wrote it → absolute base directory (or file), and the pattern below it if there is one.
+    """The absolute base directory (or file) of a path, and the pattern below it, if any.
 
     >>> split_glob("/data/events/*/*.json")
     (PosixPath('/data/events'), '*/*.json')
 
-    What exists by the name as it is written is meant itself: ``a[1].json`` is that file if there is one.
+    Existing names are taken literally: ``a[1].json`` is that file if it exists.
     """
     parts = Path(os.path.abspath(path)).parts
     for i, part in enumerate(parts):
@@ -48,10 +48,8 @@ def split_glob(path: str) -> tuple[Path, str | None]:
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """``*`` and ``?`` stay within one directory, ``**`` crosses them; a pattern without ``/`` is about the file's name.
-
-    ``./*.csv`` is about files in the base directory itself.
-    """
+    """``*`` and ``?`` match within one directory, ``**`` across directories. A pattern without ``/`` matches file names in any
+    directory; ``./*.csv`` matches in the base directory only."""
     pattern = pattern.removeprefix("./") if "/" in pattern else "**/" + pattern
     out = ""
     i = 0
@@ -81,11 +79,10 @@ def is_hidden(name: str) -> bool:
 
 
 class Listing:
-    """The visible files at or below ``base`` that match ``pattern``. A hidden directory hides what is in it; a
-    link that leads nowhere is no file, and one to a directory above it is not followed.
+    """The visible files at or below ``base`` that match ``pattern``. A hidden directory hides its contents; dangling links, and
+    links to a directory above, are ignored.
 
-    What it has found once it doesn't look at again, so that an epoch costs what is new and, of all else, the reading of a
-    name. A file that takes the place of another is new by its inode.
+    Known files cost an epoch only the reading of a name; others are stat'ed. A file that replaces another is new by its inode.
     """
 
     def __init__(self, base: Path, pattern: str | None) -> None:
@@ -95,7 +92,7 @@ class Listing:
         self._known: dict[str, dict[str, int]] = {}  # directory → name → inode
 
     def appeared(self) -> list[FileEntry]:
-        """The files that are there and were not at the last call, unordered."""
+        """The files that appeared since the last call, unordered."""
         if self.base.is_file():
             stat = self.base.stat()
             before, self._known = self._known, {"": {".": stat.st_ino}}
@@ -113,7 +110,7 @@ class Listing:
             except FileNotFoundError:
                 if not prefix:
                     raise StorageError(
-                        f"{self.base}: the directory of a file source is gone; put it back, or take the source out of the job"
+                        f"{self.base}: the directory of a file source is gone; restore it, or remove the source from the job"
                     ) from None
         self._known = known
         return found
@@ -139,21 +136,21 @@ class Listing:
                         stat = entry.stat()
                         found.append(FileEntry(stat.st_mtime_ns, _in_utf8(path, self.base), stat.st_size))
                     now[name] = inode
-            except FileNotFoundError:  # renamed or removed while we look
+            except FileNotFoundError:  # renamed or removed in the meantime
                 continue
             except OSError as error:
-                if error.errno != errno.ELOOP:  # a link that leads to itself
+                if error.errno != errno.ELOOP:  # a link to itself
                     raise
         return now
 
     def forget(self, path: str) -> None:
-        """A file was not there any more; if it comes back, it is new."""
+        """Forget a file that has vanished; if it comes back, it is new."""
         directory, _, name = path.rpartition("/")
         self._known.get(directory and directory + "/", {}).pop(name, None)
 
 
 def _leads_up(link: str) -> bool:
-    """Whether a link to a directory leads to one that it lies in, so that following it would never end."""
+    """Whether a link to a directory leads to one that contains the link."""
     target = os.path.realpath(link)
     here = os.path.realpath(os.path.dirname(link))
     return os.path.commonpath((target, here)) == target
@@ -162,8 +159,8 @@ def _leads_up(link: str) -> bool:
 def _in_utf8(path: str, base: Path) -> str:
     if not encodable(path):
         raise StorageError(
-            f"{base}: the file name {os.fsencode(path)!r} is not UTF-8, so no position could hold it; rename the file, or "
-            "give the source a pattern that leaves it out"
+            f"{base}: the file name {os.fsencode(path)!r} is not UTF-8, so positions cannot hold it; rename the file, or "
+            "give the source a pattern that excludes it"
         )
     return path
 
@@ -173,11 +170,11 @@ def resolve(base: Path, path: str) -> Path:
 
 
 class SeenFiles:
-    """A bounded memory of the files that were read, so that none is read twice and late ones are still found.
+    """A bounded memory of the files that were read, by path, so that none is read twice and late ones are still found.
 
-    A file counts as one by its path. Remembered are those modified after ``horizon_ns``; what was modified at or before
-    it is taken as read. The horizon rises as memory fills up (beyond ``limit`` files) and with ``max_age_ns`` behind
-    the newest file read. So a file that shows up late is read as long as it is not older than ``limit`` read files.
+    It remembers files modified after ``horizon_ns``; older ones count as read. The horizon rises when there are more than
+    ``limit`` files, and stays within ``max_age_ns`` of the newest file read. So a late file is read unless it is older than
+    ``limit`` files that were read.
     """
 
     def __init__(self, limit: int, max_age_ns: int | None) -> None:
@@ -194,7 +191,7 @@ class SeenFiles:
         return _hash(entry.path) not in self._mtime_of
 
     def is_too_late(self, entry: FileEntry) -> bool:
-        """Whether a file is taken as read for its age alone."""
+        """Whether a file counts as read only because of its age."""
         if self.horizon_ns is None or entry.mtime_ns > self.horizon_ns:
             return False
         return _hash(entry.path) not in self._mtime_of
@@ -209,13 +206,13 @@ class SeenFiles:
         self.newest_ns = entry.mtime_ns if self.newest_ns is None else max(self.newest_ns, entry.mtime_ns)
 
     def forget(self, oldest_pending_ns: int | None) -> None:
-        """Raise the horizon as far as the limits ask for, never over a file that is still to be read."""
+        """Raise the horizon as the limits demand, but not beyond a pending file."""
         if self.newest_ns is None:
             return
         horizon = self.horizon_ns
         if len(self._mtime_of) > self._limit:
             mtimes = sorted(self._mtime_of.values())
-            # Files of one modification time are forgotten together, so this may have to stop before the limit.
+            # Files of one modification time are forgotten together, so some beyond the limit may have to stay.
             horizon = mtimes[len(mtimes) - self._limit] - 1
         if self._max_age_ns is not None:
             horizon = max(horizon or 0, self.newest_ns - self._max_age_ns - 1)
@@ -234,7 +231,7 @@ class SeenFiles:
 
     def _to_json(self) -> dict[str, object]:
         ordered = sorted((m, h) for h, m in self._mtime_of.items())
-        # Differences of sorted times compress well; hashes don't. About 15 characters for each file.
+        # Differences of sorted times compress well, hashes do not: about 15 characters for each file.
         times = np.diff(np.array([m for m, _ in ordered], dtype=np.int64), prepend=0)
         hashes = np.array([h for _, h in ordered], dtype=np.uint64)
         packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 1)
@@ -257,5 +254,5 @@ class SeenFiles:
 
 
 def _hash(path: str) -> int:
-    """64 bits of a path: at a million files the chance that any two are taken for one is 1 in 37 million."""
+    """A 64-bit hash of a path: with a million files, the probability of a collision is 1 in 37 million."""
     return int.from_bytes(blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little")

@@ -1,4 +1,4 @@
-"""Lines of text, JSON and CSV: parsed by Arrow as a whole, or taken apart one by one."""
+"""Parsing lines of text, JSON and CSV: by Arrow as a whole, or one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forkpoint.types import TypeInformation
 
 @dataclass(frozen=True)
 class Stretch:
-    """Bytes of one file from a line's start to a line's end. ``line`` is the first line's number."""
+    """Whole lines of one file. ``line``: the first line's number."""
 
     path: Path
     data: bytes
@@ -31,14 +31,14 @@ class Stretch:
 
     @property
     def terminated(self) -> bytes:
-        """The bytes without a byte order mark, and with a line end at the end."""
+        """The bytes without a byte order mark, ending with a line end."""
         data = self.data.removeprefix(BOM) if self.line == 1 else self.data
         return data if data.endswith(b"\n") or not data else data + b"\n"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One record as found: ``raw`` is what the format makes of it, unless there is a ``problem``."""
+    """One record: parsed as ``raw``, unless there is a ``problem``."""
 
     line: int
     text: str
@@ -49,7 +49,7 @@ class Record:
 class LineParser(ABC):
     @abstractmethod
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
-        """All of the group at once; None where that could differ from what ``records`` would give."""
+        """Parse the whole group at once; None if the result could differ from that of ``records``."""
 
     @abstractmethod
     def records(self, stretch: Stretch) -> Iterator[Record]: ...
@@ -74,7 +74,7 @@ class TextParser(LineParser):
                 yield Record(number, repr(line), problem=f"not UTF-8 ({e.reason} at byte {e.start})")
 
 
-# Kinds that Arrow's parsers read from text just as the careful way does.
+# Kinds that Arrow's parsers read from text exactly as RecordConverter does.
 _PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
 _TEMPORAL = {"date", "timestamp", "instant"}
 
@@ -84,7 +84,7 @@ class JsonParser(LineParser):
         self._type = type
         schema = _plain_schema(type)
         if schema is not None:
-            # Times are read as text and cast, as Arrow's JSON parser knows no time zones.
+            # Times are read as text and cast, as Arrow's JSON parser does not support time zones.
             schema = pa.schema([(f.name, pa.string() if pa.types.is_temporal(f.type) else f.type) for f in schema])
             self._options = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         self._fast = schema is not None
@@ -105,7 +105,7 @@ class JsonParser(LineParser):
             )
         except pa.ArrowException:
             return None
-        if len(table) != data.count(b"\n"):  # blank lines, or records that don't keep to lines
+        if len(table) != data.count(b"\n"):  # blank lines, or records that span lines
             return None
         return _checked(table, self._type, data)
 
@@ -198,7 +198,7 @@ class CsvParser(LineParser):
                 row = next(reader)
             except StopIteration:
                 return
-            except csv.Error as e:  # where the next record begins is unknown from here on
+            except csv.Error as e:  # where the next record starts is unknown
                 yield number, "", [], f"not CSV from here to the file's end ({e})"
                 return
             if row:
@@ -215,18 +215,18 @@ def _text(line: bytes) -> str:
 
 
 def _null_is_none(type: TypeInformation) -> list[bool]:
-    """For each column, whether a null that Arrow found is None; else the careful way fills in a default or objects."""
+    """For each column, whether Arrow's null means None; if not, RecordConverter inserts a default or objects."""
     return [f.type.nullable and (not f.has_default or f.make_default() is None) for f in type.fields or ()]
 
 
 def _kinds(type: TypeInformation) -> set[str]:
-    """The kinds of a type and of all types in it."""
+    """The kinds of a type and of all nested types."""
     fields = [f.type for f in type.fields or ()]
     return {type.kind}.union(*map(_kinds, [*type.children, *fields]))
 
 
 def _plain_schema(type: TypeInformation | None) -> pa.Schema | None:
-    """The columns of a record that Arrow's parsers can read; None if there are others."""
+    """The columns of a record type, None if Arrow's parsers cannot read all of them."""
     if type is None or not type.fields:
         return None
     if any(not _is_plain(f.type) for f in type.fields):
@@ -241,7 +241,7 @@ def _is_plain(type: TypeInformation) -> bool:
 
 
 def _checked(table: pa.Table, type: TypeInformation, data: bytes) -> pa.RecordBatch | None:
-    """The table as one batch of the type, unless it holds what the type doesn't have."""
+    """The table as one batch of the type; None if it does not fit."""
     schema = type.arrow_schema
     try:
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in schema]

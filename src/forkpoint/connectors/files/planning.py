@@ -1,8 +1,8 @@
-"""What each epoch reads of a directory: the enumerator of the file source.
+"""The enumerator of the file source: plans what each epoch reads.
 
-Files are read in order of (modification time, path), each from its start to its end, over several epochs if it is long.
-Planning has two steps: take portions of files until the epoch has enough records, then cut them into pieces of about
-the same number of records. Neither looks into records; line ends and Parquet footers are enough.
+Files are read in order of (modification time, path), each from start to end, over several epochs if it is long. Planning takes
+portions of files until the epoch has enough records, then divides them into pieces with about the same number of records.
+It does not parse records; line ends and Parquet footers suffice.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ MAX_PIECE_ROWS = 128 * 1024
 MAX_PIECE_BYTES = 64 << 20
 MAX_FILES_PER_EPOCH = 10_000
 
-# A listing is used again while it is younger than this many times what it cost, so that a large directory with a
-# backlog is not walked in every epoch.
-_LISTING_PATIENCE = 20
+# A listing is reused for this many times the time it took, so that a large directory with a backlog is not walked each epoch.
+_LISTING_REUSE = 20
 _NAMED = 10  # files in one warning
 
 log = logging.getLogger("forkpoint")
@@ -36,8 +35,8 @@ log = logging.getLogger("forkpoint")
 
 @dataclass(frozen=True)
 class Progress:
-    """The file that is being read: everything before ``at`` has been planned. ``line`` is the number of the next line
-    or row; ``header`` the names of columns where the file has them."""
+    """The current file: everything before ``at`` has been planned. ``line``: the number of the next line or row; ``header``: the
+    column names, if the file has them."""
 
     mtime_ns: int
     path: str
@@ -49,7 +48,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Portion:
-    """What an epoch reads of one file."""
+    """The part of a file that an epoch reads."""
 
     file: Progress
     end: int
@@ -59,8 +58,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class Stop:
-    """A position to stop at: the files that had been begun there, and how far the last of them was read, if only in
-    part."""
+    """A position to stop at: the files that had been started there, and the place in a partially read one."""
 
     files: int
     seen: SeenFiles
@@ -89,18 +87,12 @@ class FileEnumerator(SplitEnumerator):
         {"version": 1, "files": 12, "last": [mtime_ns, path], "current": Progress | None,
          "until": [mtime_ns, path] | None, "seen": {…}}
 
-    ``files`` counts those begun. ``until`` is the last file of a bounded source (``[]``: there was none), fixed at its
-    first start, and so None for an unbounded one. ``seen`` is a ``SeenFiles``.
+    ``files`` counts those started. ``until`` is the last file of a bounded source (``[]``: there was none), fixed at its
+    first start; None for an unbounded one. ``seen`` is a ``SeenFiles``.
     """
 
     def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        *,
-        bounded: bool,
-        seen: SeenFiles,
-        position: JSON | None,
+        self, listing: Listing, file_format: FileFormat, *, bounded: bool, seen: SeenFiles, position: JSON | None
     ) -> None:
         self._listing = listing
         self._base = listing.base
@@ -126,11 +118,11 @@ class FileEnumerator(SplitEnumerator):
 
     def stop_at(self, position: JSON) -> None:
         self._stop = stop = Stop.of(position)
-        begun = self._current
-        if stop.files < self._files or (begun is not None and begun.path == stop.path and begun.at > stop.at):
+        current = self._current
+        if stop.files < self._files or (current is not None and current.path == stop.path and current.at > stop.at):
             raise ConfigError(
-                f"file source {self._base}: it cannot stop where {stop.files} files were read, as it has read {self._files}; "
-                "give a position that lies ahead"
+                f"file source {self._base}: cannot stop after {stop.files} files, as it has read {self._files}; "
+                "give a later position"
             )
         self._pending = deque(self._before_stop(self._pending))
 
@@ -144,12 +136,12 @@ class FileEnumerator(SplitEnumerator):
         if self._files < stop.files:
             raise StorageError(
                 f"file source {self._base}: {stop.files - self._files} of the {stop.files} files that had been read at the "
-                "position to stop at are no longer there; put them back, or give --until a time"
+                "position to stop at are gone; restore them, or give --until a time"
             )
         return True
 
     def _before_stop(self, found: Iterable[FileEntry]) -> list[FileEntry]:
-        """Those that had been read at the stop; the one in which it lies comes last, whatever its time is."""
+        """Those that had been read at the stop; a partially read one comes last, whatever its time is."""
         stop = self._stop
         if stop is None:
             return list(found)
@@ -187,30 +179,25 @@ class FileEnumerator(SplitEnumerator):
             self._current = Progress(**position["current"])
 
     def _list_if_due(self) -> None:
-        if not self._pending or time.monotonic() - self._listed_at > self._listing_cost * _LISTING_PATIENCE:
+        if not self._pending or time.monotonic() - self._listed_at > self._listing_cost * _LISTING_REUSE:
             self._list()
 
     def _list(self) -> None:
         started = time.monotonic()
         appeared = self._listing.appeared()
         self._warn(appeared, first=self._listed_at < 0)
-        waiting = {e.path: e for e in self._pending}  # one that takes the place of another is read in its stead
+        waiting = {e.path: e for e in self._pending}  # a new file replaces a pending one of the same path
         found = sorted({**waiting, **{e.path: e for e in appeared if self._seen.is_new(e)}}.values())
-        if self._until is not None:
-            # What was there at the first start lies at or before `until`; what came later and sorts after it is not
-            # ours.
+        if self._until is not None:  # files that appeared after the first start are not part of a bounded source
             found = [e for e in found if [e.mtime_ns, e.path] <= self._until]
         self._pending = deque(self._before_stop(found))
         self._listed_at = time.monotonic()
         self._listing_cost = self._listed_at - started
 
     def _warn(self, appeared: list[FileEntry], *, first: bool) -> None:
-        """Say what is not going to be read, which nobody would notice otherwise.
-
-        Which of the files that were there before the run have been read long ago can only be told by their number.
-        """
+        """Warn of files that will not be read. Of old files at the start, only the number of unread ones is known."""
         if first and self._fresh and not appeared and (self._bounded or self._listing.pattern is not None):
-            what = "nothing" if self._listing.pattern is None else f"no file that matches {self._listing.pattern!r}"
+            what = "no file" if self._listing.pattern is None else f"no file that matches {self._listing.pattern!r}"
             log.warning("file source: there is %s in %s", what, self._base)
         late = [e.path for e in appeared if self._seen.is_too_late(e)]
         count = max(0, len(late) - (self._files - self._seen.remembered)) if first else len(late)
@@ -219,8 +206,8 @@ class FileEnumerator(SplitEnumerator):
             return
         names = f"of {len(late)} old files" if first else ", ".join(sorted(late)[:_NAMED] + ["…"] * (count > _NAMED))
         log.warning(
-            "file source %s: %d files that showed up late are not read, as they are older than all that it remembers to have "
-            "read (%s); copy them in again under other names, and raise max_remembered_files or max_file_age for others",
+            "file source %s: %d late files are not read, as they are older than all files that it remembers (%s); to read them, "
+            "copy them in under new names; for the future, raise max_remembered_files or max_file_age",
             self._base, count, names,
         )  # fmt: skip
 
@@ -230,13 +217,13 @@ class FileEnumerator(SplitEnumerator):
 
     def _take(self, budget: int) -> list[Portion]:
         portions: list[Portion] = []
-        begun = 0
+        started = 0
         while budget > 0:
             if self._current is None:
-                if not self._pending or begun == MAX_FILES_PER_EPOCH:
+                if not self._pending or started == MAX_FILES_PER_EPOCH:
                     break
-                begun += 1
-                if not self._begin(self._pending.popleft()):
+                started += 1
+                if not self._start(self._pending.popleft()):
                     continue
             if self._current is not None and self._stop is not None and self._stop.is_at(self._current):
                 break
@@ -246,12 +233,12 @@ class FileEnumerator(SplitEnumerator):
                 budget -= portion.rows
         return portions
 
-    def _begin(self, entry: FileEntry) -> bool:
+    def _start(self, entry: FileEntry) -> bool:
         path = resolve(self._base, entry.path)
         try:
             size = path.stat().st_size
             start = self._format.start(path, size)
-        except (FileNotFoundError, FileVanished):  # nothing of it was read: as if it had never been there
+        except (FileNotFoundError, FileVanished):  # nothing of it was read, so treat it as if it had never existed
             self._listing.forget(entry.path)
             return False
         self._seen.add(entry)
@@ -288,18 +275,18 @@ class FileEnumerator(SplitEnumerator):
 def _check_version(position: JSON) -> None:
     if position.get("version") != 1:
         raise RestoreRefused(
-            f"file source: the saved position has version {position.get('version')!r}, this program reads version 1; use "
+            f"file source: the saved position has version {position.get('version')!r}, but this release reads version 1; use "
             "the forkpoint release that wrote it, or give the source a new uid to start afresh"
         )
 
 
 def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFormat) -> list[SplitRange]:
-    """Cut portions into pieces of about the same number of records, in order."""
+    """Divide portions into pieces with about the same number of records, in order."""
     total = sum(p.rows for p in portions)
     size = sum(p.end - p.file.at for p in portions) if file_format.unit == "line" else 0
     pieces = max(-(-total // MAX_PIECE_ROWS), -(-size // MAX_PIECE_BYTES), 1)
     hint = max(1, parallelism_hint)
-    pieces = min(-(-pieces // hint) * hint, max(total, 1))  # a multiple of the hint, so that all tasks get as much
+    pieces = min(-(-pieces // hint) * hint, max(total, 1))  # a multiple of the hint balances the tasks
     ranges: list[SplitRange] = []
     segments: list[dict[str, Any]] = []
     rows = done = 0
@@ -316,7 +303,7 @@ def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFor
     for portion in portions:
         row = 0
         while row < portion.rows:
-            while (target := total * cut // pieces) <= done:  # a file that cannot be cut may reach over several
+            while (target := total * cut // pieces) <= done:  # an indivisible file may span several pieces
                 cut += 1
             count = (
                 portion.rows - row if isinstance(portion.index, WholeIndex) else min(portion.rows - row, target - done)

@@ -1,9 +1,8 @@
-"""Reading planned stretches of files in a task.
+"""Reading planned ranges of files in a task.
 
-There is a fast way, in which Arrow parses a whole stretch into columns, and a careful one, record by record. The
-careful one decides: the fast one is taken only where both give the same, and whatever Arrow stumbles over (a broken
-record, a null where none may be, a default to fill in) goes the careful way, which finds the record and says what is
-wrong with it.
+On the fast path, Arrow parses a whole range into columns; on the slow path, records are converted one by one. The slow path
+defines the result: the fast one is used only if its result is the same. Anything that Arrow cannot parse (a broken record, an
+illegal null, a missing value with a default) takes the slow path, which finds the record and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import Elements, SourceReader, SplitRange
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
-from forkpoint.connectors.files.index import open_file, read_exactly, shrunk, vanished
+from forkpoint.connectors.files.index import MUST_BE_COMPLETE, open_file, read_exactly, shrunk, vanished
 from forkpoint.connectors.files.listing import resolve
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.records import RecordConverter, shorten
@@ -33,9 +32,7 @@ _PARQUET_BATCH = 64 * 1024
 
 
 class FileReader(SourceReader):
-    """Reads ranges of a file source. Parquet files stay open from one range to the next, as pieces follow each
-    other.
-    """
+    """Reads ranges of a file source. A Parquet file stays open between ranges, as pieces are consecutive."""
 
     def __init__(
         self, base: Path, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError
@@ -64,7 +61,7 @@ class FileReader(SourceReader):
         group: list[Stretch] = []
         for segment in segments:
             stretch = self._load(segment)
-            # Small files are parsed together, as long as their columns are the same.
+            # Small files with the same columns are parsed together.
             if group and (stretch.header != group[0].header or sum(len(s.data) for s in group) >= _GROUP_BYTES):
                 yield self._parse(parser, group)
                 group = []
@@ -129,7 +126,7 @@ class FileReader(SourceReader):
             return fast
         try:
             raws = batch.to_pylist()
-        except ValueError as e:  # nanoseconds, where pandas isn't there to hold them
+        except ValueError as e:  # nanoseconds, without pandas
             last = first_row + batch.num_rows - 1
             raise RecordParseError(f"{path}, rows {first_row} to {last}: {e}; write times in microseconds") from None
         if self._type is None:
@@ -141,7 +138,7 @@ class FileReader(SourceReader):
 
 
 class _Report:
-    """What happens to a record that cannot be read."""
+    """Raises or logs an error for a record that cannot be read."""
 
     def __init__(self, type: TypeInformation | None, on_parse_error: OnParseError) -> None:
         self._what = "" if type is None else f" as {', '.join(type.column_names)}"
@@ -151,17 +148,14 @@ class _Report:
         message = f"{path}, {unit} {number}: cannot read {shorten(text)}{self._what}: {problem}"
         if self._fail:
             raise RecordParseError(
-                f"{message}. Correct the record or the type, or give the source on_parse_error='skip' to leave such "
-                "records out"
+                f"{message}. Correct the record or the type, or give the source on_parse_error='skip' to skip such records"
             )
         _log.warning("%s; skipped", message)
 
 
 class _ParquetCursor:
-    """An open Parquet file, read forwards: a stretch that follows the last one goes on where that ended.
-
-    Otherwise each piece of a row group would decode the row group again from its start.
-    """
+    """An open Parquet file, read forwards: a range that follows the previous one continues there. Otherwise each piece of a row
+    group would decode it again from its start."""
 
     def __init__(self, path: Path, size: int, type: TypeInformation | None) -> None:
         self.path = path
@@ -209,7 +203,7 @@ class _ParquetCursor:
             raise RecordParseError(f"{self.path}, after row {self._row}: damaged Parquet data ({e})") from None
 
     def _ended(self) -> NoReturn:
-        raise StorageError(f"{self.path}: ended at row {self._row}, before its footer says; write the file again")
+        raise StorageError(f"{self.path}: has {self._row} rows, fewer than its footer says; write the file again")
 
     def close(self) -> None:
         self._file.close()
@@ -227,8 +221,7 @@ def _decompress(path: Path, codec: str, size: int) -> bytes:
         raise vanished(path) from None
     except OSError as e:
         raise RecordParseError(
-            f"{path}: cannot be decompressed as {codec} ({e}). Remove it or write it again; "
-            "a file must be complete when it appears (write under a hidden name, then rename)"
+            f"{path}: cannot be decompressed as {codec} ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
         ) from None
 
 

@@ -1,8 +1,8 @@
-"""From what a file's format has (objects, text, Arrow's own values) to the elements of a type, checked one by one.
+"""Converting a file's values (objects, text, Arrow's values) to the elements of a type, checked one by one.
 
 JSON and CSV have fewer types than Python: times are ISO 8601 text, bytes base64, durations ISO 8601 (``PT1H30M``),
 Decimals and UUIDs text (or a number), sets and tuples arrays, Enums their value or name. CSV has text only, so numbers
-and booleans are read from text too, and lists or objects from JSON in a field.
+and booleans are parsed from text, and lists or objects from JSON in a field.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ENCODED = {"any", "union", "enum", "uuid", "big_int", "big_dec"}
 
 
 class RecordConverter:
-    """Converts records to columns of a type; without a type they stay what they are."""
+    """Converts records to columns of a type; without a type, leaves them unchanged."""
 
     def __init__(self, type: TypeInformation | None, *, from_text: bool = False) -> None:
         self._type = type
         self._from_text = from_text
 
     def convert(self, raws: list[Any]) -> tuple[Elements, list[tuple[int, str]]]:
-        """The elements that could be converted, and for each other one its place and what is wrong with it."""
+        """The converted elements, and for each record that cannot be converted its index and the problem."""
         if self._type is None:
             return raws, []
         try:
@@ -46,7 +46,7 @@ class RecordConverter:
         return self._batch(self._type, [raw for i, raw in enumerate(raws) if i not in bad]), problems
 
     def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Columns as the type has them, if Arrow can do that without loss and they hold no null where none may be."""
+        """The columns of the type, None if Arrow cannot cast to them without loss or illegal nulls."""
         type = self._type
         if type is None:
             return None
@@ -97,7 +97,7 @@ class RecordConverter:
         return columns
 
     def _values(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
-        """Elements of a type, all at once, so that records inside of records are made from columns too."""
+        """Elements of a type, converted together, so that nested records are made from columns, too."""
         kind = type.kind
         if self._from_text and kind in _NESTED:
             return RecordConverter(type)._values(type, list(map(_from_json_text, raws)))
@@ -120,7 +120,7 @@ class RecordConverter:
         return raws if convert is None else list(map(convert, raws))
 
     def _optional(self, of: TypeInformation, raws: list[Any]) -> list[Any]:
-        # An empty CSV value is None, but for a str, where it is the empty str.
+        # An empty CSV value is None, except that a str is empty.
         if self._from_text and of.kind not in ("string", "char"):
             raws = [None if raw == "" else raw for raw in raws]
         values = iter(self._values(of, [raw for raw in raws if raw is not None]))
@@ -129,7 +129,7 @@ class RecordConverter:
     def _maps(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
         key_type, value_type = type.children
         pairs = [_as_pairs(raw) for raw in raws]
-        # JSON's keys are text, whatever they stand for.
+        # JSON's keys are text, whatever their type.
         keys_from = RecordConverter(key_type, from_text=True)
         keys = [k for one in pairs for k, _ in one]
         text = all(isinstance(k, str) for k in keys)
@@ -145,11 +145,11 @@ class RecordConverter:
                 return values[0]
             except (TypeNotSupported, _Unreadable):
                 continue
-        raise _Unreadable(f"{shorten(repr(raw))} is of none of the types of {type!r}")
+        raise _Unreadable(f"{shorten(repr(raw))} does not fit any of the types of {type!r}")
 
 
 class _Unreadable(Exception):
-    """A value is not what the type asks for."""
+    """A value does not fit the type."""
 
 
 def shorten(text: str, limit: int = 200) -> str:
@@ -175,7 +175,7 @@ def _default(field: Field) -> Any:
 
 
 def _castable(found: pa.DataType, type: TypeInformation) -> bool:
-    """Whether a cast of Arrow means the same as a conversion of values would."""
+    """Whether Arrow's cast gives the same as a conversion of values."""
     kinds = {type.kind, *(c.kind for c in type.children)} if type.kind == "optional" else {type.kind}
     if found == type.arrow_type:
         return True
@@ -213,7 +213,7 @@ def _expect(*classes: type) -> Callable[[Any], Any]:
 
 
 def _via(cls: Any, *given: type) -> Callable[[Any], Any]:
-    """What msgspec reads from text, or a value of the class (as Arrow makes it)."""
+    """Converts text with msgspec; accepts values of the class, which come from Arrow."""
 
     def convert(raw: Any) -> Any:
         if type(raw) in given:
@@ -229,9 +229,9 @@ def _via(cls: Any, *given: type) -> Callable[[Any], Any]:
 
 
 def _datetime(raw: Any) -> datetime:
-    if isinstance(raw, datetime) and type(raw) is not datetime:  # pandas' Timestamp: Arrow's form of nanoseconds
+    if isinstance(raw, datetime) and type(raw) is not datetime:  # pandas' Timestamp, which Arrow uses for nanoseconds
         if getattr(raw, "nanosecond", 0):
-            raise _Unreadable(f"{raw} has nanoseconds, which a datetime has no place for")
+            raise _Unreadable(f"{raw} has nanoseconds, which a datetime cannot hold")
         return datetime.combine(raw.date(), raw.timetz())
     return _datetime_via(raw)  # type: ignore[no-any-return]
 
@@ -266,7 +266,7 @@ def _enum(type: TypeInformation, raw: Any, from_text: bool) -> Any:
     try:
         return type.decode(msgspec.msgpack.encode(raw))
     except (msgspec.MsgspecError, TypeError, ValueError, KeyError):
-        raise _Unreadable(f"{shorten(repr(raw), 80)} is not of {type!r}") from None
+        raise _Unreadable(f"{shorten(repr(raw), 80)} is not valid for {type!r}") from None
 
 
 def _from_text(cls: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -319,32 +319,24 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "frozenset": frozenset,
 }
 _NESTED = {*_SEQUENCES, "map", "record"}
-_int = _expect(int)
+_INTEGERS = ("byte", "short", "int", "long", "big_int")
 _datetime_via = _via(datetime, datetime)
 _SCALARS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_INTEGERS, _expect(int)),
+    **dict.fromkeys(("float", "double"), _float),
+    **dict.fromkeys(("string", "char"), _expect(str)),
+    **dict.fromkeys(("timestamp", "instant"), _datetime),
     "boolean": _expect(bool),
-    "byte": _int,
-    "short": _int,
-    "int": _int,
-    "long": _int,
-    "big_int": _int,
-    "float": _float,
-    "double": _float,
     "big_dec": _decimal,
-    "string": _expect(str),
-    "char": _expect(str),
     "bytes": _bytes,
     "uuid": _via(UUID, UUID),
     "date": _via(date, date),
     "time": _via(time, time),
-    "timestamp": _datetime,
-    "instant": _datetime,
     "duration": _via(timedelta, timedelta),
     "null": _expect(type(None)),
 }
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_INTEGERS, _from_text(int)),
+    **dict.fromkeys(("float", "double"), _from_text(float)),
     "boolean": _from_text(bool_of),
-    "float": _from_text(float),
-    "double": _from_text(float),
-    **dict.fromkeys(("byte", "short", "int", "long", "big_int"), _from_text(int)),
 }

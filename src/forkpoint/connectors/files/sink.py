@@ -1,14 +1,14 @@
 """Files as a sink: each result is in a visible file exactly once.
 
 A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
-in the directory where it will belong. Once the epoch's manifest names it, the commit renames it to
+in its final directory. Once the epoch's manifest names it, the commit renames it to
 ``part-<epoch>-<subtask>-<start of the attempt>.<ext>``: jobs, forks and repeated runs can share a directory.
-``owner`` stands for (job, uid of the sink), so that several jobs can write below one directory and clean up only their
-own; ``generation`` for the run, so that an older one leaves a newer one's files alone.
+``owner`` identifies (job, uid of the sink), so that jobs that share a directory clean up only their own files; ``generation``
+identifies the run, so that an older one leaves a newer one's files alone.
 
-Before the manifest, all staged files must be there. From then on a staged file is moved once, by whoever publishes it
-first, and files are moved in the order of the manifest. So one that has gone was published, by a run that was killed
-then or by another driver, and a reader has taken it away; unless one before it is still staged: then it is lost.
+Before the manifest is written, all staged files must exist. From then on each is renamed once, by the first to publish it, in
+the order of the manifest. So a missing file was published, by a killed run or another driver, and then removed by a reader;
+unless an earlier one is still staged: then it is lost.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _STAGED = re.compile(r"\..*-\d{12}-\d+-[^/]*?(?:\.g(\d+))?\.([0-9a-f]{8})\.inpro
 class FileSink(Sink):
     """Writes one file for each epoch, subtask and bucket.
 
-    Made with ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
+    Created by ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
 
-    ``path``: a directory of the local file system (or one that is mounted everywhere); made when needed. ``{job}`` in it
-    stands for the job's name, so that a fork has a directory of its own.
-    ``type``: the elements' type, from which columns are made; without it the stream's own type, or else one inferred
-    from the first elements of each writer.
+    ``path``: a directory of the local file system, or one that is mounted everywhere; created when needed. ``{job}`` in it
+    stands for the job's name, so that a fork has its own directory.
+    ``type``: the elements' type, which defines the columns; by default the stream's, else one inferred from the first
+    elements of each writer.
     ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or
-    names of fields, which makes ``room=3/kind=motion/`` (the fields stay in the file as well).
-    ``prefix``: how file names begin. Two jobs that write into one directory each need their own.
-    ``suffix``: how they end, None for what tells the format.
+    field names, for ``room=3/kind=motion/`` (the fields stay in the file as well).
+    ``prefix``: of file names. Jobs that share a directory need different ones.
+    ``suffix``: of file names; None for the format's.
 
-    At a crash: staged files that no manifest names are hidden, and removed at the next start. A commit that was cut
-    short is completed at the next start.
+    After a crash, the next start removes staged files that no manifest names (they are hidden), and completes an interrupted
+    commit.
 
     Raises ``ConfigError`` at the start if another job under the same state root writes to this directory with this prefix,
-    in the task if a file of this very name is there already, and before an epoch is committed if the driver does not see
-    what a task staged; ``OutputLost`` at a commit if a staged file has gone.
+    in the task if a file of this name already exists, and before an epoch is committed if the driver does not see a staged
+    file; ``OutputLost`` at a commit if a staged file is lost.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class FileSink(Sink):
         prefix: str = "part",
         compression: str = "zstd",
     ) -> Self:
-        """Parquet files. Elements that are columns already are written without becoming Python objects."""
+        """Parquet files. Columns are written without being converted to Python objects."""
         return cls._make(path, "parquet", type, bucket, prefix, compression=compression)
 
     @classmethod
@@ -89,12 +89,12 @@ class FileSink(Sink):
     def csv(
         cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part", delimiter: str = ","
     ) -> Self:
-        """CSV with a line of column names. Records of plain fields only."""
+        """CSV with a line of column names. Only records of plain fields."""
         return cls._make(path, "csv", type, bucket, prefix, delimiter=delimiter)
 
     @classmethod
     def text(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:
-        """``str(element)`` on a line of its own."""
+        """``str(element)`` on a line."""
         return cls._make(path, "text", type, bucket, prefix)
 
     @classmethod
@@ -102,18 +102,12 @@ class FileSink(Sink):
         """PyFlink's way: a builder of a sink that writes each element as a line."""
         if not isinstance(encoder, Encoder):
             raise ConfigError(
-                f"FileSink.for_row_format takes an Encoder, not {encoder!r}; there is simple_string_encoder()"
+                f"FileSink.for_row_format takes an Encoder, not {encoder!r}; use Encoder.simple_string_encoder()"
             )
 
         def make(assigner: BucketAssigner, files: OutputFileConfig) -> FileSink:
-            sink = cls._make(
-                local_path(str(base_path)),
-                "text",
-                None,
-                assigner.bucket,
-                files.part_prefix,
-                charset=encoder.charset_name,
-            )
+            path, prefix = local_path(str(base_path)), files.part_prefix
+            sink = cls._make(path, "text", None, assigner.bucket, prefix, charset=encoder.charset_name)
             return replace(sink, suffix=files.part_suffix)
 
         return RowFormatBuilder(make)
@@ -126,12 +120,11 @@ class FileSink(Sink):
                 "for object stores"
             )
         if not prefix or "/" in prefix or prefix.startswith((".", "_")):
-            raise ConfigError(f"FileSink: prefix {prefix!r} makes hidden files or directories; begin with a letter")
+            raise ConfigError(f"FileSink: prefix {prefix!r} makes hidden files or directories; start with a letter")
         if isinstance(bucket, str):
             bucket = (bucket,)
-        # Tasks may have another working directory.
-        where = Path(os.path.abspath(path))
-        return cls(where, kind, None if type is None else type_of(type), bucket, prefix, options)
+        absolute = Path(os.path.abspath(path))  # tasks may have another working directory
+        return cls(absolute, kind, None if type is None else type_of(type), bucket, prefix, options)
 
     def for_job(self, job: str) -> Self:
         path = str(self.path)
@@ -159,8 +152,8 @@ class FileSink(Sink):
             staged = Path(committable["staged"])
             if not staged.exists():
                 raise ConfigError(
-                    f"FileSink: a task has written {staged}, but the driver, which is to publish it, does not see it. "
-                    f"{self.path} must be one directory for the driver and all executors: give one that is mounted "
+                    f"FileSink: a task has written {staged}, but the driver, which publishes it, does not see it. "
+                    f"{self.path} must be the same directory for the driver and all executors: give one that is mounted "
                     "on every machine, or use a DataFrameSink for an object store. The epoch was not committed: nothing is lost"
                 )
 
@@ -168,9 +161,9 @@ class FileSink(Sink):
         files = [(Path(committable["staged"]), Path(committable["final"])) for committable in committables]
         if lost := _lost(files):
             raise OutputLost(
-                f"epoch {epoch} is committed, and {len(lost)} of its {len(files)} files were removed before they could be "
-                f"published: {_names(lost)}. Nothing more of it is published until they are there: put them back, or empty ones "
-                "to go on without that output; or go back to an earlier savepoint to compute it again"
+                f"epoch {epoch} is committed, but {len(lost)} of its {len(files)} files were removed before they were "
+                f"published: {_names(lost)}. Nothing more of it is published until they exist: restore them, or create empty "
+                "ones to continue without that output; or restart from an earlier savepoint to compute it again"
             )
         missing: list[Path] = []
         directories = set()
@@ -184,8 +177,7 @@ class FileSink(Sink):
             sync_directory(directory)
         if missing:
             raise NotFound(
-                f"{len(missing)} of the {len(files)} files of epoch {epoch} are neither staged nor in their place: "
-                f"{_names(missing)}"
+                f"{len(missing)} of the {len(files)} files of epoch {epoch} are neither staged nor published: {_names(missing)}"
             )
 
     def cleanup(self, uid: str, job: str, generation: int) -> None:
@@ -204,8 +196,8 @@ class FileSink(Sink):
 
 
 def _lost(files: Sequence[tuple[Path, Path]]) -> list[Path]:
-    """Files that cannot have been published: they are missing, and one that is published before them was still staged
-    afterwards, when this looked at it. Therefore from last to first."""
+    """Missing files that cannot have been published, as an earlier one was seen staged after they were seen missing. Hence the
+    order, from last to first."""
     missing: list[Path] = []
     lost: list[Path] = []
     for staged, final in reversed(files):
@@ -222,18 +214,18 @@ def _names(files: Sequence[Path]) -> str:
 
 
 def _publish(staged: Path, final: Path, epoch: int) -> Literal["published", "done", "missing"]:
-    """Rename, unless that was done before. Renaming comes last, so that a crash leaves one of the two names."""
+    """Rename a file, unless that was done before."""
     if final.exists():
         if not staged.exists():
             return "done"
         raise StorageError(
-            f"{final} is already there, and {staged.name} of epoch {epoch} was to become it. Another job or another "
+            f"{final} already exists, so {staged.name} of epoch {epoch} cannot be renamed to it. Another job or another "
             "history of this job writes here: move its files away and start again, and give each job its own directory "
             "or prefix="
         )
     try:
         staged.rename(final)
-    except FileNotFoundError:  # also if another driver has published the same epoch in this moment
+    except FileNotFoundError:  # also if another driver has just published it
         return "done" if final.exists() else "missing"
     return "published"
 

@@ -1,9 +1,9 @@
-"""Files in a directory as a source, as they appear or those that are there.
+"""Files in a directory as a source: existing ones, or new ones as they appear.
 
-    events = fp.FileSource.json("events/", SensorEvent)                  # goes on for ever
+    events = fp.FileSource.json("events/", SensorEvent)                  # unbounded
     history = fp.FileSource.parquet("archive/2026-*/*.parquet", Trade, bounded=True)
 
-All files are one split: their records come in the order of (modification time, path, place in the file).
+All files are one split: their records are ordered by (modification time, path, place in the file).
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ class _CsvOptions(_Options, total=False):
 
 @dataclass(frozen=True)
 class FileSource(Source[T]):
-    """Reads the files below a directory; made with ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
+    """Reads the files below a directory; created by ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
 
     ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
-    directories); a file or directory that has such characters in its name is meant itself. Files and directories whose
-    names begin with ``.`` or ``_`` are hidden.
-    ``type``: the elements' type, a record as a rule; columns are found by name. Without a type, elements are dicts as
-    they are in the file (CSV: of str).
-    ``bounded``: read what is there at the first start, then finish. Otherwise files are picked up as they appear.
+    directories); existing names with such characters are taken literally. Files and directories whose names start with ``.``
+    or ``_`` are hidden.
+    ``type``: the elements' type, usually a record; columns are matched by name. Without a type, elements are dicts as
+    in the file (CSV: of str).
+    ``bounded``: read the files that exist at the first start, then finish. Otherwise read files as they appear.
     ``pattern``: of file names (``"*.json"``), or of paths below the directory (``"*/part-*.csv"``).
-    ``max_file_age``: a file that shows up late, modified longer ago than this before the newest file that was read, is
-    ignored. ``max_remembered_files``: how many file names (the latest) the position keeps to know what was read, at
-    about 15 bytes each in every checkpoint; a file that shows up late and is older than all of these is ignored too. What
-    is ignored is logged as a warning, and counted in the run's status.
-    ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read and go on (it is lost for the job).
+    ``max_file_age``: ignore late files, modified longer than this before the newest file that was read.
+    ``max_remembered_files``: how many of the latest file names the position keeps to know which were read, at about 15 bytes
+    each in every checkpoint; late files that are older than all of these are ignored, too. Ignored files are logged as
+    warnings, and counted in the run's status.
+    ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read, and skip it.
 
-    A file must be complete when it appears and must not change: write it under a hidden name, then rename it. It counts
-    as one by its path: what is appended or written over it after it was found is not read. A file must stay until
-    the epoch that reads its end is committed.
+    A file must be complete when it appears and must not change: write it under a hidden name, then rename it. It is identified
+    by its path: anything appended or overwritten after it was found is not read. A file must stay until the epoch
+    that reads its end is committed.
 
-    At a crash: positions are in the manifest, down to the byte or row, and a new start reads on from there.
+    After a crash, reading resumes at the exact byte or row, as positions are in the manifest.
 
-    Errors: ``ConfigError`` for a path that isn't there, ``RecordParseError`` naming file, line and record,
-    ``StorageError`` for a file that vanished or shrank while it was being read.
+    Errors: ``ConfigError`` for a missing path, ``RecordParseError`` with file, line and record, ``StorageError`` for a file
+    that vanished or shrank before it was read completely.
     """
 
     base: Path
@@ -88,10 +88,8 @@ class FileSource(Source[T]):
         cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
     ) -> FileSource[Any]:  # fmt: skip
-        """JSON lines. Keys that the type doesn't have are ignored; missing ones take the field's default."""
-        return cls._make(
-            path, JsonFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )  # fmt: skip
+        """JSON lines. Keys that the type lacks are ignored; missing ones get the field's default."""
+        return cls._make(path, JsonFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     @overload
     @classmethod
@@ -108,10 +106,10 @@ class FileSource(Source[T]):
         delimiter: str = ",", header: bool = True, newlines_in_values: bool = False,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
     ) -> FileSource[Any]:  # fmt: skip
-        """CSV. ``header``: the first line names the columns; without, columns are the type's fields in order.
+        """CSV. ``header``: the first line names the columns; otherwise they are the type's fields in order.
 
-        An empty value is None where the field may be None (and is no str). ``newlines_in_values`` allows line ends in
-        quoted values, at the price that a file is read as a whole by one task.
+        An empty value is None if the field may be None (and is not a str). ``newlines_in_values`` allows line ends in quoted
+        values, but then one task reads a whole file.
         """
         if len(delimiter) != 1:
             raise ConfigError(f"FileSource.csv: delimiter {delimiter!r} must be one character")
@@ -138,20 +136,20 @@ class FileSource(Source[T]):
         cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
     ) -> FileSource[Any]:  # fmt: skip
-        """Parquet. Only the type's columns are read, and cast to its types where that loses nothing."""
+        """Parquet. Only the type's columns are read, and cast to its types if that is lossless."""
         return cls._make(
             path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )  # fmt: skip
+        )
 
     @classmethod
     def text(
         cls, path: str | Path, *, bounded: bool = False, pattern: str | None = None,
         max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
     ) -> FileSource[str]:  # fmt: skip
-        """Lines of UTF-8 text as str, without their line ends; empty lines are elements too."""
+        """Lines of UTF-8 text as str, without their line ends; includes empty lines."""
         return cls._make(
             path, TextFormat(), Types.STRING(), pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )  # fmt: skip
+        )
 
     @classmethod
     def for_record_stream_format(cls, stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
@@ -159,12 +157,12 @@ class FileSource(Source[T]):
         if not isinstance(stream_format, StreamFormat):
             raise ConfigError(
                 f"FileSource.for_record_stream_format takes StreamFormat.text_line_format(), not {stream_format!r}; for other "
-                "formats there are FileSource.json, csv and parquet"
+                "formats use FileSource.json, csv or parquet"
             )
         if len(paths) != 1:
             raise ConfigError(
-                f"FileSource.for_record_stream_format: {len(paths)} paths; give one file, directory or glob, or union the "
-                "streams of one source for each"
+                f"FileSource.for_record_stream_format: {len(paths)} paths; give one file, directory or glob, or use a source for "
+                "each and union their streams"
             )
         return FileSourceBuilder(lambda bounded: cls.text(local_path(str(paths[0])), bounded=bounded))
 
@@ -196,7 +194,7 @@ class FileSource(Source[T]):
         )  # fmt: skip
 
     def as_bounded(self) -> Self:
-        """The same source, reading what is there at the first start and then finishing."""
+        """The same source, which reads the files that exist at the first start and then finishes."""
         return replace(self, is_bounded=True)
 
     def output_type(self) -> TypeInformation[T] | None:
@@ -208,7 +206,7 @@ class FileSource(Source[T]):
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
         if not self.base.exists():
-            raise ConfigError(f"FileSource: there is no {self.base}; make the directory, or correct the path")
+            raise ConfigError(f"FileSource: {self.base} does not exist; create the directory, or correct the path")
         age = self.max_file_age
         return FileEnumerator(
             Listing(self.base, self.pattern),

@@ -1,4 +1,4 @@
-"""How a file sink's task stages its output: one hidden file for each bucket, in one of four formats."""
+"""Staging a file sink's output in a task: one hidden file for each bucket, in one of four formats."""
 
 from __future__ import annotations
 
@@ -31,19 +31,12 @@ _json = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
 
 
 class BucketedWriter(SinkWriter):
-    """Stages one file for each bucket that gets an element; no elements, no files."""
+    """Stages one file for each bucket that gets an element."""
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        staged_name: str,
-        final_name: str,
-        kind: str,
-        type: TypeInformation | None,
-        bucket: Callable[[Any], str] | Sequence[str] | None,
-        options: dict[str, Any],
-    ) -> None:
+        self, root: Path, *, staged_name: str, final_name: str, kind: str, type: TypeInformation | None,
+        bucket: Callable[[Any], str] | Sequence[str] | None, options: dict[str, Any],
+    ) -> None:  # fmt: skip
         self._root = root
         self._staged_name = staged_name
         self._final_name = final_name
@@ -54,9 +47,8 @@ class BucketedWriter(SinkWriter):
         self._open: dict[str, _StagedFile] = {}
 
     def write(self, batch: SinkBatch) -> None:
-        # JSON and text need the elements in any case; only columns go on as columns.
         with _explained(self._root):
-            if self._kind in ("json", "text"):
+            if self._kind in ("json", "text"):  # these need elements, the others columns
                 self._write_values(batch)
             else:
                 self._write_table(batch)
@@ -84,7 +76,7 @@ class BucketedWriter(SinkWriter):
     def _group(
         self, values: list[Any] | None, table: pa.RecordBatch | None, type: TypeInformation | None
     ) -> dict[str, list[int] | None]:
-        """Bucket → places of its elements, in order; None stands for all."""
+        """Bucket → indices of its elements, in order; None for all."""
         if self._bucket is None:
             return {"": None}
         names = (
@@ -92,14 +84,10 @@ class BucketedWriter(SinkWriter):
             if callable(self._bucket)
             else _hive_names(self._bucket, values, table, type)
         )
-        groups: dict[str, list[int] | None] = {}
         places: dict[str, list[int]] = {}
         for i, name in enumerate(names):
             places.setdefault(name, []).append(i)
-        if len(places) == 1:
-            return dict.fromkeys(places)
-        groups.update(places)
-        return groups
+        return dict.fromkeys(places) if len(places) == 1 else {**places}
 
     def _file(self, bucket: str, schema: pa.Schema | None) -> _StagedFile:
         file = self._open.get(bucket)
@@ -108,9 +96,8 @@ class BucketedWriter(SinkWriter):
             final = directory / self._final_name
             if final.exists():
                 raise ConfigError(
-                    f"FileSink: {final} is already there, though its epoch has not been committed. Another job or "
-                    "another history of this job wrote it: move its files away, or give this job its own directory or "
-                    "prefix="
+                    f"FileSink: {final} already exists, though its epoch has not been committed. Another job or another "
+                    "history of this job wrote it: move its files away, or give this job its own directory or prefix="
                 )
             make_directory(directory)
             file = self._open[bucket] = _KINDS[self._kind](directory / self._staged_name, final, schema, self._options)
@@ -131,34 +118,34 @@ class BucketedWriter(SinkWriter):
 
 @contextmanager
 def _explained(root: Path) -> Iterator[None]:
-    """An error of the file system names the sink's directory, and what to do where there is no space."""
+    """Converts file system errors to a StorageError with the sink's directory and a remedy."""
     try:
         yield
     except OSError as error:
         remedy = (
             "Free space on the file system or raise its quota"
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            else "Check that it is a reachable directory that this user may write"
+            else "Check that it is a reachable directory that this user may write to"
         )
         raise StorageError(
-            f"FileSink: cannot write below {root}: {error.strerror or error}. {remedy}, then start the job again: it goes on "
+            f"FileSink: cannot write below {root}: {error.strerror or error}. {remedy}, then start the job again: it resumes "
             "from the last checkpoint"
         ) from error
 
 
 class _StagedFile(ABC):
-    """A hidden file in the making."""
+    """A hidden file that is being written."""
 
     def __init__(self, staged: Path, final: Path, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         self.staged = staged
         self.final = final
-        # A leftover of the same name gets unlinked, not cut: whoever still writes to it must not write into this one.
+        # Unlink a leftover of the same name rather than truncate it: another process may still write to it.
         staged.unlink(missing_ok=True)
         self._file: BinaryIO = staged.open("xb")
         self._begin(schema, options)
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:  # noqa: B027
-        """Set up what the format needs before the first element."""
+        """Prepare for the first element."""
 
     def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
         raise TypeError(f"{self.__class__.__name__} takes columns")
@@ -168,7 +155,7 @@ class _StagedFile(ABC):
 
     @abstractmethod
     def _end(self) -> None:
-        """Write what is still held back."""
+        """Write what is still buffered."""
 
     def finish(self) -> None:
         self._end()
@@ -177,7 +164,7 @@ class _StagedFile(ABC):
         self._file.close()
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # it writes what is still in its buffer, for which there may be no room
+        with contextlib.suppress(OSError):  # closing flushes the buffer, but the disk may be full
             self._file.close()
         self.staged.unlink(missing_ok=True)
 
@@ -207,7 +194,7 @@ class _TextFile(_StagedFile):
 
 
 class _ParquetFile(_StagedFile):
-    """Collects batches until they fill a row group."""
+    """Buffers batches until they fill a row group."""
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         self._writer = pq.ParquetWriter(self._file, schema, compression=options["compression"])
@@ -232,7 +219,7 @@ class _ParquetFile(_StagedFile):
         self._writer.close()
 
     def discard(self) -> None:
-        with contextlib.suppress(pa.ArrowException, OSError):  # it writes a footer, for which there may be no room
+        with contextlib.suppress(pa.ArrowException, OSError):  # closing writes a footer, but the disk may be full
             self._writer.close()
         super().discard()
 
@@ -243,7 +230,7 @@ class _CsvFile(_StagedFile):
         if nested:
             self.discard()
             raise ConfigError(
-                f"FileSink.csv: {', '.join(nested)} of {self.final.parent} cannot be a column of CSV text; "
+                f"FileSink.csv: {', '.join(nested)} of {self.final.parent} cannot be a CSV column; "
                 "map the elements to records of plain fields, or write json or parquet"
             )
         self._writer = pacsv.CSVWriter(
@@ -266,7 +253,7 @@ _KINDS: dict[str, type[_StagedFile]] = {
 
 
 def to_table(batch: SinkBatch, type: TypeInformation, where: Path) -> pa.RecordBatch:
-    """The batch as columns of the type: those it has if it has them, else made from its elements."""
+    """The batch as columns of the type: its own columns if they match, else made from its elements."""
     table = batch.table
     schema = type.arrow_schema
     if table is not None and table.schema.names == schema.names:
@@ -280,13 +267,13 @@ def to_table(batch: SinkBatch, type: TypeInformation, where: Path) -> pa.RecordB
         return pa.RecordBatch.from_arrays(type.to_columns(values), schema=schema)
     except (TypeError, ValueError, AttributeError, IndexError, pa.ArrowException) as e:
         raise TypeNotSupported(
-            f"FileSink: elements such as {_short(values[0])} don't fit columns {', '.join(schema.names)} of {where}: "
+            f"FileSink: elements such as {_short(values[0])} do not fit columns {', '.join(schema.names)} of {where}: "
             f"{e}. Give the sink type=, or map the elements to one record type"
         ) from e
 
 
 def to_jsonable(value: Any) -> Any:
-    """Records, however deep, as objects with their fields' names; everything else as msgspec has it."""
+    """Records, however nested, as dicts by field name; everything else as msgspec encodes it."""
     if isinstance(value, str | int | float | bytes | None):
         return value
     if isinstance(value, dict):
@@ -302,12 +289,12 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, Row):
         return to_jsonable(list(value) if value.field_names is None else value.as_dict())
     if isinstance(value, Enum) and not isinstance(value.value, str | int):
-        return value.name  # as the type has it
+        return value.name  # as the enum's type does
     return value
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and its parents, durably."""
+    """Create a directory and its parents, durably."""
     missing = []
     while not directory.is_dir():
         missing.append(directory)
@@ -327,7 +314,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def _flat_fields(type: TypeInformation | None) -> list[str] | None:
-    """Field names of a record without records in it."""
+    """The field names of a record, None if it has nested or binary fields."""
     if type is None or type.fields is None:
         return None
     if any(pa.types.is_nested(t) or pa.types.is_binary(t) for t in type.arrow_schema.types):
@@ -344,8 +331,7 @@ def _bucket_of(bucket: Callable[[Any], str], element: Any) -> str:
     if name != "" and any(p == "" or p.startswith((".", "_")) or "\0" in p for p in parts):
         raise UserFunctionError(
             f"FileSink: the bucket function returned {name!r} for {_short(element)}; it must return a relative path "
-            "whose parts are not empty and don't begin with '.' or '_' (hidden), such as '2026-01-31' or "
-            "'room-3/motion'"
+            "whose parts are not empty and do not start with '.' or '_' (hidden), such as '2026-01-31' or 'room-3/motion'"
         )
     return name
 
@@ -359,7 +345,7 @@ def _hive_names(
         if table is not None and type is not None:
             if field not in table.schema.names:
                 known = ", ".join(table.schema.names)
-                raise ConfigError(f"FileSink: no field {field!r} to bucket by; there are {known}")
+                raise ConfigError(f"FileSink: no field {field!r} to bucket by; the fields are {known}")
             at = table.schema.names.index(field)
             kind = type.fields[at].type if type.fields is not None else type
             encoded = table.column(at).dictionary_encode(null_encoding="encode")

@@ -1,0 +1,152 @@
+"""Reading and comparing saved state: states, entries, SQL, diff."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from forkpoint.errors import ConfigError
+from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.roots import StateRoot
+from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.state_processor import SavepointDiff, SavepointReader, StateReader
+from forkpoint.state_processor import diff as compare
+from forkpoint.state_processor.steps import entries_of
+from forkpoint.storage.places import plain_place
+from forkpoint.types import TypeInformation
+
+LIMIT = 20
+SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class StateShown:
+    """A state, or an operator's timers. ``types``: of map key or namespace, and value; none for timers. ``schema``, ``view``,
+    ``columns``: its names in SQL."""
+
+    uid: str
+    state: str
+    kind: str
+    key_type: TypeInformation | None
+    types: tuple[TypeInformation, ...]
+    rows: int
+    bytes: int
+    schema: str
+    view: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StatesShown:
+    """All states and timers of the savepoint at ``path``."""
+
+    path: str
+    states: tuple[StateShown, ...]
+
+
+@dataclass(frozen=True)
+class StateEntries:
+    """``rows``: by role (``key``, ``value``, ``map_key``, ``namespace``, ``index``, …), as Python objects. ``total``: the
+    state's number of rows, None if a key was given."""
+
+    path: str
+    uid: str
+    state: str
+    total: int | None
+    rows: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The result of a SELECT over the savepoint at ``path``."""
+
+    path: str
+    table: pa.Table
+
+
+def states(savepoint: str, *, state_root: str | None = None) -> StatesShown:
+    """The states and timers of a savepoint: a path, URL, id or label, or ``latest``."""
+    opened = open_reader(StateRoot(state_root), savepoint)
+    shown = tuple(_shown(*names, state) for names, state in opened.views().items())
+    return StatesShown(plain_place(opened.path), shown)
+
+
+def _shown(schema: str, view: str, state: StateReader) -> StateShown:
+    inner = () if state.is_timers else ("map_key", "namespace", "value")
+    types = tuple(part.type for part in state.layout.parts if part.role in inner)
+    return StateShown(
+        state.uid, state.name, state.kind, state.key_type, types, state.count, state.size, schema, view,
+        tuple(state.schema.names),
+    )  # fmt: skip
+
+
+def entries(
+    savepoint: str, uid: str, state: str, key: str | None = None, *, limit: int | None = LIMIT,
+    state_root: str | None = None,
+) -> StateEntries:  # fmt: skip
+    """The rows of a state, or of ``"timers"``; with ``key``, those of one key, read from the one file that can hold it.
+
+    ``key``: as it is if keys are text, else as JSON: ``5``, ``["a", 1]``. ``limit``: None for all rows. Raises StateNotFound,
+    and ConfigError for a key of another type or of operator state.
+    """
+    opened = open_reader(StateRoot(state_root), savepoint)
+    own = [each.name for each in opened.states if each.uid == uid and not each.is_timers]
+    chosen = opened.timers(uid) if state == "timers" and state not in own else opened.state(uid, state)
+    rows = [
+        {role: value for role, value in row._asdict().items() if role != "key_group"}
+        for row in islice(_rows(chosen, key), limit)
+    ]
+    return StateEntries(plain_place(opened.path), uid, chosen.name, chosen.count if key is None else None, tuple(rows))
+
+
+def _rows(state: StateReader, key: str | None) -> Iterable[Any]:
+    if key is None:
+        return state.rows()
+    if state.key_type is None:
+        raise ConfigError(f"{state.uid}.{state.name} is operator state, which has no keys; leave out the key")
+    return (row for table in state.of_key(key_of(key, state.key_type)) for row in entries_of(state.layout, table))
+
+
+def key_of(text: str, type: TypeInformation) -> Any:
+    """The key in ``text``: text as it is, other types from JSON. Raises ConfigError if it is not valid for the type."""
+    if type.kind in ("string", "char"):
+        return text
+    try:
+        written = json.loads(text)
+    except ValueError:
+        written = text
+    try:
+        native = msgspec.convert(written, type.wire, strict=False)
+        return native if type.lift is None else type.lift(native)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise ConfigError(f"{text!r} is not a key of type {type!r}: {error}; write it as JSON") from error
+
+
+def query(savepoint: str, sql: str, *, state_root: str | None = None) -> QueryResult:
+    """Run a SELECT over a savepoint, in DuckDB's dialect: each state is a view ``"uid"."state"``; see ``states``."""
+    opened = open_reader(StateRoot(state_root), savepoint)
+    return QueryResult(plain_place(opened.path), opened.query(sql))
+
+
+def diff(
+    before: str, after: str, *, samples: int = SAMPLES, state_root: str | None = None, observer: Observer = SILENT
+) -> SavepointDiff:
+    """Compare two savepoints: entries by operator and state, timers, positions, watermarks.
+
+    ``samples``: how many differing entries to keep of each state.
+    """
+    root = StateRoot(state_root)
+    a, b = open_reader(root, before), open_reader(root, after)
+    with observer.progress("comparing") as report:
+        return compare(a, b, samples=samples, progress=report)
+
+
+def open_reader(root: StateRoot, savepoint: str) -> SavepointReader:
+    """A reader of the savepoint with this path, URL, id or label, or of the latest."""
+    return SavepointReader(named_savepoint(root.storage, savepoint))
