@@ -15,7 +15,6 @@ from forkpoint.state.keygroups import (
     subtask_of,
 )
 from forkpoint.state.keys import (
-    MAX_SID,
     OPERATOR_KG,
     OperatorKey,
     StateKey,
@@ -43,7 +42,6 @@ from forkpoint.state.write_back import WriteBackStore
 __all__ = [
     "DEFAULT_MAX_PARALLELISM",
     "MAX_MAX_PARALLELISM",
-    "MAX_SID",
     "OPERATOR_KG",
     "Changes",
     "FileInfo",

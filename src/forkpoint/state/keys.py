@@ -4,8 +4,8 @@
     timer      >H key group | >I sid | >Q timestamp + 2**63 | >I len(key) | key | namespace
     operator   >H 0xFFFF    | >I sid | >I subtask | >Q element
 
-Big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and the
-timers that are due come first. A sid is at most 0xFFFFFFFE: so every range below has an end.
+Big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and due
+timers come first. A sid is below 0xFFFFFFFF, so every range has an end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 OPERATOR_KG = 0xFFFF
-MAX_SID = 0xFFFF_FFFE
 
 _TIME_SHIFT = 2**63
 _TIME_END = 2**64
@@ -108,8 +107,7 @@ def range_for(kg_start: int, kg_stop: int) -> tuple[bytes, bytes]:
 
     `range_for(OPERATOR_KG, OPERATOR_KG + 1)` is the range of operator state.
     """
-    # Behind all operator state: a sid is below 0xFFFFFFFF.
-    stop = _PREFIX.pack(OPERATOR_KG, MAX_SID + 1) if kg_stop > OPERATOR_KG else kg_stop.to_bytes(2, "big")
+    stop = kg_stop.to_bytes(2, "big") if kg_stop <= OPERATOR_KG else b"\xff" * _PREFIX.size
     return kg_start.to_bytes(2, "big"), stop
 
 

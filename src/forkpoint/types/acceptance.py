@@ -6,11 +6,15 @@ one of its own, as encoding and decoding would, or refuses it. Tests of immutabl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from itertools import count
+from operator import is_
 from typing import Any
 
+from forkpoint.types.row import Row
+
 Convert = Callable[[Any], Any]
+ConvertAll = Callable[[list[Any]], list[Any]]
 
 
 class Source:
@@ -52,6 +56,40 @@ class Source:
 def keeping(source: Source, test: str, remake: Convert) -> Convert:
     """Return what hands on the values that pass the test, and remakes others."""
     return source.compiled(f"value if {test} else {source.bind(remake)}(value)")  # type: ignore[no-any-return]
+
+
+def converted(values: list[Any], convert: Convert) -> list[Any]:
+    """Return the converted values; the list itself if all of them stay the same objects."""
+    results = list(map(convert, values))
+    return values if all(map(is_, values, results)) else results
+
+
+def unless_same(build: Convert, fixed: Set[type], convert_all: ConvertAll) -> Convert:
+    """Return what converts an immutable collection: the same object if its parts stay the same, else built of new ones.
+
+    Objects of the classes in ``fixed`` always stay the same.
+    """
+
+    def convert(value: Any) -> Any:
+        if fixed.issuperset(map(type, value)):
+            return value
+        parts = list(value)
+        results = convert_all(parts)
+        return value if results is parts else build(results)
+
+    return convert
+
+
+def collections(fixed: Set[type], convert_all: ConvertAll) -> dict[type, Convert]:
+    """Return how Python's collections and `Row` are converted part by part, by class. See `unless_same`."""
+    return {
+        tuple: unless_same(tuple, fixed, convert_all),
+        frozenset: unless_same(frozenset, fixed, convert_all),
+        list: lambda value: convert_all(value[:]),
+        set: lambda value: set(convert_all(list(value))),
+        dict: lambda value: dict(zip(convert_all(list(value)), convert_all(list(value.values())), strict=True)),
+        Row: lambda value: value.with_values(convert_all(list(value))),
+    }
 
 
 def encodable(text: str) -> bool:

@@ -16,10 +16,11 @@ from msgspec import Meta
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.classes import flavor_of, record_type
 from forkpoint.types.containers import MapType, SequenceType, union
+from forkpoint.types.enums import EnumType
 from forkpoint.types.information import RenamedFrom, TypeInformation
 from forkpoint.types.records import tuple_type
 from forkpoint.types.row import Row
-from forkpoint.types.scalars import EnumType, scalar
+from forkpoint.types.scalars import scalar
 from forkpoint.types.wire import type_name
 
 Instant = Annotated[datetime.datetime, scalar("instant")]

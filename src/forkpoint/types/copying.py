@@ -9,7 +9,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
-from operator import attrgetter, is_
+from operator import attrgetter
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 from uuid import UUID
@@ -19,11 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.acceptance import Convert
+from forkpoint.types.acceptance import Convert, collections, converted, unless_same
 from forkpoint.types.containers import MapType, OptionalType, SequenceType
 from forkpoint.types.information import TypeInformation
 from forkpoint.types.records import RecordType
-from forkpoint.types.row import Row
 from forkpoint.types.scalars import AnyType
 from forkpoint.types.wire import shown, type_name
 
@@ -80,10 +79,7 @@ def _parts(values: list[Any]) -> list[Any]:
 
 
 def _each(values: list[Any], convert: Convert) -> list[Any]:
-    if _UNCHANGING.issuperset(map(type, values)):
-        return values
-    copies = list(map(convert, values))
-    return values if all(map(is_, values, copies)) else copies
+    return values if _UNCHANGING.issuperset(map(type, values)) else converted(values, convert)
 
 
 def _how(cls: type) -> Convert | None:
@@ -91,7 +87,7 @@ def _how(cls: type) -> Convert | None:
     if issubclass(cls, _UNCHANGING_BASES):
         return None
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _unless_same(lambda parts: tuple.__new__(cls, parts))
+        return unless_same(lambda parts: tuple.__new__(cls, parts), _UNCHANGING, _parts)
     if issubclass(cls, msgspec.Struct) and cls.__struct_config__.frozen:
         return _frozen(cls.__struct_fields__)
     if dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
@@ -109,17 +105,6 @@ def _frozen(names: tuple[str, ...]) -> Convert:
     return keep
 
 
-def _unless_same(build: Callable[[list[Any]], Any]) -> Convert:
-    def keep(value: Any) -> Any:
-        if _UNCHANGING.issuperset(map(type, value)):
-            return value
-        parts = list(value)
-        copies = _parts(parts)
-        return value if copies is parts else build(copies)
-
-    return keep
-
-
 def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
@@ -130,23 +115,16 @@ def _copied(value: Any) -> Any:
         ) from error
 
 
-def _list(value: list[Any]) -> list[Any]:
-    return _parts(value[:])
+_COLLECTIONS = collections(_UNCHANGING, _parts)
 
 
 def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    if _UNCHANGING.issuperset(map(type, value)) and _UNCHANGING.issuperset(map(type, value.values())):
-        return value.copy()
-    return dict(zip(_parts(list(value)), _parts(list(value.values())), strict=True))
+    unchanging = _UNCHANGING.issuperset(map(type, value)) and _UNCHANGING.issuperset(map(type, value.values()))
+    return value.copy() if unchanging else _COLLECTIONS[dict](value)
 
 
-_HOWS: dict[type, Convert] = {
-    tuple: _unless_same(tuple),
-    frozenset: _unless_same(frozenset),
-    list: _list,
-    set: lambda value: set(_parts(list(value))),
+_HOWS: dict[type, Convert] = _COLLECTIONS | {
     dict: _dict,
-    Row: lambda value: value.with_values(_parts(list(value))),
     bytearray: lambda value: value[:],
     np.ndarray: lambda value: value.copy() if value.dtype != object else _copied(value),
 }

@@ -8,15 +8,11 @@ from msgspec import MsgspecError
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.defaults import default_from_description
+from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
-from forkpoint.types.records import (
-    ARRAY_FLAVORS,
-    MAP_FLAVORS,
-    RecordType,
-    classless,
-    default_from_description,
-)
-from forkpoint.types.scalars import EnumType, is_scalar, scalar
+from forkpoint.types.records import ARRAY_FLAVORS, MAP_FLAVORS, RecordType, classless
+from forkpoint.types.scalars import is_scalar, scalar
 
 
 def from_description(description: JsonObject) -> TypeInformation:

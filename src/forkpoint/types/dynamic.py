@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from operator import is_
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from msgspec import msgpack
 from msgspec.msgpack import Ext
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.acceptance import all_encodable
+from forkpoint.types.acceptance import Convert, all_encodable, collections, converted
 from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import pack, shown, type_name
 
@@ -199,8 +198,7 @@ def accept_all_any(values: list[Any]) -> list[Any]:
         return values
     if classes <= _FIXED_AND_TEXT and all_encodable([value for value in values if type(value) is str]):
         return values
-    accepted = list(map(accept_any, values))
-    return values if all(map(is_, values, accepted)) else accepted
+    return converted(values, accept_any)
 
 
 def _accept_text(value: str) -> str:
@@ -219,25 +217,9 @@ def _accept_time(value: time) -> time:
     return value if exact else decode_any(encode_any(value))
 
 
-def _accept_unchanging(build: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
-    def accept(value: Any) -> Any:
-        if _FIXED.issuperset(map(type, value)):
-            return value
-        parts = list(value)
-        accepted = accept_all_any(parts)
-        return value if accepted is parts else build(accepted)
-
-    return accept
-
-
-_ACCEPTS: dict[type, Callable[[Any], Any]] = {
+_ACCEPTS: dict[type, Convert] = {
     str: _accept_text,
     datetime: _accept_datetime,
     time: _accept_time,
-    tuple: _accept_unchanging(tuple),
-    frozenset: _accept_unchanging(frozenset),
-    list: lambda value: accept_all_any(value[:]),
-    set: lambda value: set(accept_all_any(list(value))),
-    dict: lambda value: dict(zip(accept_all_any(list(value)), accept_all_any(list(value.values())), strict=True)),
-    Row: lambda value: value.with_values(accept_all_any(list(value))),
+    **collections(_FIXED, accept_all_any),
 }

@@ -16,9 +16,9 @@ import pyarrow as pa
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
 from forkpoint.types.description import from_description
+from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.records import ARRAY_FLAVORS, RecordType
-from forkpoint.types.scalars import EnumType
 
 
 class Same(msgspec.Struct, frozen=True, tag=True):

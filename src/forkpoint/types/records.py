@@ -9,9 +9,7 @@ attributes that are not fields), then every field set to the saved value, becaus
 
 from __future__ import annotations
 
-import base64
 import keyword
-import math
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
+from forkpoint.types.defaults import describe_field, wire_default
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import NativeClasses, shown
@@ -68,7 +67,7 @@ class RecordType(TypeInformation):
         return {
             "kind": "record",
             "name": self.name,
-            "fields": [_describe_field(field) for field in self.members],
+            "fields": [describe_field(field) for field in self.members],
             "flavor": self.flavor,
         }
 
@@ -103,7 +102,7 @@ class RecordType(TypeInformation):
         """A Struct with the same fields, for classes that msgspec would not treat as their fields say."""
         fields: list[Any] = []
         for field in self.members:
-            default = _wire_default(field) if field.has_default else None
+            default = wire_default(field) if field.has_default else None
             fields.append((field.name, field.type.wire, default) if default else (field.name, field.type.wire))
         return msgspec.defstruct(self.name, fields, kw_only=True)
 
@@ -417,74 +416,3 @@ def _convert_some(converts: list[tuple[int, Convert]], first: Convert | None) ->
         return values
 
     return convert
-
-
-# -- defaults ----------------------------------------------------------------------------------------------------------
-
-
-def _wire_default(field: Field) -> Any:
-    lower = field.type.lower
-    if field.factory is None and (field.default is None or isinstance(field.default, bool | int | float | str)):
-        return msgspec.field(default=field.default) if lower is None else _factory(lambda: lower(field.default))
-    return _factory(field.make_default if lower is None else lambda: lower(field.make_default()))
-
-
-def _factory(make: Callable[[], Any]) -> Any:
-    return msgspec.field(default_factory=make)
-
-
-_JSON_KINDS = ("boolean", "byte", "short", "int", "long", "big_int", "float", "double", "string", "char")
-_KNOWN_FACTORIES = (list, dict, set, frozenset, tuple, str, int, float, bool, bytes)
-
-
-def _describe_field(field: Field) -> JsonObject:
-    described: JsonObject = {"name": field.name, "type": field.type.describe()}
-    known = field.factory is None or field.factory in _KNOWN_FACTORIES or isinstance(field.factory, _Decoded)
-    if not known:
-        described["default"] = {"factory": getattr(field.factory, "__name__", "factory")}
-    elif field.factory_name is not None:
-        described["default"] = {"factory": field.factory_name}
-    elif field.has_default:
-        described["default"] = _describe_default(field.type, field.make_default())
-    return described
-
-
-def _describe_default(of: TypeInformation, value: Any) -> Any:
-    """A default as JSON where JSON says it exactly, else as its encoded bytes.
-
-    The type decides, not the value alone: an Enum's default is a str without its class, and must read the same.
-    """
-    kind = of.children[0].kind if of.kind == "optional" else of.kind
-    exact = type(value) in (bool, str) or (type(value) is int and abs(value) < 2**53)
-    exact = exact or (type(value) is float and math.isfinite(value))
-    if value is None or (exact and kind in _JSON_KINDS):
-        return value
-    try:
-        data = of.encode(value)
-        of.decode(data)  # msgspec does not check what it encodes, and the description must be readable
-        return {"msgpack": base64.b64encode(data).decode()}
-    except (TypeError, ValueError, AttributeError, OverflowError, msgspec.MsgspecError) as error:
-        raise of.encode_error(value, error) from error
-
-
-def default_from_description(of: TypeInformation, described: Any) -> JsonObject:
-    """Return the keyword arguments of a `Field` for the "default" of its description."""
-    if not isinstance(described, dict):
-        return {"default": described}
-    if "factory" in described:
-        return {"factory_name": described["factory"]}
-    data = base64.b64decode(described["msgpack"])
-    if of.children or of.kind == "any":
-        return {"factory": _Decoded(of, data)}  # it may be mutable
-    return {"default": of.decode(data)}
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """A factory of mutable defaults, each decoded anew."""
-
-    of: TypeInformation
-    data: bytes
-
-    def __call__(self) -> Any:
-        return self.of.decode(self.data)
