@@ -1,4 +1,4 @@
-"""Values that nobody declared: whether they can change is decided by their class, once for each."""
+"""Making values without a declared type independent: how is decided once per class."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ _UNCHANGING_BASES = (
 
 
 def independent(value: Any) -> Any:
-    """Return the value itself where nothing can change it, else a deep copy.
+    """Return the value itself if it is immutable throughout, else a deep copy.
 
     Raises:
-        TypeNotSupported: the value can change, and cannot be copied.
+        TypeNotSupported: the value is mutable and cannot be copied.
     """
     try:
         return _part(value)
     except RecursionError:
-        return _copied(value)  # it contains itself, or is very deep
+        return _copied(value)  # it contains itself, or is nested too deeply
 
 
 def independent_all(values: list[Any]) -> list[Any]:
-    """`independent` for many values; the list itself where nothing can change any of them."""
+    """`independent` for many values; the list itself if all of them are immutable."""
     return _each(values, independent)
 
 
@@ -83,7 +83,7 @@ def _each(values: list[Any], convert: Convert) -> list[Any]:
 
 
 def _how(cls: type) -> Convert | None:
-    """How values of a class become independent ones; None where nothing can change them."""
+    """How values of a class are made independent; None if they are immutable."""
     if issubclass(cls, _UNCHANGING_BASES):
         return None
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
@@ -110,8 +110,8 @@ def _copied(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception as error:
         raise TypeNotSupported(
-            f"{shown(value)} of type {type_name(type(value))} can change, and cannot be copied: {error}; hand over what "
-            "it holds instead, as a NamedTuple, a frozen dataclass or another plain value"
+            f"{shown(value)} of type {type_name(type(value))} is mutable and cannot be copied: {error}; pass on its "
+            "contents instead, as a NamedTuple, a frozen dataclass or another plain value"
         ) from error
 
 
@@ -135,7 +135,7 @@ _HOWS: dict[type, Convert] = _COLLECTIONS | {
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ObjectType(AnyType):
-    """What nobody declared, in a stream: any object. Elements are not kept, so they need no encoding."""
+    """Any object, for stream elements without a declared type. They are not stored, so they need no encoding."""
 
     @cached_property
     def accept(self) -> Convert:
@@ -150,7 +150,7 @@ _OBJECT = ObjectType("any")
 
 
 def element_type(of: TypeInformation | None) -> TypeInformation:
-    """The type by which a stream accepts its elements: where ANY stands in the declared one, or none is, any object."""
+    """The type against which a stream checks its elements: the declared one, with `ObjectType` for ANY or nothing."""
     if of is None or of.kind == "any":
         return _OBJECT
     if "any" not in of.kinds():

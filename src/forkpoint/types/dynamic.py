@@ -151,7 +151,9 @@ _LIFTS: dict[int, Callable[[bytes], Any]] = {
 def _ext(code: int, data: memoryview) -> Any:
     lift = _LIFTS.get(code)
     if lift is None:
-        raise TypeNotSupported(f"unknown extension code {code} in an encoded dynamic value; it is of a newer format")
+        raise TypeNotSupported(
+            f"unknown extension code {code} in an encoded dynamic value; it was written by a newer version of forkpoint"
+        )
     return lift(bytes(data))
 
 
@@ -172,14 +174,14 @@ def decode_any(data: Any) -> Any:
     return _lift(_decode(data))
 
 
-# -- handing over ------------------------------------------------------------------------------------------------------
+# -- accepting ---------------------------------------------------------------------------------------------------------
 
 _FIXED = frozenset({type(None), bool, int, float, bytes, Decimal, UUID, date, timedelta})
 _FIXED_AND_TEXT = _FIXED | {str}
 
 
 def accept_any(value: Any) -> Any:
-    """Return the value itself where it is one of the plain types and immutable throughout, else one of its own.
+    """Return the value itself if it is of a plain type and immutable throughout, else an independent one.
 
     Raises:
         TypeNotSupported: the value, or one inside it, is of a type outside `Types.ANY()`.
@@ -192,7 +194,7 @@ def accept_any(value: Any) -> Any:
 
 
 def accept_all_any(values: list[Any]) -> list[Any]:
-    """`accept_any` for many values; the list itself where all of them stay as they are."""
+    """`accept_any` for many values; the list itself if all of them stay the same objects."""
     classes = set(map(type, values))
     if classes <= _FIXED:
         return values
@@ -203,7 +205,7 @@ def accept_all_any(values: list[Any]) -> list[Any]:
 
 def _accept_text(value: str) -> str:
     if not all_encodable((value,)):
-        raise TypeNotSupported(f"{shown(value)} is not a value of ANY: UTF-8 has no bytes for a lone surrogate")
+        raise TypeNotSupported(f"{shown(value)} is not a value of ANY: UTF-8 cannot encode a lone surrogate")
     return value
 
 

@@ -20,9 +20,9 @@ from forkpoint.types.wire import NativeClasses, shown
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EnumType(TypeInformation):
-    """An Enum: by value where all values are str or all are ints, else by name.
+    """An Enum: stored by value if all values are str or all are int, else by name.
 
-    Without the class at hand its values come back as that str or int.
+    Without the class, its values are read as that str or int.
     """
 
     name: str
@@ -39,9 +39,7 @@ class EnumType(TypeInformation):
         listed = tuple((name, None if form == "name" else member._value_) for name, member in members)
         return EnumType(cls.__name__, form, listed, cls)
 
-    @property
-    def kind(self) -> str:
-        return "enum"
+    kind = "enum"
 
     def describe(self) -> JsonObject:
         return {"kind": "enum", "name": self.name, "form": self.form, "members": [list(pair) for pair in self.members]}
@@ -88,13 +86,11 @@ class EnumType(TypeInformation):
 
         return find
 
-    @cached_property
-    def immutable(self) -> bool:
-        return True
+    immutable = True
 
     @cached_property
     def _exact(self) -> bool:
-        """Whether each object of the class can be read again: not so a Flag's, which may have bits without a name."""
+        """Whether every object of the class can be read back; a Flag may have bits without a name."""
         if self.cls is None or issubclass(self.cls, Flag):
             return False
         return self.form == "name" or self._base.all_exact([member._value_ for member in self.cls])
@@ -122,19 +118,19 @@ class EnumType(TypeInformation):
         return lambda values: classes.issuperset(map(type, values))
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         if self.cls is None:
-            return self._base._remake
+            return self._base._coerce
         source = Source()
         test = source.compiled(self._test("value", source))
 
-        def remake(value: Any) -> Any:
+        def coerce(value: Any) -> Any:
             made = self._read_back(value)
             if not test(made):
-                raise TypeNotSupported(f"{shown(value)} is not a value of {self!r} that can be read again")
+                raise TypeNotSupported(f"{shown(value)} is not a value of {self!r} that can be read back")
             return made
 
-        return remake
+        return coerce
 
     @property
     def arrow_type(self) -> pa.DataType:

@@ -18,7 +18,7 @@ from forkpoint.types.variables import K, T, V
 
 
 class Types:
-    """Makes types by Flink's names. Where a type is expected, a Python annotation does as well.
+    """Types by Flink's names. Where a type is expected, a Python annotation can be given instead.
 
     As in Flink, the fields of a ROW, the values of a MAP and the elements of a LIST, BASIC_ARRAY and OBJECT_ARRAY may
     be None; those of a TUPLE and a PRIMITIVE_ARRAY may not.
@@ -101,7 +101,7 @@ class Types:
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> TypeInformation:  # noqa: N802
-        """`ANY`: PyFlink pickles here; forkpoint keeps nothing pickled, so classes need a declared type."""
+        """`ANY`. PyFlink pickles here; forkpoint stores no pickles, so classes need a declared type."""
         return scalar("any")
 
     @staticmethod

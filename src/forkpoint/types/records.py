@@ -3,8 +3,8 @@
 On the wire a tuple, NamedTuple or Row is a msgpack array of its fields; a dataclass or Struct is a msgpack map from
 field names to values, in the order of the fields. So a type without its class reads and writes the same bytes.
 
-A dataclass or Struct with ``__post_init__`` is restored so: made from its fields, ``__post_init__`` run (it may set
-attributes that are not fields), then every field set to the saved value, because ``__post_init__`` may have changed it.
+A dataclass or Struct with ``__post_init__`` is restored in three steps: it is built from its fields, ``__post_init__`` runs
+(it may set attributes that are not fields), and each field is set to its saved value again, as that may have changed it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MAP_FLAVORS = ("dataclass", "struct")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RecordType(TypeInformation):
-    """A record. `cls` is None for plain tuples, and for dataclasses and Structs whose class is not at hand.
+    """A record. `cls` is None for plain tuples, and for dataclasses and Structs whose class is not known.
 
-    `plain` says that msgspec builds and takes apart `cls` just as the class itself would.
+    `plain`: msgspec encodes and builds objects of `cls` just as the class itself would.
     """
 
     flavor: str
@@ -46,9 +46,7 @@ class RecordType(TypeInformation):
     plain: bool
     build: Callable[..., Any] | None = None  # field values → object, for dataclass and struct with a class
 
-    @property
-    def kind(self) -> str:
-        return "record"
+    kind = "record"
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -99,7 +97,7 @@ class RecordType(TypeInformation):
 
     @cached_property
     def _stand_in(self) -> type:
-        """A Struct with the same fields, for classes that msgspec would not treat as their fields say."""
+        """A Struct with the same fields, for classes that msgspec would not handle field by field."""
         fields: list[Any] = []
         for field in self.members:
             default = wire_default(field) if field.has_default else None
@@ -150,11 +148,11 @@ class RecordType(TypeInformation):
         return lambda values: of(names, values)
 
     def _row_values(self, value: Any) -> Sequence[Any]:
-        """The field values of what stands for a row: a Row in any order of its names, a tuple or a list."""
+        """The field values of a Row, whose names may be in any order, or of a tuple or list given for one."""
         if isinstance(value, Row):
             if value.get_row_kind() is not RowKind.INSERT:
                 raise TypeNotSupported(
-                    f"{shown(value)} is a row of kind {value.get_row_kind().name}, which {self!r} has no place for; "
+                    f"{shown(value)} is a row of kind {value.get_row_kind().name}, which {self!r} cannot store; "
                     "make the kind a field, or declare Types.ANY()"
                 )
             value = value.get_fields_by_names(self.names)
@@ -164,7 +162,7 @@ class RecordType(TypeInformation):
             raise TypeNotSupported(f"{shown(value)} has {len(value)} fields, {self!r} has {len(self.members)}")
         return value  # type: ignore[no-any-return]
 
-    # -- handing over ------------------------------------------------------------------------------------------------
+    # -- accepting ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def immutable(self) -> bool:
@@ -172,7 +170,7 @@ class RecordType(TypeInformation):
 
     @property
     def _unchanging(self) -> bool:
-        """Whether the record itself is, whatever its fields are."""
+        """Whether the record itself is immutable, whatever its fields are."""
         if self.flavor in ("tuple", "namedtuple"):
             return True
         cls: Any = self.cls
@@ -212,7 +210,7 @@ class RecordType(TypeInformation):
         )
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         make, parts, source = self._make, self._parts, Source()
         accepts = [f"{source.bind(child.accept)}(value[{index}])" for index, child in enumerate(self.children)]
         accept: Convert = source.compiled(f"[{', '.join(accepts)}]")
@@ -220,7 +218,7 @@ class RecordType(TypeInformation):
 
     @cached_property
     def _parts(self) -> Convert:
-        """What stands for a record → its field values, in order."""
+        """Record, or what can be given for one → its field values, in order."""
         if self.flavor == "row" or (self.cls is None and not self._is_array):
             return self._row_values
         cls, width, read_back = self.python_class, len(self.members), self._read_back
@@ -241,7 +239,7 @@ class RecordType(TypeInformation):
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
-        # A record without fields has a column nonetheless: it carries the number of values.
+        # A record without fields needs a column too: it carries the number of values.
         return pa.struct(self._arrow_fields) if self.members else pa.bool_()
 
     @cached_property
@@ -330,7 +328,7 @@ class RecordType(TypeInformation):
         return self.flavor in ("tuple", "namedtuple") and all(child.sortable for child in self.children)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from forkpoint.types.classes import restore_record  # the class's own knowledge; it imports this module
+        from forkpoint.types.classes import restore_record  # which imports this module
         from forkpoint.types.shipping import portable
 
         if self.flavor == "namedtuple" and self.cls is _namedtuple(self.name, self.names, self.children):
@@ -361,10 +359,7 @@ def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> R
 
 
 def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
-    """Return the type of a record whose class is not at hand.
-
-    NamedTuples come back as namedtuples of that name, dataclasses and Structs as `Row`.
-    """
+    """Return the type of a record whose class is not known: its values are namedtuples of that name, or `Row`s."""
     valid = all(field.name.isidentifier() and not keyword.iskeyword(field.name) for field in members)
     if flavor != "namedtuple" or not valid:
         return RecordType("row" if flavor == "namedtuple" else flavor, name, members, None, False)
@@ -374,13 +369,13 @@ def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
 
 @lru_cache(maxsize=1024)
 def _namedtuple(name: str, names: tuple[str, ...], types: tuple[TypeInformation, ...]) -> type:
-    """One class for each description: msgspec knows the fields' types by the class."""
+    """One class for each description, as msgspec finds the fields' types by the class."""
     return namedtuple(name, names, rename=True)
 
 
 @lru_cache(maxsize=1024)
 def _row_class(name: str, names: tuple[str, ...]) -> type[Row]:
-    """A subclass of Row for one description, so that a Union can tell two class-less records apart."""
+    """A subclass of Row for each description, so that a Union can tell two records without classes apart."""
 
     def reduce(row: Row) -> tuple[Any, ...]:
         return _named_row, (name, names, list(row))
@@ -405,7 +400,7 @@ def _attributes(names: tuple[str, ...]) -> Convert:
 
 
 def _convert_some(converts: list[tuple[int, Convert]], first: Convert | None) -> Convert:
-    """Return a function that takes a record apart with `first` and converts the values at some positions."""
+    """Return a function that splits a record with `first` and converts the values at some positions."""
     if not converts:
         return first or tuple
 

@@ -57,9 +57,7 @@ class ScalarType(TypeInformation):
     def _to_values(self, array: pa.Array) -> list[Any]:
         return self._spec.to_values(array)
 
-    @cached_property
-    def immutable(self) -> bool:
-        return True
+    immutable = True
 
     def _test(self, value: str, source: Source) -> str:
         (first, v), cls = source.once(value), source.bind(self.python_class)
@@ -77,13 +75,13 @@ class ScalarType(TypeInformation):
         return lambda values: classes.issuperset(map(type, values)) and condition(values)
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         takes = (self.python_class, *self._spec.takes)
         source = Source()
         test = source.compiled(self._test("value", source))
         numbers = self.name in NUMBERS
 
-        def remake(value: Any) -> Any:
+        def coerce(value: Any) -> Any:
             if not isinstance(value, takes):
                 why = NO_NONE if value is None else f"it is of type {type_name(type(value))}"
                 raise TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {why}")
@@ -93,7 +91,7 @@ class ScalarType(TypeInformation):
                 raise TypeNotSupported(f"{shown(value)} is not a value of {self!r}: it is out of range{hint}")
             return made
 
-        return remake
+        return coerce
 
     @property
     def nullable(self) -> bool:
@@ -126,9 +124,7 @@ class AnyType(ScalarType):
     def decode(self) -> Callable[[bytes], Any]:
         return dynamic.decode_any
 
-    @cached_property
-    def immutable(self) -> bool:
-        return False
+    immutable = False
 
     @cached_property
     def accept(self) -> Convert:
