@@ -56,7 +56,7 @@ def key_hash(key: Any, type: TypeInformation) -> int:
     Raises TypeNotSupported for a value that the type cannot hold.
     """
     if pa.types.is_integer(type.arrow_type):
-        if not isinstance(key, int):  # None, an Enum of ints, numpy's integers, or nothing that fits
+        if not isinstance(key, int):  # None, an Enum of ints, a numpy integer, or not valid
             return int(hash_column(type.to_arrow([key]), type)[0])
         return _splitmix64(key & _MASK) >> 32
     try:
@@ -101,7 +101,7 @@ def encode_keys(keys: Sequence[Any], type: TypeInformation) -> tuple[list[bytes]
 
 
 def hash_encoded(keys: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """`key_hash` of keys of a type that is no integer, as `encode_key` stores them; shape (len(keys),)."""
+    """`key_hash` of keys that `encode_key` encoded, of a type other than integers; shape (len(keys),)."""
     return _splitmix64_high(np.fromiter(map(zlib.crc32, keys), np.uint64, len(keys)))
 
 
@@ -135,7 +135,7 @@ def _dictionary_encode(arr: pa.Array) -> pa.DictionaryArray | None:
 
 
 def _hash_values(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]:
-    """For columns without distinct values: every element is decoded."""
+    """For columns that cannot be dictionary-encoded: decodes every element."""
     encode, crc32 = type.encode, zlib.crc32
     values = type.from_arrow(arr)
     return _splitmix64_high(np.fromiter((crc32(encode(value)) for value in values), np.uint64, len(values)))
@@ -148,7 +148,7 @@ def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDAr
     if not arr.null_count:
         hashes: npt.NDArray[np.uint32] = distinct[arr.indices.to_numpy(zero_copy_only=False)]
         return hashes
-    # Nulls take one more place behind the distinct values.
+    # Nulls get the index after the distinct values.
     indices = arr.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy(zero_copy_only=False)
     with_null: npt.NDArray[np.uint32] = np.append(distinct, np.uint32(_null_hash(type)))[indices]
     return with_null

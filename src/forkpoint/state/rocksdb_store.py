@@ -43,7 +43,7 @@ class _State(NamedTuple):
 
 
 class _Rows:
-    """An iterator of RocksDB, which keeps the database from being closed: it is let go when the handle says so."""
+    """An iterator of RocksDB, which the handle can drop: while it lives, the database cannot be closed."""
 
     def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
         self.rows: Iterator[tuple[bytes, bytes]] | None = rows
@@ -66,7 +66,7 @@ class _RocksHandle(Handle):
             scan.rows = None
         self._state_family = self._state_handle = None
         db, self._db = self._db, None
-        with suppress(Exception):  # it may write once more, on a full disk; what is lost is only cached
+        with suppress(Exception):  # closing may write, to a full disk; only cached state is lost
             db.close()
 
     def is_current(self) -> bool:
@@ -81,7 +81,7 @@ class _RocksHandle(Handle):
 
     @contextmanager
     def use(self) -> Iterator[Any]:
-        """The database, opened if it is not open; its errors come out as StorageError."""
+        """The database, opened if it is not open; its errors become StorageError."""
         with self.lock:
             try:
                 if self._db is None:
@@ -103,7 +103,7 @@ class _RocksHandle(Handle):
         if _used_by not in (None, os.getpid()):
             raise StorageError(
                 f"local store {self.path}: this process was forked from one that has used RocksDB (pid {_used_by}); "
-                "start it anew (spawn) or use the lmdb store"
+                "start the process by spawn, or use the lmdb store"
             )
         _used_by = os.getpid()
         os.makedirs(self.path, exist_ok=True)
@@ -155,7 +155,7 @@ class _RocksHandle(Handle):
 
 
 class RocksDbStore:
-    """A store in directory `path`. Raises StorageError if what is there cannot be used or another process has it."""
+    """A store in directory `path`. Raises StorageError if another process uses it, or if it cannot be used."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)

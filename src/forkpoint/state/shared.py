@@ -28,7 +28,7 @@ class Handle(ABC):
         self.lock = threading.RLock()
         self.users = 0
         self.gone = False
-        self.generation = 0  # grows whenever open transactions and iterators have become invalid
+        self.generation = 0  # grows whenever open transactions and iterators become invalid
 
     @abstractmethod
     def suspend(self) -> None:
@@ -36,7 +36,7 @@ class Handle(ABC):
 
     @abstractmethod
     def is_current(self) -> bool:
-        """Whether the files at the path are (still) those that this handle has open, or none are open."""
+        """Whether this handle has nothing open, or the files that are (still) at the path."""
 
     def check_usable(self) -> None:
         """Raises StorageError if the store was removed while open."""
@@ -49,7 +49,7 @@ class Handle(ABC):
             free, total = (size // 2**20 for size in _free_and_total(where))
             return StorageError(
                 f"local store {self.path} cannot be written: {cause}. The file system of {where} is full ({free} of {total} MiB "
-                "are free): free space there, or set TMPDIR to a directory that has more, then start the job again: it goes on "
+                "are free): free space there, or set TMPDIR to a directory that has more, then start the job again: it resumes "
                 "from its last checkpoint"
             )
         return StorageError(
@@ -58,7 +58,7 @@ class Handle(ABC):
 
 
 def _is_full(cause: object) -> bool:
-    """LMDB and RocksDB give the system's words without its number."""
+    """LMDB and RocksDB report the system's message without its errno."""
     number = cause.errno if isinstance(cause, OSError) else None
     texts = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
     return number in (errno.ENOSPC, errno.EDQUOT) or any(text.lower() in str(cause).lower() for text in texts)
@@ -83,7 +83,7 @@ def acquire(path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H
     with _lock:
         handle = _handles.get(key)
         if handle is not None and not handle.is_current():
-            # Another process has removed the directory; whoever has the old store open may go on with it.
+            # Another process has removed the directory; users of the old store may keep it.
             del _handles[key]
             handle = None
         if handle is None:
