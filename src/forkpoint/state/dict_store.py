@@ -24,6 +24,9 @@ class _Table(Handle):
         first = bisect_left(self.ordered, start)
         return [(key, self.rows[key]) for key in self.ordered[first : bisect_left(self.ordered, stop, first)]]
 
+    def open(self) -> None:
+        pass
+
     def suspend(self) -> None:
         pass  # nothing native: a forked child continues with its copy
 

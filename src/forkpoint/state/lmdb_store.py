@@ -18,7 +18,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import lmdb
 
 from forkpoint.errors import StorageError
-from forkpoint.state.shared import Handle, acquire, release
-from forkpoint.state.store import Changes, check_base, check_load
+from forkpoint.state.shared import Handle, Page, SharedStore, pages
+from forkpoint.state.store import Changes, check_base, check_load, check_scan
 
 DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
 
@@ -42,7 +42,6 @@ _STEM = 495  # with 16 bytes of hash: 511
 _ABOVE_HASH = b"\xff" * 17
 _LENGTH = struct.Struct(">I")
 _COVER_SECONDS = 0.02
-_FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan takes while it holds the lock: most scans find few or none
 
 
 class _State(NamedTuple):
@@ -92,6 +91,9 @@ class _LmdbHandle(Handle):
             self.generation += 1
             self._open.close()
             self._open = None
+
+    def open(self) -> None:
+        self.env()
 
     def is_current(self) -> bool:
         if self._open is None:
@@ -228,27 +230,49 @@ def _put_all(txn: Any, changes: Changes) -> None:
         txn.delete(_stored_key(key))
 
 
-class LmdbStore:
+class _Scan:
+    """The rows of a scan, in one read transaction as long as nothing in this process ends it."""
+
+    def __init__(self, store: LmdbStore) -> None:
+        self._store = store
+        self._txn: Any = None
+        self._rows: Iterator[tuple[bytes, bytes]] = iter(())
+        self._version: int | None = None
+        self._generation = -1
+
+    def read(self, start: bytes, size: int) -> Page:
+        handle = self._store._handle
+        with handle.lock:
+            try:
+                if handle.generation != self._generation:  # the first page, or the map was enlarged
+                    self._begin(handle, start)
+                return list(islice(self._rows, size))
+            except lmdb.Error as e:
+                raise handle.damaged(e) from e
+
+    def _begin(self, handle: _LmdbHandle, start: bytes) -> None:
+        self._txn = handle.begin()
+        self._generation, state = handle.generation, _state(self._txn)
+        check_scan(handle.path, self._version, state.version)
+        self._version = state.version
+        cursor = self._txn.cursor()
+        found = state.phase != _LOADING and cursor.set_range(start or b"\0")
+        self._rows = cursor.iternext() if found else iter(())
+
+    def close(self) -> None:
+        if self._txn is not None:
+            with suppress(lmdb.Error):
+                self._txn.abort()
+
+
+class LmdbStore(SharedStore[_LmdbHandle]):
     """A store in directory `path`. Several processes may have it open at once; writers take turns.
 
     Raises StorageError if an existing store cannot be used. The map starts with `map_size` bytes and grows as needed.
     """
 
     def __init__(self, path: str | os.PathLike[str], map_size: int = DEFAULT_MAP_SIZE) -> None:
-        self.path = os.fspath(path)
-        self._shared: _LmdbHandle | None = acquire(path, _LmdbHandle, lambda real: _LmdbHandle(real, map_size))
-        try:
-            with self._shared.lock:
-                self._shared.env()
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def _handle(self) -> _LmdbHandle:
-        if self._shared is None:
-            raise StorageError(f"local store {self.path} is closed")
-        return self._shared
+        super().__init__(path, _LmdbHandle, lambda real: _LmdbHandle(real, map_size))
 
     @property
     def version(self) -> int:
@@ -266,62 +290,18 @@ class LmdbStore:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         # Long keys are stored in the order of their stems only: entries of one stem are collected and sorted.
         stop_stored = stop if len(stop) <= _STEM else stop[:_STEM] + _ABOVE_HASH
-        held: list[tuple[bytes, bytes]] = []
-        for page in self._pages(start[:_STEM], stop_stored):
-            if not held and max(len(key) for key, _ in page) < _STEM:
-                yield from page
-                continue
-            held += page
-            stem = held[-1][0][:_STEM]  # the next page may have more entries of it
-            cut = bisect_left(held, stem, key=lambda item: item[0][:_STEM]) if len(stem) == _STEM else len(held)
-            yield from _in_order(held[:cut], start, stop)
-            del held[:cut]
+        held: Page = []
+        with closing(_Scan(self)) as rows:
+            for page in pages(rows.read, start[:_STEM], stop_stored):
+                if not held and max(len(key) for key, _ in page) < _STEM:
+                    yield from page
+                    continue
+                held += page
+                stem = held[-1][0][:_STEM]  # the next page may have more entries of it
+                cut = bisect_left(held, stem, key=lambda item: item[0][:_STEM]) if len(stem) == _STEM else len(held)
+                yield from _in_order(held[:cut], start, stop)
+                del held[:cut]
         yield from _in_order(held, start, stop)
-
-    def _pages(self, start: bytes, stop: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The stored entries of a range, in one read transaction as long as nothing in this process ends it."""
-        txn = rows = version = None
-        generation, size = -1, _FIRST_PAGE
-        try:
-            while True:
-                handle = self._handle
-                with handle.lock:
-                    if handle.generation != generation or rows is None:
-                        # The first page, or the map was enlarged: go on where we were, if that is still the same.
-                        txn = self._begin_scan(handle)
-                        generation, state = handle.generation, _state(txn)
-                        if version is not None and version != state.version:
-                            raise StorageError(
-                                f"local store {self.path} went from version {version} to {state.version} during a scan"
-                            )
-                        if state.phase == _LOADING:
-                            return
-                        version = state.version
-                        cursor = txn.cursor()
-                        rows = cursor.iternext() if cursor.set_range(start or b"\0") else iter(())
-                    try:
-                        page = list(islice(rows, size))
-                    except lmdb.Error as e:
-                        raise handle.damaged(e) from e
-                full, start = len(page) == size, page[-1][0] + b"\0" if page else b""
-                size = min(size * 16, _PAGE)
-                if page and page[-1][0] >= stop:
-                    del page[bisect_left(page, stop, key=lambda item: item[0]) :]
-                    full = False
-                if page:
-                    yield page
-                if not full:
-                    return
-        finally:
-            if txn is not None:
-                with suppress(lmdb.Error):
-                    txn.abort()
-
-    def _begin_scan(self, handle: _LmdbHandle) -> Any:
-        try:
-            return handle.begin()
-        except lmdb.Error as e:
-            raise handle.damaged(e) from e
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, ordered = self._handle, changes.in_order()
@@ -348,7 +328,7 @@ class LmdbStore:
 
         def check_token(txn: Any) -> None:
             if _state(txn).token != token:
-                raise StorageError(f"local store {self.path}: another process has begun to write it during a load")
+                raise StorageError(f"local store {self.path}: another process began to write it during a load")
 
         # In several transactions: one would keep all its pages in memory.
         handle.write(begin)
@@ -370,11 +350,6 @@ class LmdbStore:
     def clear(self) -> None:
         self._handle.write(_delete_all)
 
-    def close(self) -> None:
-        shared, self._shared = self._shared, None
-        if shared is not None:
-            release(shared)
-
 
 def _value(key: bytes, stored: bytes | None) -> bytes | None:
     if stored is None or len(key) <= _MAX_PLAIN:
@@ -382,6 +357,6 @@ def _value(key: bytes, stored: bytes | None) -> bytes | None:
     return stored[_LENGTH.size + len(key) :]
 
 
-def _in_order(held: list[tuple[bytes, bytes]], start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _in_order(held: Page, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
     items = sorted(_plain_item(*item) for item in held if item[0] != _STATE_KEY)
     return (item for item in items if start <= item[0] < stop)

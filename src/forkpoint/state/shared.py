@@ -12,12 +12,17 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeVar
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Generic, TypeVar
 
 from forkpoint.errors import StorageError
 
 H = TypeVar("H", bound="Handle")
+Page = list[tuple[bytes, bytes]]
+
+_FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan reads while it holds the lock: most scans find few or none
 
 
 class Handle(ABC):
@@ -29,6 +34,10 @@ class Handle(ABC):
         self.users = 0
         self.gone = False
         self.generation = 0  # grows whenever open transactions and iterators become invalid
+
+    @abstractmethod
+    def open(self) -> None:
+        """Open the native object if it is not open, and check it."""
 
     @abstractmethod
     def suspend(self) -> None:
@@ -103,6 +112,47 @@ def release(handle: Handle) -> None:
             handle.suspend()
             if _handles.get(handle.path) is handle:
                 del _handles[handle.path]
+
+
+class SharedStore(Generic[H]):
+    """The part of a store that uses a shared handle."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H]) -> None:
+        self.path = os.fspath(path)
+        self._shared: H | None = acquire(path, kind, make)
+        try:
+            with self._shared.lock:
+                self._shared.open()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _handle(self) -> H:
+        if self._shared is None:
+            raise StorageError(f"local store {self.path} is closed")
+        return self._shared
+
+    def close(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            release(shared)
+
+
+def pages(read: Callable[[bytes, int], Page], start: bytes, stop: bytes) -> Iterator[Page]:
+    """The entries with start <= key < stop. ``read`` returns a number of entries from a key on, fewer only at the end."""
+    size, more = _FIRST_PAGE, True
+    while more:
+        page = read(start, size)
+        more, size = len(page) == size, min(size * 16, _PAGE)
+        if not page:
+            return
+        start = page[-1][0] + b"\0"
+        if page[-1][0] >= stop:
+            del page[bisect_left(page, stop, key=itemgetter(0)) :]
+            more = False
+        if page:
+            yield page
 
 
 def forget(path: str | os.PathLike[str]) -> None:
