@@ -21,7 +21,6 @@ from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation
 
 DEFAULT_MAX_PARALLELISM = 128
-MAX_MAX_PARALLELISM = 32768  # as in Flink; key groups above it are left for operator state
 
 _MASK = 2**64 - 1
 _GAMMA, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -19,7 +19,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def pack_entry(key: bytes, value: bytes) -> bytes:
-    """A map entry as the value of a store entry, whose own key only counts."""
+    """A map entry as the value of a store entry, whose key is a number."""
     return _LENGTH.pack(len(key)) + key + value
 
 
@@ -34,7 +34,7 @@ def broadcast_record(uid: str, descriptor: MapStateDescriptor[Any, Any]) -> Stat
 
 
 class BroadcastMap(BroadcastState[Any, Any]):
-    """One subtask's copy. Entries are numbered in the order in which their keys came."""
+    """One subtask's copy. Entries are numbered in the order in which their keys were added."""
 
     def __init__(self, store: Store, uid: str, subtask: int, descriptor: MapStateDescriptor[Any, Any]) -> None:
         self.sid = state_id(uid, descriptor.name)
@@ -105,8 +105,8 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     def refuse(self, what: str) -> NoReturn:
         raise UserFunctionError(
-            f"operator {self._uid!r}: broadcast state {self._name!r} can only be read here ({what}); every subtask has a copy, "
-            "and all have to stay the same. Write it in process_broadcast_element"
+            f"operator {self._uid!r}: broadcast state {self._name!r} is read-only here ({what}): every subtask has a copy, "
+            "and all copies must stay the same. Write it in process_broadcast_element"
         )
 
     def collect(self, log: ChangeLog) -> None:
@@ -121,7 +121,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
 
 class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
-    """The same copy, of which nothing can be changed."""
+    """The same copy, read-only."""
 
     def __init__(self, state: BroadcastMap) -> None:
         self._state = state
