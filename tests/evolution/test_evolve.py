@@ -181,7 +181,7 @@ def test_a_rename_that_would_say_nothing_is_refused():
     class Inside(NamedTuple):
         total: Optional[Annotated[int, RenamedFrom("sum")]]
 
-    with pytest.raises(TypeNotSupported, match=r"Inside.total: RenamedFrom\('sum'\) stands inside another type"):
+    with pytest.raises(TypeNotSupported, match=r"Inside.total: RenamedFrom\('sum'\) is inside another type"):
         type_of(Inside)
     with pytest.raises(TypeNotSupported, match="former names as strings"):
         RenamedFrom()

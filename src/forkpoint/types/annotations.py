@@ -77,8 +77,7 @@ def type_of(annotation: Any) -> TypeInformation:
     ``int`` is a 64-bit LONG, ``datetime`` a naive datetime (see `Instant` for aware ones), ``Any`` and unparametrised
     ``list``, ``dict``, ... hold dynamic values. ``Annotated[T, Types.X()]`` stands for ``Types.X()``.
 
-    Raises:
-        TypeNotSupported: values of the annotation have no durable encoding; the message says what to use instead.
+    Raises TypeNotSupported if such values have no durable encoding; the message says what to use instead.
     """
     of = _translate(annotation)
     try:

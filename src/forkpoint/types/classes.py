@@ -37,8 +37,7 @@ def flavor_of(cls: type) -> str | None:
 def record_type(cls: type, type_of: TypeOf) -> RecordType:
     """Return the type of a record class; `type_of` translates the annotations of its fields.
 
-    Raises:
-        TypeNotSupported: an annotation cannot be resolved or encoded, or the class contains itself.
+    Raises TypeNotSupported if an annotation cannot be resolved or encoded, or the class contains itself.
     """
     known = _known.get(cls)
     if known is not None:

@@ -202,8 +202,7 @@ class UnionType(_EncodedColumn):
 def union(members: list[TypeInformation]) -> TypeInformation:
     """Return the union of types; None among them makes it optional.
 
-    Raises:
-        TypeNotSupported: two members cannot be told apart by the class of a value.
+    Raises TypeNotSupported if two members cannot be told apart by the class of a value.
     """
     some = list(dict.fromkeys(member for member in members if member.kind != "null"))
     if any(member.kind == "any" for member in some):

@@ -31,24 +31,12 @@ _UNCHANGING: set[type] = {
     range, type(Ellipsis), type(NotImplemented), FunctionType, BuiltinFunctionType, ModuleType,
 }  # fmt: skip
 _UNCHANGING_BASES = (
-    Enum,
-    np.generic,
-    type,
-    pa.Array,
-    pa.ChunkedArray,
-    pa.RecordBatch,
-    pa.Table,
-    pa.Scalar,
-    pa.DataType,
-)
+    Enum, np.generic, type, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table, pa.Scalar, pa.DataType,
+)  # fmt: skip
 
 
 def independent(value: Any) -> Any:
-    """Return the value itself if it is immutable throughout, else a deep copy.
-
-    Raises:
-        TypeNotSupported: the value is mutable and cannot be copied.
-    """
+    """Return the value itself if it is immutable throughout, else a deep copy; TypeNotSupported if that fails."""
     try:
         return _part(value)
     except RecursionError:

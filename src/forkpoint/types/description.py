@@ -20,8 +20,7 @@ def from_description(description: JsonObject) -> TypeInformation:
 
     NamedTuples are read as generated namedtuples, dataclasses and Structs as `Row`, Enums as their values (or names).
 
-    Raises:
-        TypeNotSupported: the description is invalid, or of a newer version.
+    Raises TypeNotSupported if the description is invalid, or of a newer version.
     """
     try:
         return _make(description)

@@ -40,11 +40,7 @@ def int_from_bytes(data: bytes) -> int:
 
 
 def encode_any(value: Any) -> bytes:
-    """Encode a dynamic value.
-
-    Raises:
-        TypeNotSupported: the value, or one inside it, is of a type outside `Types.ANY()`.
-    """
+    """Encode a dynamic value. Raises TypeNotSupported if it, or a value inside it, is not of a type of `Types.ANY()`."""
     if type(value) in _PLAIN:
         return pack(value)
     return pack(_wire(value))
@@ -183,8 +179,7 @@ _FIXED_AND_TEXT = _FIXED | {str}
 def accept_any(value: Any) -> Any:
     """Return the value itself if it is of a plain type and immutable throughout, else an independent one.
 
-    Raises:
-        TypeNotSupported: the value, or one inside it, is of a type outside `Types.ANY()`.
+    Raises TypeNotSupported if it, or a value inside it, is not of a type of `Types.ANY()`.
     """
     cls = type(value)
     if cls in _FIXED:

@@ -23,8 +23,7 @@ def infer_type(values: Iterable[Any]) -> TypeInformation:
     None among other values makes the type Optional. ints and floats together are ANY, as DOUBLE would restore the ints
     as floats. Without values the type is ANY.
 
-    Raises:
-        TypeNotSupported: a value belongs to a class that has no durable encoding.
+    Raises TypeNotSupported if a value's class has no durable encoding.
     """
     some = list(values)
     present = [value for value in some if value is not None]

@@ -69,11 +69,7 @@ class Field:
         return self.default is not REQUIRED or self.factory is not None
 
     def make_default(self) -> Any:
-        """Return the default, a new one each time if it has a factory.
-
-        Raises:
-            TypeNotSupported: the field has no default.
-        """
+        """Return the default, a new one each time if it has a factory. Raises TypeNotSupported if there is none."""
         if self.factory is not None:
             return self.factory()
         if self.default is REQUIRED:
@@ -187,8 +183,7 @@ class TypeInformation(ABC, Generic[T]):
         It is the same object if that is immutable and exactly a value of the type, else an independent one, equal to what
         `decode` would return after `encode`. It can be encoded, put into a column and read back. A dict keeps its order.
 
-        Raises:
-            TypeNotSupported: the value is not of the type; the message names both.
+        Raises TypeNotSupported if the value is not of the type; the message names both.
         """
         if not self.immutable:
             return self._coerce
@@ -267,8 +262,7 @@ class TypeInformation(ABC, Generic[T]):
     def to_arrow(self, values: Sequence[Any]) -> pa.Array:
         """Return the values as one array of `arrow_type`.
 
-        Raises:
-            TypeNotSupported: a value does not fit, e.g. an int beyond 64 bits or None in a type that is not Optional.
+        Raises TypeNotSupported if a value does not fit, e.g. an int beyond 64 bits or None in a type that is not Optional.
         """
         if not isinstance(values, list):
             values = list(values)
@@ -289,8 +283,7 @@ class TypeInformation(ABC, Generic[T]):
     def from_arrow(self, array: pa.Array | pa.ChunkedArray) -> list[Any]:
         """Return the values of an array; an array of another type is cast if that loses nothing.
 
-        Raises:
-            TypeNotSupported: the array cannot be cast, or holds nulls while the type is not Optional.
+        Raises TypeNotSupported if the array cannot be cast, or has nulls and the type is not Optional.
         """
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)

@@ -349,8 +349,7 @@ def tuple_type(types: Sequence[TypeInformation]) -> RecordType:
 def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> RecordType:
     """Return the type of a Row; without names its fields are f0, f1, …
 
-    Raises:
-        TypeNotSupported: a name occurs twice, or there are not as many names as types.
+    Raises TypeNotSupported if a name occurs twice, or there are not as many names as types.
     """
     names = [f"f{i}" for i in range(len(types))] if names is None else list(names)
     if len(set(names)) != len(names) or len(names) != len(types):

@@ -101,8 +101,7 @@ class Row:
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
         """Return the fields by name. ``recursive``: rows within the values, also in lists and dicts, become dicts too.
 
-        Raises:
-            TypeError: the row, or one within it, has no names.
+        Raises TypeError if the row, or one within it, has no names.
         """
         if self._names is None:
             raise TypeError("a Row without field names has no dict form")

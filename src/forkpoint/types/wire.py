@@ -69,11 +69,7 @@ _CACHE = "__msgspec_cache__"
 
 
 def unpacker(wire: Any, native: NativeClasses) -> Callable[[bytes], Any]:
-    """Return the C function that decodes msgpack bytes to `wire`.
-
-    Raises:
-        TypeError: msgspec cannot decode this annotation.
-    """
+    """Return the C function that decodes msgpack bytes to `wire`. Raises TypeError if msgspec does not support it."""
     with _LOCK, _resolved(native):
         return msgpack.Decoder(wire).decode
 
