@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -153,25 +153,18 @@ def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDAr
     return with_null
 
 
-@overload
-def key_group(h: int, max_parallelism: int) -> int: ...
-@overload
-def key_group(h: npt.NDArray[np.uint32], max_parallelism: int) -> npt.NDArray[np.uint16]: ...
-def key_group(h: int | npt.NDArray[np.uint32], max_parallelism: int) -> int | npt.NDArray[np.uint16]:
+Numbers = TypeVar("Numbers", int, npt.NDArray[Any])
+
+
+def key_group(h: Numbers, max_parallelism: int) -> Numbers:
     """The key group of a hash, or of each hash (as uint16, which numpy sorts stably in linear time)."""
     if isinstance(h, np.ndarray):
         return (h % np.uint32(max_parallelism)).astype(np.uint16)
     return h % max_parallelism
 
 
-@overload
-def subtask_of(kg: int, parallelism: int, max_parallelism: int) -> int: ...
-@overload
-def subtask_of(kg: npt.NDArray[np.integer[Any]], parallelism: int, max_parallelism: int) -> npt.NDArray[np.int32]: ...
-def subtask_of(
-    kg: int | npt.NDArray[np.integer[Any]], parallelism: int, max_parallelism: int
-) -> int | npt.NDArray[np.int32]:
-    """The subtask (0 .. parallelism - 1) that owns a key group, or each key group."""
+def subtask_of(kg: Numbers, parallelism: int, max_parallelism: int) -> Numbers:
+    """The subtask (0 .. parallelism - 1) that owns a key group, or each key group (as int32)."""
     if isinstance(kg, np.ndarray):
         return (kg.astype(np.int64) * parallelism // max_parallelism).astype(np.int32)
     return kg * parallelism // max_parallelism

@@ -220,11 +220,16 @@ class ValueHandle(_Handle, ValueState[Any]):
         raise UserFunctionError("a value state cannot be merged; use a list, reducing or aggregating state")
 
 
-class ReducingHandle(_Handle, ReducingState[Any]):
-    def __init__(self, cell: Cell, reduce: Combine) -> None:
+class _MergingHandle(_Handle):
+    def __init__(self, cell: Cell, combine: Combine) -> None:
         super().__init__(cell)
-        self._reduce = reduce
+        self._combine = combine
 
+    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
+        self.cell.merge(target, sources, self._combine)
+
+
+class ReducingHandle(_MergingHandle, ReducingState[Any]):
     def get(self) -> Any:
         kept = self.cell.read()
         return None if kept is None else self._give(kept)
@@ -235,15 +240,12 @@ class ReducingHandle(_Handle, ReducingState[Any]):
             return
         cell, keep, give = self.cell, self._keep, self._give
         so_far, kept = cell.base(), keep(value)
-        cell.write(kept if so_far is None else keep(self._reduce(give(so_far), give(kept))))
-
-    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
-        self.cell.merge(target, sources, self._reduce)
+        cell.write(kept if so_far is None else keep(self._combine(give(so_far), give(kept))))
 
 
-class AggregatingHandle(_Handle, AggregatingState[Any, Any]):
+class AggregatingHandle(_MergingHandle, AggregatingState[Any, Any]):
     def __init__(self, cell: Cell, aggregate: AggregateFunction) -> None:
-        super().__init__(cell)
+        super().__init__(cell, aggregate.merge)
         self._aggregate = aggregate
 
     def get(self) -> Any:
@@ -258,9 +260,6 @@ class AggregatingHandle(_Handle, AggregatingState[Any, Any]):
         so_far = cell.base()
         accumulator = aggregate.create_accumulator() if so_far is None else self._give(so_far)
         cell.write(self._keep(aggregate.add(value, accumulator)))
-
-    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
-        self.cell.merge(target, sources, self._aggregate.merge)
 
 
 class ImmutableValueHandle(KeyCell, ValueState[Any]):
