@@ -36,7 +36,7 @@ _MAX_BYTES = 64 << 20
 
 
 class ByteSink(Protocol):
-    """What a file is written to: any binary file object."""
+    """A binary file object to write to."""
 
     def write(self, data: bytes, /) -> Any: ...
 

@@ -156,7 +156,7 @@ def pages(read: Callable[[bytes, int], Page], start: bytes, stop: bytes) -> Iter
 
 
 def forget(path: str | os.PathLike[str]) -> None:
-    """Close the handle at `path` for good; whoever still uses it gets a StorageError."""
+    """Close the handle at `path` for good; its users get a StorageError."""
     with _lock:
         handle = _handles.pop(os.path.realpath(path), None)
         if handle is not None:

@@ -85,7 +85,7 @@ class Store(Protocol):
         """Remove everything; the version becomes 0."""
 
     def close(self) -> None:
-        """Release the store; may be called twice. What was applied stays."""
+        """Release the store; may be called twice. Applied changes stay."""
 
 
 def check_base(path: object, version: int, base: int) -> None:

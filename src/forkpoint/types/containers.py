@@ -26,6 +26,7 @@ class OptionalType(TypeInformation):
     of: TypeInformation
 
     kind = "optional"
+    nullable = True
 
     def describe(self) -> JsonObject:
         return {"kind": "optional", "of": self.of.describe()}
@@ -49,8 +50,6 @@ class OptionalType(TypeInformation):
     @property
     def arrow_type(self) -> pa.DataType:
         return self.of.arrow_type
-
-    nullable = True
 
     def _to_array(self, values: list[Any]) -> pa.Array:
         present = [value is not None for value in values]
@@ -349,6 +348,7 @@ class MapType(_EncodedColumn):
     value: TypeInformation
 
     kind = "map"
+    python_class = dict
 
     def describe(self) -> JsonObject:
         return {"kind": "map", "key": self.key.describe(), "value": self.value.describe()}
@@ -356,8 +356,6 @@ class MapType(_EncodedColumn):
     @property
     def children(self) -> tuple[TypeInformation, ...]:
         return (self.key, self.value)
-
-    python_class = dict
 
     @property
     def _plain(self) -> bool:

@@ -112,7 +112,7 @@ _HANDLERS: dict[type, Callable[[Any], Any]] = {
 
 
 class _Final:
-    """A list or dict that is complete: `_lift` must not take it for a msgpack array (a tuple) or map."""
+    """A finished list or dict, which `_lift` must not treat as a msgpack array (a tuple) or map."""
 
     __slots__ = ("value",)
 

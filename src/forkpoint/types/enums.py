@@ -30,6 +30,9 @@ class EnumType(TypeInformation):
     members: tuple[tuple[str, Any], ...]  # (name, value), or (name, None) where the form is "name"; sorted
     cls: type[Enum] | None
 
+    kind = "enum"
+    immutable = True
+
     @staticmethod
     def of(cls: type[Enum]) -> EnumType:
         """Return the type of an Enum class."""
@@ -38,8 +41,6 @@ class EnumType(TypeInformation):
         form = "str" if classes == {str} else "int" if classes == {int} else "name"
         listed = tuple((name, None if form == "name" else member._value_) for name, member in members)
         return EnumType(cls.__name__, form, listed, cls)
-
-    kind = "enum"
 
     def describe(self) -> JsonObject:
         return {"kind": "enum", "name": self.name, "form": self.form, "members": [list(pair) for pair in self.members]}
@@ -85,8 +86,6 @@ class EnumType(TypeInformation):
             return cls(value) if member is None else member  # the class's _missing_ may accept it
 
         return find
-
-    immutable = True
 
     @cached_property
     def _exact(self) -> bool:

@@ -84,7 +84,7 @@ def evolve(old: JsonObject, new: TypeInformation) -> Evolution | Misfit:
 
     Allowed, at any depth: fields added with a default (or Optional: None), dropped, reordered, renamed with RenamedFrom;
     BYTE < SHORT < INT < LONG < BIG_INT, FLOAT < DOUBLE, integers to FLOAT, DOUBLE or BIG_DEC where each value is exact;
-    T to Optional[T]; Enum members and members at the end of a Union added; another class or sort of record.
+    T to Optional[T]; Enum members and members at the end of a Union added; another class or kind of record.
 
     Raises TypeNotSupported if ``old`` is no description, or a default cannot be encoded.
     """

@@ -51,7 +51,7 @@ class Types:
 
     @staticmethod
     def LONG() -> TypeInformation[int]:  # noqa: N802
-        """An int of 64 bits; what the annotation ``int`` stands for."""
+        """An int of 64 bits, like the annotation ``int``."""
         return scalar("long")
 
     @staticmethod
@@ -61,7 +61,7 @@ class Types:
 
     @staticmethod
     def DOUBLE() -> TypeInformation[float]:  # noqa: N802
-        """A float of 64 bits; what the annotation ``float`` stands for."""
+        """A float of 64 bits, like the annotation ``float``."""
         return scalar("double")
 
     @staticmethod
@@ -81,7 +81,7 @@ class Types:
 
     @staticmethod
     def INSTANT() -> TypeInformation[datetime]:  # noqa: N802
-        """An aware datetime, which comes back in UTC; what the annotation `Instant` stands for."""
+        """An aware datetime, restored in UTC, like the annotation `Instant`."""
         return scalar("instant")
 
     @staticmethod
@@ -96,7 +96,7 @@ class Types:
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation[datetime]:  # noqa: N802
-        """A naive datetime; what the annotation ``datetime`` stands for."""
+        """A naive datetime, like the annotation ``datetime``."""
         return scalar("timestamp")
 
     @staticmethod

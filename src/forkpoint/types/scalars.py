@@ -24,6 +24,8 @@ class ScalarType(TypeInformation):
 
     name: str
 
+    immutable = True
+
     @property
     def _spec(self) -> ScalarSpec:
         return SPECS[self.name]
@@ -56,8 +58,6 @@ class ScalarType(TypeInformation):
 
     def _to_values(self, array: pa.Array) -> list[Any]:
         return self._spec.to_values(array)
-
-    immutable = True
 
     def _test(self, value: str, source: Source) -> str:
         (first, v), cls = source.once(value), source.bind(self.python_class)
@@ -116,6 +116,8 @@ class ScalarType(TypeInformation):
 class AnyType(ScalarType):
     """`Types.ANY()`: a dynamic value, in a column as its encoded bytes; None is a value like others, not a null."""
 
+    immutable = False
+
     @cached_property
     def encode(self) -> Callable[[Any], bytes]:
         return dynamic.encode_any
@@ -123,8 +125,6 @@ class AnyType(ScalarType):
     @cached_property
     def decode(self) -> Callable[[bytes], Any]:
         return dynamic.decode_any
-
-    immutable = False
 
     @cached_property
     def accept(self) -> Convert:

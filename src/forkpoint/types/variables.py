@@ -1,4 +1,4 @@
-"""The type variables of the public API. Each stands for Any where a class is used without parameters."""
+"""The type variables of the public API, with defaults for classes that are used without parameters."""
 
 from __future__ import annotations
 

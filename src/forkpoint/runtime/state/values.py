@@ -46,7 +46,7 @@ class Cell(ABC):
 
     @abstractmethod
     def read(self) -> Any:
-        """What a reader sees."""
+        """The value that a reader sees."""
 
     @abstractmethod
     def base(self) -> Any:
