@@ -6,7 +6,7 @@ decoding would return, or refused. The tests of immutable types are compiled, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from itertools import count
 from operator import is_
 from typing import Any
@@ -64,7 +64,7 @@ def converted(values: list[Any], convert: Convert) -> list[Any]:
     return values if all(map(is_, values, results)) else results
 
 
-def unless_same(build: Convert, fixed: Set[type], convert_all: ConvertAll) -> Convert:
+def unless_same(build: Convert, fixed: set[type] | frozenset[type], convert_all: ConvertAll) -> Convert:
     """Return what converts an immutable collection: the same object if its parts stay the same, else built of new ones.
 
     Objects of the classes in ``fixed`` always stay the same.
@@ -80,7 +80,7 @@ def unless_same(build: Convert, fixed: Set[type], convert_all: ConvertAll) -> Co
     return convert
 
 
-def collections(fixed: Set[type], convert_all: ConvertAll) -> dict[type, Convert]:
+def collections(fixed: set[type] | frozenset[type], convert_all: ConvertAll) -> dict[type, Convert]:
     """Return how Python's collections and `Row` are converted part by part, by class. See `unless_same`."""
     return {
         tuple: unless_same(tuple, fixed, convert_all),

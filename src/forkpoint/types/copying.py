@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property
 from operator import attrgetter
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -125,13 +123,8 @@ _HOWS: dict[type, Convert] = _COLLECTIONS | {
 class ObjectType(AnyType):
     """Any object, for stream elements without a declared type. They are not stored, so they need no encoding."""
 
-    @cached_property
-    def accept(self) -> Convert:
-        return independent
-
-    @cached_property
-    def accept_all(self) -> Callable[[list[Any]], list[Any]]:
-        return independent_all
+    accept = staticmethod(independent)
+    accept_all = staticmethod(independent_all)
 
 
 _OBJECT = ObjectType("any")

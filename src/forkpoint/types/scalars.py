@@ -117,22 +117,10 @@ class AnyType(ScalarType):
     """`Types.ANY()`: a dynamic value, in a column as its encoded bytes; None is a value like others, not a null."""
 
     immutable = False
-
-    @cached_property
-    def encode(self) -> Callable[[Any], bytes]:
-        return dynamic.encode_any
-
-    @cached_property
-    def decode(self) -> Callable[[bytes], Any]:
-        return dynamic.decode_any
-
-    @cached_property
-    def accept(self) -> Convert:
-        return dynamic.accept_any
-
-    @cached_property
-    def accept_all(self) -> Callable[[list[Any]], list[Any]]:
-        return dynamic.accept_all_any
+    encode = staticmethod(dynamic.encode_any)
+    decode = staticmethod(dynamic.decode_any)
+    accept = staticmethod(dynamic.accept_any)
+    accept_all = staticmethod(dynamic.accept_all_any)
 
 
 _INSTANCES = {name: ScalarType(name) for name in SPECS} | {"any": AnyType("any")}
