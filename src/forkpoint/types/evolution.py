@@ -184,7 +184,7 @@ def _enum(old: EnumType, new: EnumType, at: str, changes: list[str]) -> Step:
 
 def _record(old: RecordType, new: RecordType, at: str, changes: list[str]) -> Step:
     if _positional(old) and _positional(new) and len(old.members) != len(new.members):
-        raise _misfit(old, new, at, "unnamed fields cannot be matched if their number changes")
+        raise _misfit(old, new, at, "fields without names cannot be matched if their number changes")
     if old.flavor != new.flavor:
         changes.append(f"{_place(at)}{old.flavor} → {new.flavor}")
     places = {name: place for place, name in enumerate(old.names)}
