@@ -210,7 +210,7 @@ class Gives(fp.KeyedBatchFunction):
         (lambda self, t, c: t.drop_columns(["till"]), "lack the columns till"),
         (lambda self, t, c: t.set_column(0, "shop", pa.array(["x"] * 40)), "column 'shop'"),
         (lambda self, t, c: t.set_column(0, "shop", pa.array([None] * 40, pa.int64())), "has nulls"),
-        (lambda self, t, c: c.get_state(self.count).write(np.zeros(3)), "3 entries, and there are 5 keys"),
+        (lambda self, t, c: c.get_state(self.count).write(np.zeros(3)), "3 entries for 5 keys"),
         (lambda self, t, c: c.get_state(self.count).write(pa.array([None] * 5)), "has nulls"),
         (lambda self, t, c: c.get_state(self.count).write(["x"] * 5), "cannot be written"),
         (lambda self, t, c: c.get_state(self.count).clear(np.zeros(3)), "one bool for each of the 5 keys"),

@@ -127,8 +127,8 @@ class Required(NamedTuple):
         (list[int], set[int], "cannot become"),
         (set[int], set[float], "elements of a set cannot change"),
         (dict[int, int], dict[float, int], "keys of a dict cannot change"),
-        (Large, Small, "'b' is no member any more"),
-        (Small, ByName1, "of another sort"),
+        (Large, Small, "'b' is no longer a member"),
+        (Small, ByName1, "of another kind"),
         (Union[int, str], Union[float, str], "first members"),
         (Union[int, str], int, "cannot become"),
     ],
@@ -181,7 +181,7 @@ def test_a_rename_that_would_say_nothing_is_refused():
     class Inside(NamedTuple):
         total: Optional[Annotated[int, RenamedFrom("sum")]]
 
-    with pytest.raises(TypeNotSupported, match=r"Inside.total: RenamedFrom\('sum'\) stands inside another type"):
+    with pytest.raises(TypeNotSupported, match=r"Inside.total: RenamedFrom\('sum'\) is inside another type"):
         type_of(Inside)
     with pytest.raises(TypeNotSupported, match="former names as strings"):
         RenamedFrom()

@@ -155,14 +155,14 @@ def careless(env, source):
         (
             ("a", 1, "put"),
             UserFunctionError,
-            r"'careless': broadcast state 'rules' can only be read here \(put\('x'\)\)",
+            r"'careless': broadcast state 'rules' is read-only here \(put\('x'\)\)",
         ),
         (
             ("a", 1, "del"),
             UserFunctionError,
-            r"'careless': broadcast state 'rules' can only be read here \(remove\('x'\)\)",
+            r"'careless': broadcast state 'rules' is read-only here \(remove\('x'\)\)",
         ),
-        (("a", 1, "timer"), UserFunctionError, r"'careless': broadcast state 'rules' can only be read here"),
+        (("a", 1, "timer"), UserFunctionError, r"'careless': broadcast state 'rules' is read-only here"),
         (
             ("a", 1, "unknown"),
             GraphError,

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.state import (
-    MAX_SID,
     OPERATOR_KG,
     OperatorKey,
     StateKey,
@@ -27,6 +26,7 @@ from forkpoint.state import (
     timer_range,
 )
 
+MAX_SID = 0xFFFF_FFFE
 kgs = st.integers(0, 32767)
 sids = st.integers(0, MAX_SID)
 data = st.binary(max_size=6)

@@ -213,7 +213,7 @@ class TestState:
     def test_map_state_and_time_to_live_are_refused_for_a_window(self):
         for descriptor, message in (
             (fp.MapStateDescriptor("m", str, int), "value state may hold a dict"),
-            (fp.ValueStateDescriptor("v", int).enable_time_to_live(fp.Time.seconds(1)), "as long as its window"),
+            (fp.ValueStateDescriptor("v", int).enable_time_to_live(fp.Time.seconds(1)), "removed with its window"),
         ):
 
             class Asking(fp.ProcessWindowFunction):

@@ -4,7 +4,6 @@ from forkpoint.state.arrow_file import FileInfo, file_checksum
 from forkpoint.state.changelog import merge, read_changes, slice_changes, write_changes
 from forkpoint.state.keygroups import (
     DEFAULT_MAX_PARALLELISM,
-    MAX_MAX_PARALLELISM,
     encode_keys,
     hash_column,
     hash_encoded,
@@ -15,7 +14,6 @@ from forkpoint.state.keygroups import (
     subtask_of,
 )
 from forkpoint.state.keys import (
-    MAX_SID,
     OPERATOR_KG,
     OperatorKey,
     StateKey,
@@ -42,8 +40,6 @@ from forkpoint.state.write_back import WriteBackStore
 
 __all__ = [
     "DEFAULT_MAX_PARALLELISM",
-    "MAX_MAX_PARALLELISM",
-    "MAX_SID",
     "OPERATOR_KG",
     "Changes",
     "FileInfo",

@@ -4,9 +4,9 @@
     index            for each record batch: first and last key group, rows, offset, length, crc32
     trailer          format, kind, number of batches, entries, length of the file, checksums, "FKPT"
 
-The checksums form a chain: each batch has one in the index, the index and the Arrow frame (schema and footer) have
-theirs in the trailer, and the trailer has its own. So any change of any byte that is read is noticed, while a range of
-key groups can be read without decoding, or even checking, the other batches.
+The checksums form a chain: the index has one of each batch, the trailer those of the index, of the Arrow frame (schema and
+footer) and of itself. So a change of any byte that is read is noticed, and a range of key groups can be read without
+decoding, or even checking, the other batches.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _BLOCK = struct.Struct(">HHIQQI")
 _TRAILER = struct.Struct(">HHIQQIII4s")
 _REMEDY = "restore from another checkpoint or savepoint"
 _SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
-_MAX_ROWS = 4096  # who wants few key groups reads few entries of others
+_MAX_ROWS = 4096  # small, so that reading a few key groups reads few entries of others
 _MAX_BYTES = 64 << 20
 
 
 class ByteSink(Protocol):
-    """What a file is written to: any binary file object."""
+    """A binary file object to write to."""
 
     def write(self, data: bytes, /) -> Any: ...
 
@@ -74,7 +74,7 @@ class _Trailer(NamedTuple):
 
 
 class _Tap:
-    """Passes bytes on, and counts and sums them. Arrow takes it for a file."""
+    """A file object for Arrow that passes on bytes, and keeps their number and checksum."""
 
     closed = False
 
@@ -90,11 +90,11 @@ class _Tap:
         return len(data)
 
     def flush(self) -> None:
-        pass  # the owner of the sink does
+        pass  # left to the owner of the sink
 
 
 class ArrowFileWriter:
-    """Writes entries, which have to come in key order, and then `finish`."""
+    """Writes entries, which must be in key order; `finish` ends the file."""
 
     def __init__(self, sink: ByteSink, kind: int) -> None:
         self._tap = _Tap(sink.write)
@@ -118,7 +118,7 @@ class ArrowFileWriter:
             return
         batch = batch.cast(_SCHEMA)
         tap, keys = self._tap, batch.column(0)
-        # The checksum runs over the frame between the batches, and over one batch in between.
+        # The tap's checksum is that of the frame; meanwhile, that of this batch.
         frame_crc, tap.crc, offset = tap.crc, 0, tap.position
         self._arrow.write_batch(batch)
         first_kg, last_kg = kg_of(keys[0].as_py()), kg_of(keys[-1].as_py())
@@ -126,7 +126,7 @@ class ArrowFileWriter:
         tap.crc = frame_crc
 
     def finish(self) -> FileInfo:
-        """Write what is left, and return what a manifest records. The sink stays open."""
+        """Write the end of the file, and return what a manifest records. The sink stays open."""
         tap, blocks = self._tap, self._blocks
         self._arrow.close()
         frame_crc = tap.crc
@@ -143,7 +143,7 @@ class ArrowFileWriter:
 class ArrowFile:
     """A file in memory. The frame is checked when it is opened, each batch when it is read.
 
-    Raises SavepointCorrupt, which names the file, what was found and what was expected.
+    Raises SavepointCorrupt, which names the file and what was found and expected.
     """
 
     def __init__(self, data: bytes, kind: int, name: str) -> None:
@@ -170,7 +170,7 @@ class ArrowFile:
         return [Block(*fields) for fields in _BLOCK.iter_unpack(index)]
 
     def _check_frame(self) -> None:
-        """Everything before, between and behind the batches, up to the index."""
+        """Check all bytes before, between and after the batches, up to the index."""
         position, crc = 0, 0
         for block in self.blocks:
             crc = zlib.crc32(self._data[position : block.offset], crc)
@@ -187,7 +187,7 @@ class ArrowFile:
         return as_list(batch.column(0)), as_list(batch.column(1))
 
     def read_columns(self, number: int) -> tuple[pa.Array, pa.Array]:
-        """The keys and values of one batch, as arrays of type large_binary, of which many can be one."""
+        """The keys and values of one batch, as large_binary, so that any number can be concatenated."""
         batch = self._batch(number)
         return batch.column(0).cast(pa.large_binary()), batch.column(1).cast(pa.large_binary())
 
@@ -206,7 +206,7 @@ class ArrowFile:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """What has its checksum and is no such file nonetheless was not written by forkpoint."""
+        """Raise Arrow's errors as SavepointCorrupt: the checksums are right, but this is not forkpoint's file."""
         try:
             yield
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -214,7 +214,7 @@ class ArrowFile:
 
 
 def file_checksum(data: bytes, name: str) -> int:
-    """The checksum of a whole file, as in its FileInfo. Cheap: the trailer vouches for the rest.
+    """The checksum of a whole file, as in its FileInfo. Cheap: the trailer has those of all parts.
 
     Raises SavepointCorrupt if the trailer is damaged or missing.
     """

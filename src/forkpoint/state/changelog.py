@@ -1,4 +1,4 @@
-"""The changes of one epoch: what they do, and as bytes (see arrow_file.py for the format)."""
+"""The changes of one epoch: merged, sliced, and as a file (see arrow_file.py for the format)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forkpoint.state.store import Changes
 
 
 def merge(*changes: Changes) -> Changes:
-    """All changes as one, in key order; later ones over earlier ones. A delete stays a delete."""
+    """All changes as one, in key order; the last change of a key wins. A delete stays a delete."""
     merged: dict[bytes, bytes | None] = {}
     for one in changes:
         merged.update(zip(one.keys, one.values, strict=True))
@@ -23,7 +23,7 @@ def merge(*changes: Changes) -> Changes:
 
 
 def slice_changes(changes: Changes, kg_start: int, kg_stop: int) -> Changes:
-    """The changes of the key groups kg_start <= kg < kg_stop. The changes have to be in key order."""
+    """The changes of the key groups kg_start <= kg < kg_stop, from changes in key order."""
     start, stop = range_for(kg_start, kg_stop)
     low, high = bisect_left(changes.keys, start), bisect_left(changes.keys, stop)
     return Changes(changes.keys[low:high], changes.values[low:high])
@@ -39,12 +39,12 @@ def write_changes(changes: Changes) -> bytes:
 
 
 def _columns(changes: Changes) -> tuple[pa.Array, pa.Array]:
-    """What `Changes.in_order` does, in Arrow: in Python most of the time would go into following pointers."""
+    """`Changes.in_order` in Arrow, which does not have to follow pointers."""
     return in_key_order(pa.array(changes.keys, pa.large_binary()), pa.array(changes.values, pa.large_binary()))
 
 
 def in_key_order(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Entries in key order, each key once; of a repeated key the last one counts."""
+    """Entries in key order, each key once, with its last value."""
     if _ascending(keys):
         return keys, values
     order = pc.sort_indices(keys)  # stable: of equal keys the last written comes last
@@ -60,10 +60,7 @@ def _ascending(keys: pa.Array) -> bool:
 
 
 def read_changes(data: bytes, name: str = "changelog") -> Changes:
-    """The changes in a file, in key order.
-
-    `name` is what the file is called in the SavepointCorrupt that is raised if a byte of it is wrong or missing.
-    """
+    """The changes in a file, in key order. Raises SavepointCorrupt, which names the file as `name`, if it is damaged."""
     file = ArrowFile(data, CHANGES, name)
     keys: list[bytes] = []
     values: list[Any] = []

@@ -16,7 +16,7 @@ class _Table(Handle):
         super().__init__(path)
         self.rows: dict[bytes, bytes] = {}
         self.version = 0
-        self.ordered: list[bytes] | None = None  # the keys of rows, once somebody scans
+        self.ordered: list[bytes] | None = None  # the keys of rows, from the first scan on
 
     def between(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
         if self.ordered is None:
@@ -24,15 +24,18 @@ class _Table(Handle):
         first = bisect_left(self.ordered, start)
         return [(key, self.rows[key]) for key in self.ordered[first : bisect_left(self.ordered, stop, first)]]
 
+    def open(self) -> None:
+        pass
+
     def suspend(self) -> None:
-        pass  # nothing native: a forked child goes on with its copy
+        pass  # nothing native: a forked child continues with its copy
 
     def is_current(self) -> bool:
         return True
 
 
 class DictStore:
-    """Keeps its entries as long as the process lives, for whoever opens the same path; without a path, to itself."""
+    """Entries live as long as the process; all stores of one path share them, a store without a path has its own."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = "(in memory)" if path is None else os.fspath(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation
 
 DEFAULT_MAX_PARALLELISM = 128
-MAX_MAX_PARALLELISM = 32768  # as in Flink; key groups above it are left for operator state
 
 _MASK = 2**64 - 1
 _GAMMA, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -56,7 +55,7 @@ def key_hash(key: Any, type: TypeInformation) -> int:
     Raises TypeNotSupported for a value that the type cannot hold.
     """
     if pa.types.is_integer(type.arrow_type):
-        if not isinstance(key, int):  # None, an Enum of ints, numpy's integers, or nothing that fits
+        if not isinstance(key, int):  # None, an Enum of ints, a numpy integer, or not valid
             return int(hash_column(type.to_arrow([key]), type)[0])
         return _splitmix64(key & _MASK) >> 32
     try:
@@ -101,7 +100,7 @@ def encode_keys(keys: Sequence[Any], type: TypeInformation) -> tuple[list[bytes]
 
 
 def hash_encoded(keys: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """`key_hash` of keys of a type that is no integer, as `encode_key` stores them; shape (len(keys),)."""
+    """`key_hash` of keys that `encode_key` encoded, of a type other than integers; shape (len(keys),)."""
     return _splitmix64_high(np.fromiter(map(zlib.crc32, keys), np.uint64, len(keys)))
 
 
@@ -135,7 +134,7 @@ def _dictionary_encode(arr: pa.Array) -> pa.DictionaryArray | None:
 
 
 def _hash_values(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]:
-    """For columns without distinct values: every element is decoded."""
+    """For columns that cannot be dictionary-encoded: decodes every element."""
     encode, crc32 = type.encode, zlib.crc32
     values = type.from_arrow(arr)
     return _splitmix64_high(np.fromiter((crc32(encode(value)) for value in values), np.uint64, len(values)))
@@ -148,31 +147,24 @@ def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDAr
     if not arr.null_count:
         hashes: npt.NDArray[np.uint32] = distinct[arr.indices.to_numpy(zero_copy_only=False)]
         return hashes
-    # Nulls take one more place behind the distinct values.
+    # Nulls get the index after the distinct values.
     indices = arr.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy(zero_copy_only=False)
     with_null: npt.NDArray[np.uint32] = np.append(distinct, np.uint32(_null_hash(type)))[indices]
     return with_null
 
 
-@overload
-def key_group(h: int, max_parallelism: int) -> int: ...
-@overload
-def key_group(h: npt.NDArray[np.uint32], max_parallelism: int) -> npt.NDArray[np.uint16]: ...
-def key_group(h: int | npt.NDArray[np.uint32], max_parallelism: int) -> int | npt.NDArray[np.uint16]:
+Numbers = TypeVar("Numbers", int, npt.NDArray[Any])
+
+
+def key_group(h: Numbers, max_parallelism: int) -> Numbers:
     """The key group of a hash, or of each hash (as uint16, which numpy sorts stably in linear time)."""
     if isinstance(h, np.ndarray):
         return (h % np.uint32(max_parallelism)).astype(np.uint16)
     return h % max_parallelism
 
 
-@overload
-def subtask_of(kg: int, parallelism: int, max_parallelism: int) -> int: ...
-@overload
-def subtask_of(kg: npt.NDArray[np.integer[Any]], parallelism: int, max_parallelism: int) -> npt.NDArray[np.int32]: ...
-def subtask_of(
-    kg: int | npt.NDArray[np.integer[Any]], parallelism: int, max_parallelism: int
-) -> int | npt.NDArray[np.int32]:
-    """The subtask (0 .. parallelism - 1) that owns a key group, or each key group."""
+def subtask_of(kg: Numbers, parallelism: int, max_parallelism: int) -> Numbers:
+    """The subtask (0 .. parallelism - 1) that owns a key group, or each key group (as int32)."""
     if isinstance(kg, np.ndarray):
         return (kg.astype(np.int64) * parallelism // max_parallelism).astype(np.int32)
     return kg * parallelism // max_parallelism

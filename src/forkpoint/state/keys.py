@@ -4,8 +4,8 @@
     timer      >H key group | >I sid | >Q timestamp + 2**63 | >I len(key) | key | namespace
     operator   >H 0xFFFF    | >I sid | >I subtask | >Q element
 
-Big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and the
-timers that are due come first. A sid is at most 0xFFFFFFFE: so every range below has an end.
+Big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and due
+timers come first. A sid is below 0xFFFFFFFF, so every range has an end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 OPERATOR_KG = 0xFFFF
-MAX_SID = 0xFFFF_FFFE
 
 _TIME_SHIFT = 2**63
 _TIME_END = 2**64
@@ -49,7 +48,7 @@ class OperatorKey(NamedTuple):
 
 
 def state_key(kg: int, sid: int, key: bytes, namespace: bytes = b"") -> bytes:
-    """Where the value of a key (and of a namespace: a map's entry, a window) is kept."""
+    """The store key of a key's value (in a namespace: a map's entry, a window)."""
     return _STATE.pack(kg, sid, len(key)) + key + namespace
 
 
@@ -67,7 +66,7 @@ def decode_state_key(data: bytes) -> StateKey:
 
 
 def timer_key(kg: int, sid: int, ts_ms: int, key: bytes, namespace: bytes = b"") -> bytes:
-    """Where a timer is kept; -2**63 <= ts_ms < 2**63."""
+    """The store key of a timer; -2**63 <= ts_ms < 2**63."""
     return _TIMER.pack(kg, sid, ts_ms + _TIME_SHIFT, len(key)) + key + namespace
 
 
@@ -78,7 +77,7 @@ def decode_timer_key(data: bytes) -> TimerKey:
 
 
 def operator_key(sid: int, subtask: int, element: int) -> bytes:
-    """Where one element (counted from 0) of a subtask's operator (non-keyed) state is kept."""
+    """The store key of one element (counted from 0) of a subtask's operator (non-keyed) state."""
     return _OPERATOR.pack(OPERATOR_KG, sid, subtask, element)
 
 
@@ -98,7 +97,7 @@ def sid_of(data: bytes) -> int:
 
 
 def prefix_stop(prefix: bytes) -> bytes:
-    """The smallest byte string above everything that begins with `prefix` (which must not be all 0xFF)."""
+    """The smallest byte string above all that start with `prefix` (which must not be all 0xFF)."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,))
 
@@ -108,13 +107,12 @@ def range_for(kg_start: int, kg_stop: int) -> tuple[bytes, bytes]:
 
     `range_for(OPERATOR_KG, OPERATOR_KG + 1)` is the range of operator state.
     """
-    # Behind all operator state: a sid is below 0xFFFFFFFF.
-    stop = _PREFIX.pack(OPERATOR_KG, MAX_SID + 1) if kg_stop > OPERATOR_KG else kg_stop.to_bytes(2, "big")
+    stop = kg_stop.to_bytes(2, "big") if kg_stop <= OPERATOR_KG else b"\xff" * _PREFIX.size
     return kg_start.to_bytes(2, "big"), stop
 
 
 def sid_range(kg: int, sid: int) -> tuple[bytes, bytes]:
-    """The range of everything that one state (or timer service) holds in one key group."""
+    """The range of all entries of one state (or timer service) in one key group."""
     return _PREFIX.pack(kg, sid), prefix_stop(_PREFIX.pack(kg, sid))
 
 

@@ -1,4 +1,4 @@
-"""A store in LMDB: memory-mapped, opened in a fraction of a millisecond by whichever process gets the task.
+"""A store in LMDB: memory-mapped, opened in a fraction of a millisecond by any process that gets the task.
 
 Everything lives in the unnamed database, so that opening needs no write transaction:
 
@@ -7,7 +7,7 @@ Everything lives in the unnamed database, so that opening needs no write transac
     the state   511 zero bytes → layout, loading or ready, version, the loader's token, the boot it was written in
 
 Commits are atomic but not synced: a killed process leaves the last committed version, a crash of the machine may leave
-anything. That is why the boot is recorded, and a store from before it refused.
+anything. So the boot is recorded, and a store from an earlier boot is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import lmdb
 
 from forkpoint.errors import StorageError
-from forkpoint.state.shared import Handle, acquire, release
-from forkpoint.state.store import Changes, check_base, check_load
+from forkpoint.state.shared import Handle, Page, SharedStore, pages
+from forkpoint.state.store import Changes, check_base, check_load, check_scan
 
 DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
 
@@ -42,7 +42,6 @@ _STEM = 495  # with 16 bytes of hash: 511
 _ABOVE_HASH = b"\xff" * 17
 _LENGTH = struct.Struct(">I")
 _COVER_SECONDS = 0.02
-_FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan takes while it holds the lock: most scans find few or none
 
 
 class _State(NamedTuple):
@@ -55,7 +54,7 @@ class _State(NamedTuple):
 
 @cache
 def _boot_id() -> bytes:
-    """Identifies the time since the machine was started; empty where the system does not tell."""
+    """Identifies the current boot of the machine; empty if the system does not provide it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:36]
     except OSError:
@@ -93,6 +92,9 @@ class _LmdbHandle(Handle):
             self._open.close()
             self._open = None
 
+    def open(self) -> None:
+        self.env()
+
     def is_current(self) -> bool:
         if self._open is None:
             return True
@@ -111,8 +113,8 @@ class _LmdbHandle(Handle):
                 self._open = lmdb.open(
                     self.path, map_size=self.map_size, sync=False, metasync=False, meminit=False, max_readers=512
                 )
-                self.map_size = self._open.info()["map_size"]  # larger than asked for if the file is
-                self._open.reader_check()  # readers that were killed would keep old pages from being used again
+                self.map_size = self._open.info()["map_size"]  # larger than requested if the file is
+                self._open.reader_check()  # killed readers would keep old pages from being reused
                 self._check()
             except (lmdb.Error, OSError) as e:
                 self.suspend()
@@ -123,7 +125,7 @@ class _LmdbHandle(Handle):
         return self._open
 
     def _check(self) -> None:
-        # Pages beyond the end of a shortened file would end the process (SIGBUS) when touched: look before.
+        # Touching pages beyond the end of a truncated file would kill the process (SIGBUS).
         needed, stat = self._needed_size(), os.stat(self.data_file)
         if stat.st_size < needed:
             time.sleep(_COVER_SECONDS)  # another process may be between its commit and `_cover_end`
@@ -145,7 +147,7 @@ class _LmdbHandle(Handle):
 
     @contextmanager
     def transaction(self, write: bool = False) -> Iterator[Any]:
-        """A transaction, committed at the end; LMDB's errors come out as StorageError, except a full map."""
+        """A transaction, committed at the end; LMDB's errors become StorageError, except a full map."""
         with self.lock:
             try:
                 with self.begin(write) as txn:
@@ -160,7 +162,7 @@ class _LmdbHandle(Handle):
         while True:
             try:
                 return env.begin(write=write)
-            except lmdb.MapResizedError:  # another process has enlarged the map: take its size
+            except lmdb.MapResizedError:  # another process has enlarged the map: adopt its size
                 self._resize(0)
 
     def _resize(self, map_size: int) -> None:
@@ -169,7 +171,7 @@ class _LmdbHandle(Handle):
         self.map_size = self._open.info()["map_size"]
 
     def write(self, work: Callable[[Any], None]) -> None:
-        """Do `work` in a write transaction, again in a larger map whenever the map turns out to be too small."""
+        """Do `work` in a write transaction; again, in a larger map, if the map is full."""
         with self.lock:
             while True:
                 try:
@@ -181,9 +183,9 @@ class _LmdbHandle(Handle):
             self._cover_end()
 
     def _cover_end(self) -> None:
-        """LMDB leaves out pages that were taken and freed within one transaction, even at the end of the file.
+        """Extend the file to the length that its header says, so that a shorter file is always a damaged one.
 
-        The file is extended over them, so that a file shorter than its header says is always a damaged one.
+        LMDB does not write pages that are allocated and freed within one transaction, even at the end of the file.
         """
         if os.stat(self.data_file).st_size >= self._needed_size():
             return
@@ -202,7 +204,7 @@ def _put_state(txn: Any, phase: int, version: int, token: bytes = b"") -> None:
 
 
 def _delete_all(txn: Any) -> None:
-    """One by one: with all of py-lmdb 1.7 to 3.0, what is written after a drop of the unnamed database can be damaged."""
+    """One by one: with py-lmdb 1.7 to 3.0, what is written after dropping the unnamed database can be damaged."""
     cursor = txn.cursor()
     if cursor.first():
         while cursor.delete():
@@ -210,7 +212,7 @@ def _delete_all(txn: Any) -> None:
 
 
 def _put_all(txn: Any, changes: Changes) -> None:
-    """Puts and then deletes, in key order, as neighbours share pages."""
+    """Puts and then deletes, both in key order, as neighbours share pages."""
     keys, values, deletes = changes.keys, changes.values, []
     if None in values:
         deletes = [key for key, value in zip(keys, values, strict=True) if value is None]
@@ -221,34 +223,56 @@ def _put_all(txn: Any, changes: Changes) -> None:
     if keys and max(map(len, keys)) > _MAX_PLAIN:
         cursor.putmulti([_stored_item(key, value) for key, value in items])
     else:
-        # In order and behind all there is, as in a bulk load: pages can be filled to the brim.
+        # In order and after all existing keys, as in a bulk load: pages can be filled completely.
         append = bool(keys) and cursor.last() and cursor.key() < keys[0]
         cursor.putmulti(items, append=append)
     for key in deletes:
         txn.delete(_stored_key(key))
 
 
-class LmdbStore:
+class _Scan:
+    """The rows of a scan, in one read transaction as long as nothing in this process ends it."""
+
+    def __init__(self, store: LmdbStore) -> None:
+        self._store = store
+        self._txn: Any = None
+        self._rows: Iterator[tuple[bytes, bytes]] = iter(())
+        self._version: int | None = None
+        self._generation = -1
+
+    def read(self, start: bytes, size: int) -> Page:
+        handle = self._store._handle
+        with handle.lock:
+            try:
+                if handle.generation != self._generation:  # the first page, or the map was enlarged
+                    self._begin(handle, start)
+                return list(islice(self._rows, size))
+            except lmdb.Error as e:
+                raise handle.damaged(e) from e
+
+    def _begin(self, handle: _LmdbHandle, start: bytes) -> None:
+        self._txn = handle.begin()
+        self._generation, state = handle.generation, _state(self._txn)
+        check_scan(handle.path, self._version, state.version)
+        self._version = state.version
+        cursor = self._txn.cursor()
+        found = state.phase != _LOADING and cursor.set_range(start or b"\0")
+        self._rows = cursor.iternext() if found else iter(())
+
+    def close(self) -> None:
+        if self._txn is not None:
+            with suppress(lmdb.Error):
+                self._txn.abort()
+
+
+class LmdbStore(SharedStore[_LmdbHandle]):
     """A store in directory `path`. Several processes may have it open at once; writers take turns.
 
-    Raises StorageError if what is there cannot be used. The map begins with `map_size` bytes and grows by itself.
+    Raises StorageError if an existing store cannot be used. The map starts with `map_size` bytes and grows as needed.
     """
 
     def __init__(self, path: str | os.PathLike[str], map_size: int = DEFAULT_MAP_SIZE) -> None:
-        self.path = os.fspath(path)
-        self._shared: _LmdbHandle | None = acquire(path, _LmdbHandle, lambda real: _LmdbHandle(real, map_size))
-        try:
-            with self._shared.lock:
-                self._shared.env()
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def _handle(self) -> _LmdbHandle:
-        if self._shared is None:
-            raise StorageError(f"local store {self.path} is closed")
-        return self._shared
+        super().__init__(path, _LmdbHandle, lambda real: _LmdbHandle(real, map_size))
 
     @property
     def version(self) -> int:
@@ -264,64 +288,20 @@ class LmdbStore:
             return list(map(txn.get, keys))  # half the time of cursor.getmulti, which also returns the keys
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        # Long keys are stored in the order of their stems only: entries of one stem are held together and sorted.
+        # Long keys are stored in the order of their stems only: entries of one stem are collected and sorted.
         stop_stored = stop if len(stop) <= _STEM else stop[:_STEM] + _ABOVE_HASH
-        held: list[tuple[bytes, bytes]] = []
-        for page in self._pages(start[:_STEM], stop_stored):
-            if not held and max(len(key) for key, _ in page) < _STEM:
-                yield from page
-                continue
-            held += page
-            stem = held[-1][0][:_STEM]  # the next page may have more of it
-            cut = bisect_left(held, stem, key=lambda item: item[0][:_STEM]) if len(stem) == _STEM else len(held)
-            yield from _in_order(held[:cut], start, stop)
-            del held[:cut]
+        held: Page = []
+        with closing(_Scan(self)) as rows:
+            for page in pages(rows.read, start[:_STEM], stop_stored):
+                if not held and max(len(key) for key, _ in page) < _STEM:
+                    yield from page
+                    continue
+                held += page
+                stem = held[-1][0][:_STEM]  # the next page may have more entries of it
+                cut = bisect_left(held, stem, key=lambda item: item[0][:_STEM]) if len(stem) == _STEM else len(held)
+                yield from _in_order(held[:cut], start, stop)
+                del held[:cut]
         yield from _in_order(held, start, stop)
-
-    def _pages(self, start: bytes, stop: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The stored entries of a range, in one read transaction as long as nothing in this process ends it."""
-        txn = rows = version = None
-        generation, size = -1, _FIRST_PAGE
-        try:
-            while True:
-                handle = self._handle
-                with handle.lock:
-                    if handle.generation != generation or rows is None:
-                        # The first page, or the map was enlarged: go on where we were, if that is still the same.
-                        txn = self._begin_scan(handle)
-                        generation, state = handle.generation, _state(txn)
-                        if version is not None and version != state.version:
-                            raise StorageError(
-                                f"local store {self.path} went from version {version} to {state.version} during a scan"
-                            )
-                        if state.phase == _LOADING:
-                            return
-                        version = state.version
-                        cursor = txn.cursor()
-                        rows = cursor.iternext() if cursor.set_range(start or b"\0") else iter(())
-                    try:
-                        page = list(islice(rows, size))
-                    except lmdb.Error as e:
-                        raise handle.damaged(e) from e
-                full, start = len(page) == size, page[-1][0] + b"\0" if page else b""
-                size = min(size * 16, _PAGE)
-                if page and page[-1][0] >= stop:
-                    del page[bisect_left(page, stop, key=lambda item: item[0]) :]
-                    full = False
-                if page:
-                    yield page
-                if not full:
-                    return
-        finally:
-            if txn is not None:
-                with suppress(lmdb.Error):
-                    txn.abort()
-
-    def _begin_scan(self, handle: _LmdbHandle) -> Any:
-        try:
-            return handle.begin()
-        except lmdb.Error as e:
-            raise handle.damaged(e) from e
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, ordered = self._handle, changes.in_order()
@@ -331,7 +311,7 @@ class LmdbStore:
             if state.version >= version:
                 return
             check_base(self.path, state.version, base)
-            if state.phase == _LOADING:  # of a process that was killed, or will find its token gone
+            if state.phase == _LOADING:  # by a process that was killed, or will miss its token
                 _delete_all(txn)
             _put_all(txn, ordered)
             _put_state(txn, _READY, version)
@@ -348,9 +328,9 @@ class LmdbStore:
 
         def check_token(txn: Any) -> None:
             if _state(txn).token != token:
-                raise StorageError(f"local store {self.path}: another process has begun to write it during a load")
+                raise StorageError(f"local store {self.path}: another process began to write it during a load")
 
-        # In several transactions, as one would keep all its pages in memory.
+        # In several transactions: one would keep all its pages in memory.
         handle.write(begin)
         for chunk in chunks:
             ordered = chunk.in_order()
@@ -370,11 +350,6 @@ class LmdbStore:
     def clear(self) -> None:
         self._handle.write(_delete_all)
 
-    def close(self) -> None:
-        shared, self._shared = self._shared, None
-        if shared is not None:
-            release(shared)
-
 
 def _value(key: bytes, stored: bytes | None) -> bytes | None:
     if stored is None or len(key) <= _MAX_PLAIN:
@@ -382,6 +357,6 @@ def _value(key: bytes, stored: bytes | None) -> bytes | None:
     return stored[_LENGTH.size + len(key) :]
 
 
-def _in_order(held: list[tuple[bytes, bytes]], start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _in_order(held: Page, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
     items = sorted(_plain_item(*item) for item in held if item[0] != _STATE_KEY)
     return (item for item in items if start <= item[0] < stop)

@@ -14,24 +14,21 @@ import os
 import struct
 import uuid
 import weakref
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import rocksdict
 
 from forkpoint.errors import StorageError
-from forkpoint.state.shared import Handle, acquire, release
-from forkpoint.state.store import Changes, check_base, check_load
+from forkpoint.state.shared import Handle, Page, SharedStore, pages
+from forkpoint.state.store import Changes, check_base, check_load, check_scan
 
 _READY, _LOADING = 0, 1
 _STATE = struct.Struct(">BQ16s")
 _STATE_KEY = b"state"
 _NOTHING = Changes([], [])
-_FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan takes while it holds the lock: most scans find few or none
-
 
 _used_by: int | None = None  # the process that started RocksDB's threads, here or before a fork
 
@@ -42,32 +39,29 @@ class _State(NamedTuple):
     token: bytes
 
 
-class _Rows:
-    """An iterator of RocksDB, which keeps the database from being closed: it is let go when the handle says so."""
-
-    def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
-        self.rows: Iterator[tuple[bytes, bytes]] | None = rows
-
-
 class _RocksHandle(Handle):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self._db: Any = None
         self._state_family: Any = None
         self._state_handle: Any = None
-        self._scans: weakref.WeakSet[_Rows] = weakref.WeakSet()
+        self.scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._identity = (0, 0)
 
     def suspend(self) -> None:
         if self._db is None:
             return
         self.generation += 1
-        for scan in self._scans:
+        for scan in self.scans:
             scan.rows = None
         self._state_family = self._state_handle = None
         db, self._db = self._db, None
-        with suppress(Exception):  # it may write once more, on a full disk; what is lost is only cached
+        with suppress(Exception):  # closing may write, to a full disk; only cached state is lost
             db.close()
+
+    def open(self) -> None:
+        with self.use():
+            pass
 
     def is_current(self) -> bool:
         try:
@@ -81,7 +75,7 @@ class _RocksHandle(Handle):
 
     @contextmanager
     def use(self) -> Iterator[Any]:
-        """The database, opened if it is not open; its errors come out as StorageError."""
+        """The database, opened if it is not open; its errors become StorageError."""
         with self.lock:
             try:
                 if self._db is None:
@@ -103,7 +97,7 @@ class _RocksHandle(Handle):
         if _used_by not in (None, os.getpid()):
             raise StorageError(
                 f"local store {self.path}: this process was forked from one that has used RocksDB (pid {_used_by}); "
-                "start it anew (spawn) or use the lmdb store"
+                "start the process by spawn, or use the lmdb store"
             )
         _used_by = os.getpid()
         os.makedirs(self.path, exist_ok=True)
@@ -148,30 +142,32 @@ class _RocksHandle(Handle):
         batch.delete(_STATE_KEY, self._state_handle)
         self._db.write(batch)
 
-    def rows_from(self, start: bytes) -> _Rows:
-        rows = _Rows(self._db.items(from_key=start))
-        self._scans.add(rows)
-        return rows
+
+class _Scan:
+    """The rows of a scan. They keep the database from being closed, so the handle can drop them."""
+
+    def __init__(self, store: RocksDbStore) -> None:
+        self._store = store
+        self._version: int | None = None
+        self.rows: Iterator[tuple[bytes, bytes]] | None = None
+
+    def read(self, start: bytes, size: int) -> Page:
+        handle = self._store._handle
+        with handle.use() as db:
+            if self.rows is None:  # the first page, or the process was forked
+                state = handle.state()
+                check_scan(handle.path, self._version, state.version)
+                self._version = state.version
+                self.rows = iter(()) if state.phase == _LOADING else db.items(from_key=start)
+                handle.scans.add(self)
+            return list(islice(self.rows, size))
 
 
-class RocksDbStore:
-    """A store in directory `path`. Raises StorageError if what is there cannot be used or another process has it."""
+class RocksDbStore(SharedStore[_RocksHandle]):
+    """A store in directory `path`. Raises StorageError if another process uses it, or if it cannot be used."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        self._shared: _RocksHandle | None = acquire(path, _RocksHandle, _RocksHandle)
-        try:
-            with self._shared.use():
-                pass
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def _handle(self) -> _RocksHandle:
-        if self._shared is None:
-            raise StorageError(f"local store {self.path} is closed")
-        return self._shared
+        super().__init__(path, _RocksHandle, _RocksHandle)
 
     @property
     def version(self) -> int:
@@ -188,32 +184,7 @@ class RocksDbStore:
             return found
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        rows: _Rows | None = None
-        generation, seen, size = -1, None, _FIRST_PAGE
-        while True:
-            handle = self._handle
-            with handle.use():
-                if rows is None or handle.generation != generation:
-                    # The first page, or the process was forked: go on where we were, if that is still the same.
-                    rows, generation = handle.rows_from(start), handle.generation
-                    state = handle.state()
-                    if seen is not None and seen != state.version:
-                        raise StorageError(
-                            f"local store {self.path} went from version {seen} to {state.version} during a scan"
-                        )
-                    if state.phase == _LOADING:
-                        return
-                    seen = state.version
-                page = [] if rows.rows is None else list(islice(rows.rows, size))
-            full, size = len(page) == size, min(size * 16, _PAGE)
-            if page:
-                start = page[-1][0] + b"\0"
-                if page[-1][0] >= stop:
-                    del page[bisect_left(page, stop, key=lambda item: item[0]) :]
-                    full = False
-            yield from page
-            if not full:
-                return
+        return chain.from_iterable(pages(_Scan(self).read, start, stop))
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, changes = self._handle, changes.in_order()
@@ -243,14 +214,9 @@ class RocksDbStore:
 
     def _check_token(self, handle: _RocksHandle, token: bytes) -> None:
         if handle.state().token != token:
-            raise StorageError(f"local store {self.path}: someone else has begun to write it during a load")
+            raise StorageError(f"local store {self.path}: another process began to write it during a load")
 
     def clear(self) -> None:
         handle = self._handle
         with handle.use():
             handle.remove_all()
-
-    def close(self) -> None:
-        shared, self._shared = self._shared, None
-        if shared is not None:
-            release(shared)

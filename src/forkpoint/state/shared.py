@@ -12,12 +12,17 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeVar
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Generic, TypeVar
 
 from forkpoint.errors import StorageError
 
 H = TypeVar("H", bound="Handle")
+Page = list[tuple[bytes, bytes]]
+
+_FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan reads while it holds the lock: most scans find few or none
 
 
 class Handle(ABC):
@@ -28,7 +33,11 @@ class Handle(ABC):
         self.lock = threading.RLock()
         self.users = 0
         self.gone = False
-        self.generation = 0  # grows whenever open transactions and iterators have become invalid
+        self.generation = 0  # grows whenever open transactions and iterators become invalid
+
+    @abstractmethod
+    def open(self) -> None:
+        """Open the native object if it is not open, and check it."""
 
     @abstractmethod
     def suspend(self) -> None:
@@ -36,7 +45,7 @@ class Handle(ABC):
 
     @abstractmethod
     def is_current(self) -> bool:
-        """Whether the files at the path are (still) those that this handle has open, or none are open."""
+        """Whether this handle has nothing open, or the files that are (still) at the path."""
 
     def check_usable(self) -> None:
         """Raises StorageError if the store was removed while open."""
@@ -49,7 +58,7 @@ class Handle(ABC):
             free, total = (size // 2**20 for size in _free_and_total(where))
             return StorageError(
                 f"local store {self.path} cannot be written: {cause}. The file system of {where} is full ({free} of {total} MiB "
-                "are free): free space there, or set TMPDIR to a directory that has more, then start the job again: it goes on "
+                "are free): free space there, or set TMPDIR to a directory that has more, then start the job again: it resumes "
                 "from its last checkpoint"
             )
         return StorageError(
@@ -58,7 +67,7 @@ class Handle(ABC):
 
 
 def _is_full(cause: object) -> bool:
-    """LMDB and RocksDB give the system's words without its number."""
+    """LMDB and RocksDB report the system's message without its errno."""
     number = cause.errno if isinstance(cause, OSError) else None
     texts = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
     return number in (errno.ENOSPC, errno.EDQUOT) or any(text.lower() in str(cause).lower() for text in texts)
@@ -83,7 +92,7 @@ def acquire(path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H
     with _lock:
         handle = _handles.get(key)
         if handle is not None and not handle.is_current():
-            # Another process has removed the directory; whoever has the old store open may go on with it.
+            # Another process has removed the directory; users of the old store may keep it.
             del _handles[key]
             handle = None
         if handle is None:
@@ -105,8 +114,49 @@ def release(handle: Handle) -> None:
                 del _handles[handle.path]
 
 
+class SharedStore(Generic[H]):
+    """The part of a store that uses a shared handle."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H]) -> None:
+        self.path = os.fspath(path)
+        self._shared: H | None = acquire(path, kind, make)
+        try:
+            with self._shared.lock:
+                self._shared.open()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _handle(self) -> H:
+        if self._shared is None:
+            raise StorageError(f"local store {self.path} is closed")
+        return self._shared
+
+    def close(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            release(shared)
+
+
+def pages(read: Callable[[bytes, int], Page], start: bytes, stop: bytes) -> Iterator[Page]:
+    """The entries with start <= key < stop. ``read`` returns a number of entries from a key on, fewer only at the end."""
+    size, more = _FIRST_PAGE, True
+    while more:
+        page = read(start, size)
+        more, size = len(page) == size, min(size * 16, _PAGE)
+        if not page:
+            return
+        start = page[-1][0] + b"\0"
+        if page[-1][0] >= stop:
+            del page[bisect_left(page, stop, key=itemgetter(0)) :]
+            more = False
+        if page:
+            yield page
+
+
 def forget(path: str | os.PathLike[str]) -> None:
-    """Close the handle at `path` for good; whoever still uses it gets a StorageError."""
+    """Close the handle at `path` for good; its users get a StorageError."""
     with _lock:
         handle = _handles.pop(os.path.realpath(path), None)
         if handle is not None:

@@ -15,7 +15,7 @@ from forkpoint.state.store import Changes
 
 _BATCH_ROWS = 16384
 _BATCH_BYTES = 8 << 20  # of values
-_STEP = 64  # entries taken at once; what is held is at most one step over the limit
+_STEP = 64  # entries read at once; a batch exceeds a limit by less than a step
 
 
 def write_snapshot(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -57,8 +57,8 @@ def _batches(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[list[byte
 def read_snapshot(data: bytes, kg_start: int, kg_stop: int, name: str = "snapshot") -> Iterator[Changes]:
     """The entries of the key groups kg_start <= kg < kg_stop, in key order, in pieces that a store can load.
 
-    Only the batches with these key groups are read. Raises SavepointCorrupt, which names the file as `name`, at the
-    first byte found wrong or missing; the pieces before it have been checked.
+    Reads only the batches with these key groups, and checks each before its piece is returned. Raises SavepointCorrupt, which
+    names the file as `name`, if one is damaged.
     """
     file = ArrowFile(data, SNAPSHOT, name)
     return _read_range(file, kg_start, kg_stop)

@@ -1,7 +1,7 @@
 """The local store of a subtask: an ordered map of bytes to bytes with a version.
 
 A store is a cache of committed state. It is advanced only with committed changes, so it may be behind or missing, but
-it never has to roll back; whatever is wrong with it is cured by clearing it and loading it again.
+it never has to roll back, and a damaged one is cleared and loaded again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ StoreKind = Literal["lmdb", "rocksdb", "dict"]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Puts and deletes: values[i] is what keys[i] is set to, None deletes it. Of a repeated key the last one counts."""
+    """Puts and deletes: keys[i] is set to values[i], or deleted if that is None. The last change of a key wins."""
 
     keys: list[bytes]
     values: list[bytes | None]
@@ -38,7 +38,7 @@ class Changes:
         return len(self.keys)
 
     def in_order(self) -> Changes:
-        """The same changes in key order, each key once; itself if it is so already.
+        """The same changes in key order, each key once; itself if they are already.
 
         Raises StorageError if a key is empty: no store can hold it.
         """
@@ -53,30 +53,30 @@ class Changes:
 
 
 class Store(Protocol):
-    """What a subtask needs of a store. All methods raise StorageError when the store is damaged or closed.
+    """The store of a subtask. All methods raise StorageError if the store is damaged or closed.
 
     Keys have at least one byte, values may be empty. A store may be used by several threads, and by several
-    processes where the implementation says so.
+    processes if the implementation says so.
     """
 
     @property
     def version(self) -> int:
-        """The epoch whose changes were applied last; 0 for an empty store."""
+        """The epoch whose changes were last applied; 0 for an empty store."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of the keys, in their order; None for a key that is not there. All as of one version."""
+        """The values of the keys, in their order; None for a missing key. All as of one version."""
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries with start <= key < stop in key order, all as of one version."""
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
-        """Apply the changes and set the version, both or neither; nothing happens if it was applied before.
+        """Apply the changes and set the version, both or neither; does nothing if that version was applied before.
 
         Raises StorageError if the store is not at version `base`.
         """
 
     def load(self, chunks: Iterable[Changes], version: int) -> None:
-        """Fill an empty store (version 0). Until the end is reached the store reads as empty.
+        """Fill an empty store (version 0). Until that is complete, the store reads as empty.
 
         Fastest when the keys are in order over all chunks. Raises StorageError if the store is not empty.
         """
@@ -85,11 +85,11 @@ class Store(Protocol):
         """Remove everything; the version becomes 0."""
 
     def close(self) -> None:
-        """Release the store; may be called twice. What was applied stays."""
+        """Release the store; may be called twice. Applied changes stay."""
 
 
 def check_base(path: object, version: int, base: int) -> None:
-    """Raises StorageError unless the store's version is the one that changes were made against."""
+    """Raises StorageError unless the store is at the version that changes are based on."""
     if version != base:
         raise StorageError(
             f"local store {path}: changes are for version {base}, the store is at {version}; "
@@ -105,12 +105,18 @@ def check_load(path: object, current: int, version: int) -> None:
         raise StorageError(f"local store {path}: cannot load version {version}; versions of state begin at 1")
 
 
+def check_scan(path: object, before: int | None, version: int) -> None:
+    """Raises StorageError if a store has another version than before in a scan (None: at its start)."""
+    if before not in (None, version):
+        raise StorageError(f"local store {path} changed from version {before} to {version} during a scan")
+
+
 def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
     """Open the store in directory `path`, or make an empty one there.
 
-    Raises StorageError if what is there cannot be used (then `destroy_store` it), ConfigError for an unknown kind.
+    Raises StorageError if an existing store cannot be used (then `destroy_store` it), ConfigError for an unknown kind.
     """
-    # Imported here: a job uses one kind, and a worker process should not pay for the libraries of the others.
+    # Imported here: a job uses one kind, and worker processes should not load the libraries of the others.
     if kind == "lmdb":
         from forkpoint.state.lmdb_store import LmdbStore
 
@@ -130,12 +136,12 @@ def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
 def destroy_store(path: str | os.PathLike[str]) -> None:
     """Remove the store of any kind in directory `path`, damaged or not, if there is one.
 
-    Stores that are open on it in this process are closed; other processes that have it open keep using what was
-    removed and cannot harm the next store of that name.
+    Stores that this process has open on it are closed; other processes that have it open keep using the removed files and
+    cannot harm the next store of that name.
     """
     forget(path)
     source = Path(path)
-    # Out of the way in one step: a process that opens the store meanwhile gets a new one, never half of the old one.
+    # Renamed first: a process that opens the store meanwhile gets a new one, never half of the old one.
     grave = source.with_name(f"{source.name}.removed-{uuid.uuid4().hex}")
     try:
         source.rename(grave)

@@ -1,7 +1,7 @@
 """Committed changes held in memory in front of a store.
 
 Most keys that change in one epoch change in the next one too. They are read from memory and written to the store once
-for many epochs. What is held is committed already, so losing it costs no more than reading it from the changelog again.
+for many epochs. Held changes are already committed: if they are lost, they are read from the changelog again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.store import Changes, Store, check_base
 
-MAX_EPOCHS = 32  # so that a process that takes over has few of them to read
+MAX_EPOCHS = 32  # so that a process that takes over has few to read again
 MAX_ENTRIES = 1 << 18
 MAX_BYTES = 64 << 20  # of values
 
@@ -25,10 +25,9 @@ _ABSENT: Any = object()  # as a value None is a delete
 
 
 class WriteBackStore:
-    """A store whose latest changes are held in memory, at most so many epochs, entries and bytes of them.
+    """A store whose latest changes are held in memory, up to a limit of epochs, entries and bytes.
 
-    For one thread. Other processes may write to the same store: it is never behind what they have committed, as
-    `version` looks there first.
+    For one thread. Other processes may write to the same store: `version` looks there first, so it is never behind them.
     """
 
     def __init__(self, store: Store, max_entries: int = MAX_ENTRIES) -> None:
@@ -43,7 +42,7 @@ class WriteBackStore:
     def version(self) -> int:
         current = self._store.version
         if not self._base <= current <= self._version:
-            # Another process has gone further, or has begun anew: what it has written counts.
+            # Another process is ahead, or has loaded the store again: its version counts.
             self._drop()
             self._version = current
         self._base = current
@@ -65,7 +64,7 @@ class WriteBackStore:
         return self._store.scan(start, stop)
 
     def _touches(self, start: bytes, stop: bytes) -> bool:
-        """Whether a range may have keys that are held. Most scans are for one state's timers or map entries."""
+        """Whether a range may contain held keys. Most scans are for one state's timers or map entries."""
         one_state = len(start) >= _PREFIX and stop <= prefix_stop(start[:_PREFIX])
         return not one_state or start[2:_PREFIX] in self._sids
 
@@ -86,7 +85,7 @@ class WriteBackStore:
 
     def _flush(self) -> None:
         version = self.version
-        if self._held:  # they may have gone: another process was faster
+        if self._held:  # unless `version` has dropped them
             self._store.apply(Changes(list(self._held), list(self._held.values())), version, self._base)
             self._base = version
             self._drop()
@@ -106,6 +105,6 @@ class WriteBackStore:
         self._base = self._version = 0
 
     def close(self) -> None:
-        """What is held is left to the changelog."""
+        """Held changes are dropped: the changelog has them."""
         self._drop()
         self._store.close()

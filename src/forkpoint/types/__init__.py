@@ -5,9 +5,9 @@
     infer_type(values)          from values
     from_description(json)      from what a savepoint recorded
     evolve(json, type)          how saved values become values of another type
-    type.accept(value)          what a value becomes where it is handed over; independent(value): without a type
+    type.accept(value)          checks a value and makes it independent of its giver; independent(value): without a type
 
-Nothing here pickles what is kept.
+Nothing that is stored is pickled.
 """
 
 from forkpoint.types.annotations import Instant, type_of

@@ -1,37 +1,41 @@
-"""What a type makes of a value that is handed over.
+"""Accepting values from user code: checking them against a type, and making them independent.
 
-A value that nothing can change and that is exactly what the type says stays the object it is; of any other the type makes
-one of its own, as encoding and decoding would, or refuses it. Tests of immutable types are compiled, one expression a type.
+A value that is immutable and exactly of the type is accepted as the same object. Any other is coerced to what encoding and
+decoding would return, or refused. The tests of immutable types are compiled, into one expression per type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from operator import is_
 from typing import Any
 
+from forkpoint.types.row import Row
+
 Convert = Callable[[Any], Any]
+ConvertAll = Callable[[list[Any]], list[Any]]
 
 
 class Source:
-    """A Python expression under construction: the objects that it names, and names for what it keeps in between."""
+    """A Python expression under construction, with the objects that it refers to."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
         self._numbers = count()
 
     def bind(self, value: object) -> str:
-        """Return a name that stands for this object."""
+        """Return a name for this object."""
         name = f"_{next(self._numbers)}"
         self.names[name] = value
         return name
 
     def variable(self) -> str:
-        """Return a name for a value of the expression's own."""
+        """Return the name of a new variable."""
         return f"v{next(self._numbers)}"
 
     def once(self, value: str) -> tuple[str, str]:
-        """Return what to write for an expression the first time, and a name for it from then on."""
+        """Return the text that evaluates an expression, and the name of its result from then on."""
         if value.isidentifier():
             return value, value
         name = self.variable()
@@ -49,13 +53,47 @@ class Source:
         return function
 
 
-def keeping(source: Source, test: str, remake: Convert) -> Convert:
-    """Return what hands on the values that pass the test, and remakes others."""
-    return source.compiled(f"value if {test} else {source.bind(remake)}(value)")  # type: ignore[no-any-return]
+def keeping(source: Source, test: str, coerce: Convert) -> Convert:
+    """Return what passes on the values for which the test holds, and coerces others."""
+    return source.compiled(f"value if {test} else {source.bind(coerce)}(value)")  # type: ignore[no-any-return]
+
+
+def converted(values: list[Any], convert: Convert) -> list[Any]:
+    """Return the converted values; the list itself if all of them stay the same objects."""
+    results = list(map(convert, values))
+    return values if all(map(is_, values, results)) else results
+
+
+def unless_same(build: Convert, fixed: set[type] | frozenset[type], convert_all: ConvertAll) -> Convert:
+    """Return what converts an immutable collection: the same object if its parts stay the same, else built of new ones.
+
+    Objects of the classes in ``fixed`` always stay the same.
+    """
+
+    def convert(value: Any) -> Any:
+        if fixed.issuperset(map(type, value)):
+            return value
+        parts = list(value)
+        results = convert_all(parts)
+        return value if results is parts else build(results)
+
+    return convert
+
+
+def collections(fixed: set[type] | frozenset[type], convert_all: ConvertAll) -> dict[type, Convert]:
+    """Return how Python's collections and `Row` are converted part by part, by class. See `unless_same`."""
+    return {
+        tuple: unless_same(tuple, fixed, convert_all),
+        frozenset: unless_same(frozenset, fixed, convert_all),
+        list: lambda value: convert_all(value[:]),
+        set: lambda value: set(convert_all(list(value))),
+        dict: lambda value: dict(zip(convert_all(list(value)), convert_all(list(value.values())), strict=True)),
+        Row: lambda value: value.with_values(convert_all(list(value))),
+    }
 
 
 def encodable(text: str) -> bool:
-    """Whether UTF-8 has bytes for the text: a lone surrogate has none."""
+    """Whether the text can be encoded in UTF-8: lone surrogates cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -64,6 +102,6 @@ def encodable(text: str) -> bool:
 
 
 def all_encodable(texts: Iterable[str]) -> bool:
-    """Whether `encodable` holds for all of them."""
+    """`encodable` for many texts at once."""
     text = "".join(texts)
     return text.isascii() or encodable(text)

@@ -16,14 +16,15 @@ from msgspec import Meta
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.classes import flavor_of, record_type
 from forkpoint.types.containers import MapType, SequenceType, union
+from forkpoint.types.enums import EnumType
 from forkpoint.types.information import RenamedFrom, TypeInformation
 from forkpoint.types.records import tuple_type
 from forkpoint.types.row import Row
-from forkpoint.types.scalars import EnumType, scalar
+from forkpoint.types.scalars import scalar
 from forkpoint.types.wire import type_name
 
 Instant = Annotated[datetime.datetime, scalar("instant")]
-"""Annotation of an aware datetime; it is kept, and comes back, in UTC. Plain ``datetime`` stands for a naive one."""
+"""Annotation of an aware datetime, stored and restored in UTC. Plain ``datetime`` stands for a naive one."""
 
 _SCALARS: dict[Any, str] = {
     None: "null",
@@ -65,7 +66,7 @@ _HINTS: dict[Any, str] = {
     collections.Counter: "use dict[..., int]",
 }
 _GENERAL_HINT = (
-    "use a NamedTuple, dataclass, msgspec.Struct or Enum, a type built of int, float, str, bytes, bool, Decimal, date, "
+    "use a NamedTuple, dataclass, msgspec.Struct or Enum, a type built from int, float, str, bytes, bool, Decimal, date, "
     "time, datetime, timedelta, UUID, tuple, list, dict and set, a Types.* type, or Types.ANY() for dynamic values"
 )
 
@@ -76,14 +77,13 @@ def type_of(annotation: Any) -> TypeInformation:
     ``int`` is a 64-bit LONG, ``datetime`` a naive datetime (see `Instant` for aware ones), ``Any`` and unparametrised
     ``list``, ``dict``, ... hold dynamic values. ``Annotated[T, Types.X()]`` stands for ``Types.X()``.
 
-    Raises:
-        TypeNotSupported: values of the annotation have no durable encoding; the message says what to use instead.
+    Raises TypeNotSupported if such values have no durable encoding; the message says what to use instead.
     """
     of = _translate(annotation)
     try:
-        of.decode  # noqa: B018 - msgspec's refusals belong here, not to the first value
+        of.decode  # noqa: B018 - msgspec should refuse a type here, not at the first value
         of.arrow_type  # noqa: B018
-        hash(of)  # describes it, defaults included
+        hash(of)  # describes the type, defaults included
     except (TypeError, ValueError) as error:
         raise TypeNotSupported(f"{annotation!r} has no durable encoding: {error}; {_GENERAL_HINT}") from error
     return of
@@ -141,7 +141,7 @@ def _annotated(of: Any, extras: tuple[Any, ...]) -> TypeInformation:
             return scalar("instant" if extra.tz else "timestamp")
         if isinstance(extra, RenamedFrom):
             raise TypeNotSupported(
-                f"{extra!r} stands inside another type, where it would say nothing; put it around a field's whole type: "
+                f"{extra!r} is inside another type, where it has no effect; put it around a field's whole type: "
                 f"Annotated[Optional[int], {extra!r}]"
             )
     return _translate(of)
@@ -169,7 +169,7 @@ def _refused(annotation: Any) -> TypeNotSupported:
     if isinstance(annotation, str):
         hint = "give the class itself, not its name"
     elif isinstance(annotation, TypeVar):
-        hint = "a type variable stands for no type at run time; annotate the field with a concrete type"
+        hint = "a type variable has no type at run time; annotate the field with a concrete type"
     elif isinstance(origin, type) and typing.get_args(annotation) and flavor_of(origin) is not None:
         hint = "parametrised record classes are not supported; define a subclass with concrete field types"
     else:

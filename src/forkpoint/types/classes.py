@@ -1,4 +1,4 @@
-"""What a record class says about itself: its fields, and how an object of it is made from their values."""
+"""Record classes: their fields, and how their objects are built from field values."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def flavor_of(cls: type) -> str | None:
 def record_type(cls: type, type_of: TypeOf) -> RecordType:
     """Return the type of a record class; `type_of` translates the annotations of its fields.
 
-    Raises:
-        TypeNotSupported: an annotation cannot be resolved or encoded, or the class contains itself.
+    Raises TypeNotSupported if an annotation cannot be resolved or encoded, or the class contains itself.
     """
     known = _known.get(cls)
     if known is not None:
@@ -54,9 +53,9 @@ def record_type(cls: type, type_of: TypeOf) -> RecordType:
 
 
 def restore_record(flavor: str, name: str, members: tuple[Field, ...], cls: type | None) -> RecordType:
-    """Return the type of a record from its resolved parts; also what a pickled type comes back through.
+    """Return the type of a record from its resolved parts; pickled types are restored by it.
 
-    The fields' types travel with the type: in another process the class's annotations may be text that means nothing.
+    They carry the fields' types: in another process the class's annotations may be text that cannot be resolved.
     """
     if cls is None or flavor in ("tuple", "row"):
         return RecordType(flavor, name, members, None, cls is not None or flavor in ("tuple", "row"))
@@ -74,7 +73,7 @@ def _guard(cls: type) -> Iterator[None]:
     under_way: list[type] = _under_way.__dict__.setdefault("classes", [])
     if cls in under_way:
         raise TypeNotSupported(
-            f"{type_name(cls)} contains itself, which has no columns; keep references as ids, "
+            f"{type_name(cls)} contains itself, so it has no columns; store references as ids, "
             "or declare the inner field Any and store tuples, lists and dicts in it"
         )
     under_way.append(cls)
@@ -89,13 +88,13 @@ def _hints(cls: type) -> dict[str, Any]:
         return typing.get_type_hints(cls, None, _locals_around(cls), include_extras=True)
     except NameError as error:
         raise TypeNotSupported(
-            f"an annotation of {type_name(cls)} cannot be resolved: {error}; define at module level what it names, "
+            f"an annotation of {type_name(cls)} cannot be resolved: {error}; define that name at module level, "
             "and import it outside `if TYPE_CHECKING`"
         ) from error
 
 
 def _locals_around(cls: type) -> dict[str, Any] | None:
-    """The local names of the running function that defined the class, for annotations that are text."""
+    """The local variables of the running function that defined the class: textual annotations may refer to them."""
     function, inside, _ = cls.__qualname__.rpartition(".<locals>.")
     frame = sys._getframe() if inside else None
     while frame is not None:
@@ -125,7 +124,7 @@ class _Annotations:
 
 
 def _absent(value: object) -> bool:
-    # By class: a dataclass that came out of cloudpickle has another MISSING than this process.
+    # By class: a dataclass that was unpickled by value has another MISSING than this process.
     return type(value) is type(dataclasses.MISSING) or value is msgspec.NODEFAULT
 
 
@@ -142,7 +141,7 @@ def _dataclass_fields(cls: Any, field: _Annotations) -> tuple[Field, ...]:
     for name, declared in cls.__dataclass_fields__.items():
         if isinstance(field.hints.get(name), dataclasses.InitVar) or "InitVar" in str(declared._field_type):
             raise TypeNotSupported(
-                f"{cls.__name__}.{name} is an InitVar: it is not stored, so an object could not be made again; "
+                f"{cls.__name__}.{name} is an InitVar: it is not stored, so objects could not be restored; "
                 "make it a field, or use a class method as constructor"
             )
     members: list[Field] = []

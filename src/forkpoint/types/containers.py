@@ -1,4 +1,4 @@
-"""Types made of other types: Optional, Union, list, tuple of any length, set, dict."""
+"""Types that contain other types: Optional, Union, list, tuple of any length, set, dict."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from forkpoint.types.wire import shown, type_name
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OptionalType(TypeInformation):
-    """A type that has None too: nil in bytes, null in columns. Made by `optional`."""
+    """A type whose values may be None: nil in bytes, null in columns. Made by `optional`."""
 
     of: TypeInformation
 
-    @property
-    def kind(self) -> str:
-        return "optional"
+    kind = "optional"
+    nullable = True
 
     def describe(self) -> JsonObject:
         return {"kind": "optional", "of": self.of.describe()}
@@ -51,10 +50,6 @@ class OptionalType(TypeInformation):
     @property
     def arrow_type(self) -> pa.DataType:
         return self.of.arrow_type
-
-    @property
-    def nullable(self) -> bool:
-        return True
 
     def _to_array(self, values: list[Any]) -> pa.Array:
         present = [value is not None for value in values]
@@ -88,7 +83,7 @@ class OptionalType(TypeInformation):
         return lambda values: exact([value for value in values if value is not None] if None in values else values)
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         accept = self.of.accept
         return lambda value: None if value is None else accept(value)
 
@@ -101,17 +96,17 @@ def _unless_none(convert: Convert | None) -> Convert | None:
 
 
 def optional(of: TypeInformation) -> TypeInformation:
-    """Return `of` with None among its values; `of` itself if it has None already."""
+    """Return `of` with None as a further value; `of` itself if None is a value already."""
     return of if of.nullable or of.kind == "any" else OptionalType(of)
 
 
 def present(of: TypeInformation) -> TypeInformation:
-    """Return `of` without None among its values, where `optional` put it there."""
+    """The inverse of `optional`; `of` itself if it is not an `OptionalType`."""
     return of.of if isinstance(of, OptionalType) else of
 
 
 class _EncodedColumn(TypeInformation):
-    """A type that has no Arrow form of its own: its column holds the encoded bytes."""
+    """A type without an Arrow type: its column holds the encoded bytes."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -126,13 +121,11 @@ class _EncodedColumn(TypeInformation):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnionType(_EncodedColumn):
-    """One of several types, told apart by the values' classes; on the wire [position of the member, value]."""
+    """One of several types, chosen by a value's class; on the wire [position of the member, value]."""
 
     members: tuple[TypeInformation, ...]
 
-    @property
-    def kind(self) -> str:
-        return "union"
+    kind = "union"
 
     def describe(self) -> JsonObject:
         return {"kind": "union", "members": [member.describe() for member in self.members]}
@@ -165,7 +158,7 @@ class UnionType(_EncodedColumn):
         return f"(({v} := {value},) and ({tests}))"
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         accepts, member_of = [member.accept for member in self.members], self._member_of
         return lambda value: accepts[member_of(value)](value)
 
@@ -187,10 +180,10 @@ class UnionType(_EncodedColumn):
         return member_of
 
     def _find_member(self, cls: type, known: dict[type, int], value: object) -> int:
-        for base in () if cls is bool else cls.__mro__:  # True is not meant where Union[int, str] is declared
+        for base in () if cls is bool else cls.__mro__:  # Union[int, str] does not mean True
             if base in known and base is not object:
                 return known[base]
-        raise TypeNotSupported(f"{shown(value)} of type {type_name(cls)} is of none of the types of {self!r}")
+        raise TypeNotSupported(f"{shown(value)} of type {type_name(cls)} belongs to none of the types of {self!r}")
 
     @cached_property
     def lift(self) -> Convert:
@@ -208,8 +201,7 @@ class UnionType(_EncodedColumn):
 def union(members: list[TypeInformation]) -> TypeInformation:
     """Return the union of types; None among them makes it optional.
 
-    Raises:
-        TypeNotSupported: two members cannot be told apart by the class of a value.
+    Raises TypeNotSupported if two members cannot be told apart by the class of a value.
     """
     some = list(dict.fromkeys(member for member in members if member.kind != "null"))
     if any(member.kind == "any" for member in some):
@@ -220,7 +212,7 @@ def union(members: list[TypeInformation]) -> TypeInformation:
         if other is not member:
             raise TypeNotSupported(
                 f"Union of {other!r} and {member!r}: both are {member.python_class and type_name(member.python_class)} "
-                "in Python, so a value does not tell which one it is; wrap them in two dataclasses or use Types.ANY()"
+                "in Python, so values cannot be told apart; wrap each in a dataclass of its own, or use Types.ANY()"
             )
     if not some:
         return members[0]
@@ -298,15 +290,15 @@ class SequenceType(TypeInformation):
         return f"type({first}) is {cls} and {exact}({v})"
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         accept_all, classes, read_back = self.element.accept_all, self._taken, self._read_back
         build: Convert = _same if self.form == "list" else self.python_class
 
-        def remake(value: Any) -> Any:
+        def coerce(value: Any) -> Any:
             some: Any = value if isinstance(value, classes) else read_back(value)
             return build(accept_all(list(some)))
 
-        return remake
+        return coerce
 
     @property
     def _taken(self) -> tuple[type, ...]:
@@ -342,7 +334,7 @@ def _offsets(values: list[Any]) -> pa.Array:
 
 
 def _inside(array: Any, parts: list[tuple[pa.Array, TypeInformation]]) -> tuple[list[int], list[list[Any]]]:
-    """Return the bounds of each row of a list or map array, and the values that these bounds cut up."""
+    """Return the bounds of the rows of a list or map array, and the flat values that they slice."""
     offsets = array.offsets.to_numpy() if len(array) else np.zeros(1, np.int32)
     start, stop = int(offsets[0]), int(offsets[-1])
     return (offsets - start).tolist(), [of.from_arrow(part.slice(start, stop - start)) for part, of in parts]
@@ -355,9 +347,8 @@ class MapType(_EncodedColumn):
     key: TypeInformation
     value: TypeInformation
 
-    @property
-    def kind(self) -> str:
-        return "map"
+    kind = "map"
+    python_class = dict
 
     def describe(self) -> JsonObject:
         return {"kind": "map", "key": self.key.describe(), "value": self.value.describe()}
@@ -365,10 +356,6 @@ class MapType(_EncodedColumn):
     @property
     def children(self) -> tuple[TypeInformation, ...]:
         return (self.key, self.value)
-
-    @property
-    def python_class(self) -> type:
-        return dict
 
     @property
     def _plain(self) -> bool:
@@ -402,14 +389,14 @@ class MapType(_EncodedColumn):
         return lambda pairs: {on_key(name): on_value(item) for name, item in pairs}
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         key, item, read_back = self.key.accept, self.value.accept, self._read_back
 
-        def remake(value: Any) -> Any:
+        def coerce(value: Any) -> Any:
             some: dict[Any, Any] = value if isinstance(value, dict) else read_back(value)
             return {key(name): item(one) for name, one in some.items()}
 
-        return remake
+        return coerce
 
     @property
     def _as_bytes(self) -> bool:

@@ -1,15 +1,13 @@
-"""Values that nobody declared: whether they can change is decided by their class, once for each."""
+"""Making values without a declared type independent: how is decided once per class."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property
-from operator import attrgetter, is_
+from operator import attrgetter
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 from uuid import UUID
@@ -19,11 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.acceptance import Convert
+from forkpoint.types.acceptance import Convert, collections, converted, unless_same
 from forkpoint.types.containers import MapType, OptionalType, SequenceType
 from forkpoint.types.information import TypeInformation
 from forkpoint.types.records import RecordType
-from forkpoint.types.row import Row
 from forkpoint.types.scalars import AnyType
 from forkpoint.types.wire import shown, type_name
 
@@ -32,32 +29,20 @@ _UNCHANGING: set[type] = {
     range, type(Ellipsis), type(NotImplemented), FunctionType, BuiltinFunctionType, ModuleType,
 }  # fmt: skip
 _UNCHANGING_BASES = (
-    Enum,
-    np.generic,
-    type,
-    pa.Array,
-    pa.ChunkedArray,
-    pa.RecordBatch,
-    pa.Table,
-    pa.Scalar,
-    pa.DataType,
-)
+    Enum, np.generic, type, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table, pa.Scalar, pa.DataType,
+)  # fmt: skip
 
 
 def independent(value: Any) -> Any:
-    """Return the value itself where nothing can change it, else a deep copy.
-
-    Raises:
-        TypeNotSupported: the value can change, and cannot be copied.
-    """
+    """Return the value itself if it is immutable throughout, else a deep copy; TypeNotSupported if that fails."""
     try:
         return _part(value)
     except RecursionError:
-        return _copied(value)  # it contains itself, or is very deep
+        return _copied(value)  # it contains itself, or is nested too deeply
 
 
 def independent_all(values: list[Any]) -> list[Any]:
-    """`independent` for many values; the list itself where nothing can change any of them."""
+    """`independent` for many values; the list itself if all of them are immutable."""
     return _each(values, independent)
 
 
@@ -80,18 +65,15 @@ def _parts(values: list[Any]) -> list[Any]:
 
 
 def _each(values: list[Any], convert: Convert) -> list[Any]:
-    if _UNCHANGING.issuperset(map(type, values)):
-        return values
-    copies = list(map(convert, values))
-    return values if all(map(is_, values, copies)) else copies
+    return values if _UNCHANGING.issuperset(map(type, values)) else converted(values, convert)
 
 
 def _how(cls: type) -> Convert | None:
-    """How values of a class become independent ones; None where nothing can change them."""
+    """How values of a class are made independent; None if they are immutable."""
     if issubclass(cls, _UNCHANGING_BASES):
         return None
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _unless_same(lambda parts: tuple.__new__(cls, parts))
+        return unless_same(lambda parts: tuple.__new__(cls, parts), _UNCHANGING, _parts)
     if issubclass(cls, msgspec.Struct) and cls.__struct_config__.frozen:
         return _frozen(cls.__struct_fields__)
     if dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
@@ -109,44 +91,26 @@ def _frozen(names: tuple[str, ...]) -> Convert:
     return keep
 
 
-def _unless_same(build: Callable[[list[Any]], Any]) -> Convert:
-    def keep(value: Any) -> Any:
-        if _UNCHANGING.issuperset(map(type, value)):
-            return value
-        parts = list(value)
-        copies = _parts(parts)
-        return value if copies is parts else build(copies)
-
-    return keep
-
-
 def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
     except Exception as error:
         raise TypeNotSupported(
-            f"{shown(value)} of type {type_name(type(value))} can change, and cannot be copied: {error}; hand over what "
-            "it holds instead, as a NamedTuple, a frozen dataclass or another plain value"
+            f"{shown(value)} of type {type_name(type(value))} is mutable and cannot be copied: {error}; pass on its "
+            "contents instead, as a NamedTuple, a frozen dataclass or another plain value"
         ) from error
 
 
-def _list(value: list[Any]) -> list[Any]:
-    return _parts(value[:])
+_COLLECTIONS = collections(_UNCHANGING, _parts)
 
 
 def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    if _UNCHANGING.issuperset(map(type, value)) and _UNCHANGING.issuperset(map(type, value.values())):
-        return value.copy()
-    return dict(zip(_parts(list(value)), _parts(list(value.values())), strict=True))
+    unchanging = _UNCHANGING.issuperset(map(type, value)) and _UNCHANGING.issuperset(map(type, value.values()))
+    return value.copy() if unchanging else _COLLECTIONS[dict](value)
 
 
-_HOWS: dict[type, Convert] = {
-    tuple: _unless_same(tuple),
-    frozenset: _unless_same(frozenset),
-    list: _list,
-    set: lambda value: set(_parts(list(value))),
+_HOWS: dict[type, Convert] = _COLLECTIONS | {
     dict: _dict,
-    Row: lambda value: value.with_values(_parts(list(value))),
     bytearray: lambda value: value[:],
     np.ndarray: lambda value: value.copy() if value.dtype != object else _copied(value),
 }
@@ -157,22 +121,17 @@ _HOWS: dict[type, Convert] = {
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ObjectType(AnyType):
-    """What nobody declared, in a stream: any object. Elements are not kept, so they need no encoding."""
+    """Any object, for stream elements without a declared type. They are not stored, so they need no encoding."""
 
-    @cached_property
-    def accept(self) -> Convert:
-        return independent
-
-    @cached_property
-    def accept_all(self) -> Callable[[list[Any]], list[Any]]:
-        return independent_all
+    accept = staticmethod(independent)
+    accept_all = staticmethod(independent_all)
 
 
 _OBJECT = ObjectType("any")
 
 
 def element_type(of: TypeInformation | None) -> TypeInformation:
-    """The type by which a stream accepts its elements: where ANY stands in the declared one, or none is, any object."""
+    """The type against which a stream checks its elements: the declared one, with `ObjectType` for ANY or nothing."""
     if of is None or of.kind == "any":
         return _OBJECT
     if "any" not in of.kinds():

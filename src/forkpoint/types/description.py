@@ -1,4 +1,4 @@
-"""`from_description`: from what `TypeInformation.describe` returned back to a type, without any class at hand."""
+"""`from_description`: the inverse of `TypeInformation.describe`, without the user's classes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,19 @@ from msgspec import MsgspecError
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.defaults import default_from_description
+from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
-from forkpoint.types.records import (
-    ARRAY_FLAVORS,
-    MAP_FLAVORS,
-    RecordType,
-    classless,
-    default_from_description,
-)
-from forkpoint.types.scalars import EnumType, is_scalar, scalar
+from forkpoint.types.records import ARRAY_FLAVORS, MAP_FLAVORS, RecordType, classless
+from forkpoint.types.scalars import is_scalar, scalar
 
 
 def from_description(description: JsonObject) -> TypeInformation:
-    """Return the type that `describe` described: equal to it, and reading and writing the same bytes and columns.
+    """Return a type that is equal to the described one: it reads and writes the same bytes and columns.
 
-    NamedTuples come back as namedtuples made up for the purpose, dataclasses and Structs as `Row`, Enums as their
-    values (or names).
+    NamedTuples are read as generated namedtuples, dataclasses and Structs as `Row`, Enums as their values (or names).
 
-    Raises:
-        TypeNotSupported: the description is not one, or of a newer version.
+    Raises TypeNotSupported if the description is invalid, or of a newer version.
     """
     try:
         return _make(description)
@@ -54,7 +48,7 @@ def _make(description: JsonObject) -> TypeInformation:
             return _record(description)
         case _:
             raise TypeNotSupported(
-                f"a type of the unknown kind {kind!r}; it was saved by a newer version of forkpoint: upgrade to read it"
+                f"unknown kind of type {kind!r}; it was saved by a newer version of forkpoint: upgrade to read it"
             )
 
 
@@ -62,11 +56,11 @@ def _record(description: JsonObject) -> TypeInformation:
     flavor, name = description["flavor"], _name(description)
     members = tuple(map(_field, description["fields"]))
     if len({member.name for member in members}) < len(members):
-        raise ValueError("two fields have one name")
+        raise ValueError("two fields have the same name")
     if flavor in ("tuple", "row"):
         return RecordType(flavor, name, members, None, True)
     if flavor not in (*ARRAY_FLAVORS, *MAP_FLAVORS):
-        raise TypeNotSupported(f"a record of the unknown flavor {flavor!r}; upgrade forkpoint to read it")
+        raise TypeNotSupported(f"unknown flavor of record {flavor!r}; upgrade forkpoint to read it")
     return classless(flavor, name, members)
 
 
@@ -81,5 +75,5 @@ def _field(description: JsonObject) -> Field:
 def _name(description: JsonObject) -> str:
     name = description["name"]
     if not isinstance(name, str):
-        raise TypeError(f"{name!r} is no name")
+        raise TypeError(f"{name!r} is not a name")
     return name

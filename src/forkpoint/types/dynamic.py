@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from operator import is_
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from msgspec import msgpack
 from msgspec.msgpack import Ext
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.acceptance import all_encodable
+from forkpoint.types.acceptance import Convert, all_encodable, collections, converted
 from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import pack, shown, type_name
 
@@ -41,11 +40,7 @@ def int_from_bytes(data: bytes) -> int:
 
 
 def encode_any(value: Any) -> bytes:
-    """Encode a dynamic value.
-
-    Raises:
-        TypeNotSupported: the value, or one inside it, is of a type outside `Types.ANY()`.
-    """
+    """Encode a dynamic value. Raises TypeNotSupported if it, or a value inside it, is not of a type of `Types.ANY()`."""
     if type(value) in _PLAIN:
         return pack(value)
     return pack(_wire(value))
@@ -117,7 +112,7 @@ _HANDLERS: dict[type, Callable[[Any], Any]] = {
 
 
 class _Final:
-    """A list or dict that is complete: `_lift` must not take it for a msgpack array (a tuple) or map."""
+    """A finished list or dict, which `_lift` must not treat as a msgpack array (a tuple) or map."""
 
     __slots__ = ("value",)
 
@@ -152,7 +147,9 @@ _LIFTS: dict[int, Callable[[bytes], Any]] = {
 def _ext(code: int, data: memoryview) -> Any:
     lift = _LIFTS.get(code)
     if lift is None:
-        raise TypeNotSupported(f"unknown extension code {code} in an encoded dynamic value; it is of a newer format")
+        raise TypeNotSupported(
+            f"unknown extension code {code} in an encoded dynamic value; it was written by a newer version of forkpoint"
+        )
     return lift(bytes(data))
 
 
@@ -173,17 +170,16 @@ def decode_any(data: Any) -> Any:
     return _lift(_decode(data))
 
 
-# -- handing over ------------------------------------------------------------------------------------------------------
+# -- accepting ---------------------------------------------------------------------------------------------------------
 
 _FIXED = frozenset({type(None), bool, int, float, bytes, Decimal, UUID, date, timedelta})
 _FIXED_AND_TEXT = _FIXED | {str}
 
 
 def accept_any(value: Any) -> Any:
-    """Return the value itself where it is one of the plain types and immutable throughout, else one of its own.
+    """Return the value itself if it is of a plain type and immutable throughout, else an independent one.
 
-    Raises:
-        TypeNotSupported: the value, or one inside it, is of a type outside `Types.ANY()`.
+    Raises TypeNotSupported if it, or a value inside it, is not of a type of `Types.ANY()`.
     """
     cls = type(value)
     if cls in _FIXED:
@@ -193,19 +189,18 @@ def accept_any(value: Any) -> Any:
 
 
 def accept_all_any(values: list[Any]) -> list[Any]:
-    """`accept_any` for many values; the list itself where all of them stay as they are."""
+    """`accept_any` for many values; the list itself if all of them stay the same objects."""
     classes = set(map(type, values))
     if classes <= _FIXED:
         return values
     if classes <= _FIXED_AND_TEXT and all_encodable([value for value in values if type(value) is str]):
         return values
-    accepted = list(map(accept_any, values))
-    return values if all(map(is_, values, accepted)) else accepted
+    return converted(values, accept_any)
 
 
 def _accept_text(value: str) -> str:
     if not all_encodable((value,)):
-        raise TypeNotSupported(f"{shown(value)} is not a value of ANY: UTF-8 has no bytes for a lone surrogate")
+        raise TypeNotSupported(f"{shown(value)} is not a value of ANY: UTF-8 cannot encode a lone surrogate")
     return value
 
 
@@ -219,25 +214,9 @@ def _accept_time(value: time) -> time:
     return value if exact else decode_any(encode_any(value))
 
 
-def _accept_unchanging(build: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
-    def accept(value: Any) -> Any:
-        if _FIXED.issuperset(map(type, value)):
-            return value
-        parts = list(value)
-        accepted = accept_all_any(parts)
-        return value if accepted is parts else build(accepted)
-
-    return accept
-
-
-_ACCEPTS: dict[type, Callable[[Any], Any]] = {
+_ACCEPTS: dict[type, Convert] = {
     str: _accept_text,
     datetime: _accept_datetime,
     time: _accept_time,
-    tuple: _accept_unchanging(tuple),
-    frozenset: _accept_unchanging(frozenset),
-    list: lambda value: accept_all_any(value[:]),
-    set: lambda value: set(accept_all_any(list(value))),
-    dict: lambda value: dict(zip(accept_all_any(list(value)), accept_all_any(list(value.values())), strict=True)),
-    Row: lambda value: value.with_values(accept_all_any(list(value))),
+    **collections(_FIXED, accept_all_any),
 }

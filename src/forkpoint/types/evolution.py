@@ -1,8 +1,8 @@
-"""How a type may change between two versions of a program, and what becomes of its values. Pure.
+"""How a type may change between two versions of a program, and how its values are converted. Pure.
 
-``evolve`` compares a saved type's description with the declared type, field by field: by name, not by position. What it
-allows loses nothing but fields that were dropped. The answer says how values are converted, as plain data that travels
-to tasks; where the stored bytes mean the same in both types there is nothing to convert.
+``evolve`` compares a saved type's description with the declared type; it matches fields by name, not by position. Allowed
+changes lose nothing but dropped fields. The conversion is plain data that is sent to tasks; there is none where the stored
+bytes mean the same in both types.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
 from forkpoint.types.description import from_description
+from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.records import ARRAY_FLAVORS, RecordType
-from forkpoint.types.scalars import EnumType
 
 
 class Same(msgspec.Struct, frozen=True, tag=True):
@@ -26,7 +26,7 @@ class Same(msgspec.Struct, frozen=True, tag=True):
 
 
 class Number(msgspec.Struct, frozen=True, tag=True):
-    """A number becomes one of a wider type; refused where it would not be exact."""
+    """A number in a wider type; refused if it would not be exact."""
 
 
 class FieldStep(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Evolution:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why values cannot be taken over without a migration."""
+    """Why values need a migration."""
 
     why: str
 
@@ -84,7 +84,7 @@ def evolve(old: JsonObject, new: TypeInformation) -> Evolution | Misfit:
 
     Allowed, at any depth: fields added with a default (or Optional: None), dropped, reordered, renamed with RenamedFrom;
     BYTE < SHORT < INT < LONG < BIG_INT, FLOAT < DOUBLE, integers to FLOAT, DOUBLE or BIG_DEC where each value is exact;
-    T to Optional[T]; Enum members and members at the end of a Union added; another class or sort of record.
+    T to Optional[T]; Enum members and members at the end of a Union added; another class or kind of record.
 
     Raises TypeNotSupported if ``old`` is no description, or a default cannot be encoded.
     """
@@ -170,12 +170,12 @@ def _sequence(old: SequenceType, new: SequenceType, at: str, changes: list[str])
 
 def _enum(old: EnumType, new: EnumType, at: str, changes: list[str]) -> Step:
     if old.form != new.form:
-        raise _misfit(old, new, at, "its values are of another sort")
-    which = 0 if old.form == "name" else 1  # what is stored of a member
+        raise _misfit(old, new, at, "its values are of another kind")
+    which = 0 if old.form == "name" else 1  # the stored part of a member
     before, after = ({pair[which] for pair in each.members} for each in (old, new))
     if gone := before - after:
         shown = ", ".join(sorted(map(repr, gone)))
-        raise _misfit(old, new, at, f"{shown} is no member any more")
+        raise _misfit(old, new, at, f"{shown} is no longer a member")
     if added := after - before:
         shown = ", ".join(sorted(map(repr, added)))
         changes.append(f"{_place(at)}member {shown} added")
@@ -184,7 +184,7 @@ def _enum(old: EnumType, new: EnumType, at: str, changes: list[str]) -> Step:
 
 def _record(old: RecordType, new: RecordType, at: str, changes: list[str]) -> Step:
     if _positional(old) and _positional(new) and len(old.members) != len(new.members):
-        raise _misfit(old, new, at, "fields without names cannot be told apart where their number changes")
+        raise _misfit(old, new, at, "fields without names cannot be matched if their number changes")
     if old.flavor != new.flavor:
         changes.append(f"{_place(at)}{old.flavor} → {new.flavor}")
     places = {name: place for place, name in enumerate(old.names)}
@@ -203,7 +203,7 @@ def _positional(record: RecordType) -> bool:
 
 
 def _sources(places: dict[str, int], new: RecordType) -> dict[str, int]:
-    """The old place of each new field that has one. A field of the same name is the same field; then come renames."""
+    """The old position of each new field that existed: by the same name, else by a former one."""
     sources = {name: places[name] for name in new.names if name in places}
     taken = set(sources.values())
     for field in new.members:
@@ -257,7 +257,7 @@ def _inside(at: str, name: str) -> str:
 
 
 def same_bytes(old: Any, new: Any) -> bool:
-    """Whether two descriptions (None: no such part) are of types whose stored values mean the same."""
+    """Whether two descriptions (None: no such part) are of types whose stored bytes mean the same."""
     if old == new:
         return True
     if old is None or new is None:
@@ -270,7 +270,7 @@ def same_bytes(old: Any, new: Any) -> bool:
 
 
 def same_keys(old: Any, new: Any) -> bool:
-    """Whether keys of two types are stored and hashed alike."""
+    """Whether keys of two described types are stored and hashed alike."""
     return old == new or (same_bytes(old, new) and _hashed_as_int(old) == _hashed_as_int(new))
 
 

@@ -18,7 +18,7 @@ from forkpoint.types.variables import K, T, V
 
 
 class Types:
-    """Makes types by Flink's names. Where a type is expected, a Python annotation does as well.
+    """Types by Flink's names. Where a type is expected, a Python annotation can be given instead.
 
     As in Flink, the fields of a ROW, the values of a MAP and the elements of a LIST, BASIC_ARRAY and OBJECT_ARRAY may
     be None; those of a TUPLE and a PRIMITIVE_ARRAY may not.
@@ -51,7 +51,7 @@ class Types:
 
     @staticmethod
     def LONG() -> TypeInformation[int]:  # noqa: N802
-        """An int of 64 bits; what the annotation ``int`` stands for."""
+        """An int of 64 bits, like the annotation ``int``."""
         return scalar("long")
 
     @staticmethod
@@ -61,7 +61,7 @@ class Types:
 
     @staticmethod
     def DOUBLE() -> TypeInformation[float]:  # noqa: N802
-        """A float of 64 bits; what the annotation ``float`` stands for."""
+        """A float of 64 bits, like the annotation ``float``."""
         return scalar("double")
 
     @staticmethod
@@ -81,7 +81,7 @@ class Types:
 
     @staticmethod
     def INSTANT() -> TypeInformation[datetime]:  # noqa: N802
-        """An aware datetime, which comes back in UTC; what the annotation `Instant` stands for."""
+        """An aware datetime, restored in UTC, like the annotation `Instant`."""
         return scalar("instant")
 
     @staticmethod
@@ -96,12 +96,12 @@ class Types:
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation[datetime]:  # noqa: N802
-        """A naive datetime; what the annotation ``datetime`` stands for."""
+        """A naive datetime, like the annotation ``datetime``."""
         return scalar("timestamp")
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> TypeInformation:  # noqa: N802
-        """`ANY`: PyFlink pickles here; forkpoint keeps nothing pickled, so classes need a declared type."""
+        """`ANY`. PyFlink pickles here; forkpoint stores no pickles, so classes need a declared type."""
         return scalar("any")
 
     @staticmethod

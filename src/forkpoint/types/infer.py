@@ -1,4 +1,4 @@
-"""`infer_type`: the type of values that nobody declared."""
+"""`infer_type`: the type of values without a declared one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from forkpoint.types.scalars import scalar
 
 
 def infer_type(values: Iterable[Any]) -> TypeInformation:
-    """Return the narrowest type that gives every one of `values` back exactly; `Types.ANY()` where they have no other.
+    """Return the narrowest type that restores all values exactly; `Types.ANY()` if there is no other.
 
-    None among others makes the type Optional. ints and floats together are ANY, because as floats the ints would come
-    back as floats. Without values the type is ANY.
+    None among other values makes the type Optional. ints and floats together are ANY, as DOUBLE would restore the ints
+    as floats. Without values the type is ANY.
 
-    Raises:
-        TypeNotSupported: a value belongs to a class that has no durable encoding.
+    Raises TypeNotSupported if a value's class has no durable encoding.
     """
     some = list(values)
     present = [value for value in some if value is not None]
@@ -35,7 +34,7 @@ def infer_type(values: Iterable[Any]) -> TypeInformation:
 
 
 def _infer(values: list[Any]) -> TypeInformation:
-    """The type of values among which None is not."""
+    """The type of values that are not None."""
     classes = set(map(type, values))
     if len(classes) > 1:
         return scalar("any")
@@ -71,7 +70,7 @@ def _infer_class(cls: type, values: list[Any]) -> TypeInformation:
     try:
         of = type_of(cls)
     except TypeNotSupported:
-        scalar("any").encode(values[0])  # the dynamic type's own refusal names the class, or it takes the value
+        scalar("any").encode(values[0])  # its error names the class
         return scalar("any")
     if flavor_of(cls) is None or issubclass(cls, Enum):
         return of

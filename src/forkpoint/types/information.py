@@ -1,4 +1,4 @@
-"""`TypeInformation`: what forkpoint knows about a type, in bytes (msgpack) and in columns (Arrow)."""
+"""`TypeInformation`: a type and its values, as bytes (msgpack) and in columns (Arrow)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Required:
 
 
 REQUIRED: Any = _Required()
-"""Stands where a `Field` has no default."""
+"""The default of a `Field` without one."""
 
 
 class RenamedFrom:
-    """Says in a field's annotation how the field was called before, so that saved values are found again.
+    """Gives a field's former names, the latest first, so that values saved under them are found.
 
-    ``total: Annotated[int, RenamedFrom("sum")]`` in a NamedTuple, dataclass or msgspec.Struct. Several former names: the
-    latest first. It may be taken out once no savepoint that matters has the old name.
+    ``total: Annotated[int, RenamedFrom("sum")]`` in a NamedTuple, dataclass or msgspec.Struct. Remove it once you no longer
+    need a savepoint with the old name.
     """
 
     def __init__(self, *names: str) -> None:
@@ -50,11 +50,10 @@ class RenamedFrom:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record: its name, its type, and what stands in for it where it is missing.
+    """A field of a record: its name, its type, and its default.
 
-    `default` is a value, `factory` makes one anew each time; `factory_name` alone is set for a class-less type whose
-    description says that there was a factory, which only the class itself can run. `renamed_from` are names that the
-    field had in earlier versions of the record; they are no part of the type's identity.
+    `default` is a value, `factory` makes a new one each time. Without the class only the factory's name may be known,
+    from the type's description: `factory_name`. `renamed_from`: its former names, which are not part of the type's identity.
     """
 
     name: str
@@ -66,15 +65,11 @@ class Field:
 
     @property
     def has_default(self) -> bool:
-        """Whether `make_default` has something to return."""
+        """Whether `make_default` can make one."""
         return self.default is not REQUIRED or self.factory is not None
 
     def make_default(self) -> Any:
-        """Return the default, a new one each time where a factory makes it.
-
-        Raises:
-            TypeNotSupported: the field has no default.
-        """
+        """Return the default, a new one each time if it has a factory. Raises TypeNotSupported if there is none."""
         if self.factory is not None:
             return self.factory()
         if self.default is REQUIRED:
@@ -86,10 +81,10 @@ class Field:
 class TypeInformation(ABC, Generic[T]):
     """A type: how its values become bytes, Arrow columns, and a description that outlives the program.
 
-    Two types are equal when their descriptions are; whether the Python class is at hand does not matter.
+    Two types are equal if their descriptions are, with or without the Python class.
 
     `encode` and `decode` are cached callables. Where msgspec knows the type they are its C functions, which do not
-    check the value against the type: `encode_error` says what was wrong with a value that `encode` refused.
+    check the value against the type: `encode_error` explains why `encode` refused a value.
     """
 
     @property
@@ -108,7 +103,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @abstractmethod
     def _to_array(self, values: list[Any]) -> pa.Array:
-        """Convert values; any of the conversion's own errors may come out."""
+        """Convert values; raises any error of the conversion."""
 
     @abstractmethod
     def _to_values(self, array: pa.Array) -> list[Any]:
@@ -119,16 +114,16 @@ class TypeInformation(ABC, Generic[T]):
     @property
     @abstractmethod
     def wire(self) -> Any:
-        """The annotation under which msgspec decodes the type."""
+        """The annotation by which msgspec decodes the type."""
 
     @cached_property
     def lower(self) -> Convert | None:
-        """Value → what msgspec encodes; None where that is the value itself."""
+        """Value → what msgspec encodes; None if that is the value itself."""
         return None
 
     @cached_property
     def lift(self) -> Convert | None:
-        """What msgspec decodes → value; None where that is the value itself."""
+        """What msgspec decodes → value; None if that is the value itself."""
         return None
 
     @property
@@ -155,9 +150,9 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def encode_key(self) -> Callable[[Any], bytes]:
-        """Like `encode`, but an int given for a float has the bytes of that float, as it has after a column.
+        """Like `encode`, but an int given for a float is encoded as that float, as in a column.
 
-        It is `encode` itself for a type without floats in it.
+        It is `encode` itself for a type without floats.
         """
         if not any(kind in ("double", "float") for kind in self.kinds()):
             return self.encode
@@ -174,32 +169,30 @@ class TypeInformation(ABC, Generic[T]):
         """The kinds of this type and of all inside it."""
         return {self.kind}.union(*(child.kinds() for child in self.children))
 
-    # -- handing over ------------------------------------------------------------------------------------------------
+    # -- accepting ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def immutable(self) -> bool:
-        """Whether no value of this type can change after it was handed over."""
+        """Whether no value of this type can change."""
         return False
 
     @cached_property
     def accept(self) -> Convert:
-        """A value that is handed over → what the type says.
+        """Value from user code → value of this type that user code cannot change.
 
-        It is the same object where that is exactly a value of the type and immutable, else an independent one: equal to
-        what `decode` would return after `encode`. Whatever comes out has bytes and a place in a column, and can be read
-        again. A dict keeps its order.
+        It is the same object if that is immutable and exactly a value of the type, else an independent one, equal to what
+        `decode` would return after `encode`. It can be encoded, put into a column and read back. A dict keeps its order.
 
-        Raises:
-            TypeNotSupported: the value is none of the type; the message names both.
+        Raises TypeNotSupported if the value is not of the type; the message names both.
         """
         if not self.immutable:
-            return self._remake
+            return self._coerce
         source = Source()
-        return keeping(source, self._test("value", source), self._remake)
+        return keeping(source, self._test("value", source), self._coerce)
 
     @cached_property
     def accept_all(self) -> Callable[[list[Any]], list[Any]]:
-        """`accept` for many values; the list itself where all of them stay as they are."""
+        """`accept` for many values; the list itself if all of them stay the same objects."""
         accept = self.accept
         if not self.immutable:
             return lambda values: list(map(accept, values))
@@ -208,7 +201,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def all_exact(self) -> Callable[[Sequence[Any]], bool]:
-        """Whether `accept` returns every one of these values as it is. Never raises."""
+        """Whether `accept` returns all of these values as the same objects. Never raises."""
         if not self.immutable:
             return lambda values: not values
         source = Source()
@@ -216,9 +209,9 @@ class TypeInformation(ABC, Generic[T]):
         return lambda values: all(map(test, values))
 
     def specialized(self, text: str, **names: object) -> Any:
-        """Return the function that ``text`` defines, in which ``EXACT(name)`` is whether a variable is exactly a value.
+        """Return the function that ``text`` defines, with ``EXACT(name)`` for whether `accept` returns a variable as it is.
 
-        It saves a call where one is made for each element. Of a type that is not immutable nothing is exact.
+        That saves a call per element. It is always false for a type that is not immutable.
         """
         source = Source()
         source.names |= names
@@ -229,16 +222,16 @@ class TypeInformation(ABC, Generic[T]):
         return source.defined(re.sub(r"EXACT\((\w+)\)", test, text))
 
     def _test(self, value: str, source: Source) -> str:
-        """The expression for whether ``value``, to be evaluated once, is exactly a value of this immutable type."""
+        """An expression for whether ``value``, which it evaluates once, is exactly a value of this immutable type."""
         raise AssertionError(f"{self!r} is not immutable")
 
     @property
     @abstractmethod
-    def _remake(self) -> Convert:
-        """What makes a value of this type of one that `_test` did not find exact."""
+    def _coerce(self) -> Convert:
+        """Converts a value for which `_test` does not hold to this type, or raises TypeNotSupported."""
 
     def _read_back(self, value: Any) -> Any:
-        """What `decode` returns for this value after `encode`."""
+        """What `decode` returns after `encode`."""
         try:
             return self.decode(self.encode(value))
         except Exception as error:
@@ -253,7 +246,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @property
     def nullable(self) -> bool:
-        """Whether None is a value and null its place in a column."""
+        """Whether None is a value, in a column a null."""
         return False
 
     @property
@@ -269,8 +262,7 @@ class TypeInformation(ABC, Generic[T]):
     def to_arrow(self, values: Sequence[Any]) -> pa.Array:
         """Return the values as one array of `arrow_type`.
 
-        Raises:
-            TypeNotSupported: a value does not fit, e.g. an int beyond 64 bits or None in a type that is not Optional.
+        Raises TypeNotSupported if a value does not fit, e.g. an int beyond 64 bits or None in a type that is not Optional.
         """
         if not isinstance(values, list):
             values = list(values)
@@ -281,16 +273,17 @@ class TypeInformation(ABC, Generic[T]):
         except (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError, KeyError) as error:
             raise self._misfit(values, error) from error
         if not isinstance(array, pa.Array):
-            raise TypeNotSupported(f"{len(values)} values of {self!r} exceed the 2 GiB of one array: use smaller ones")
+            raise TypeNotSupported(
+                f"{len(values)} values of {self!r} exceed the 2 GiB of one array; use smaller batches"
+            )
         if array.null_count and not self.nullable:
             raise self._misfit(values, TypeError(NO_NONE))
         return array
 
     def from_arrow(self, array: pa.Array | pa.ChunkedArray) -> list[Any]:
-        """Return the values of an array; one of another type is cast if that loses nothing.
+        """Return the values of an array; an array of another type is cast if that loses nothing.
 
-        Raises:
-            TypeNotSupported: the array cannot be cast, or holds nulls while the type is not Optional.
+        Raises TypeNotSupported if the array cannot be cast, or has nulls and the type is not Optional.
         """
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
@@ -315,15 +308,13 @@ class TypeInformation(ABC, Generic[T]):
         return self.from_arrow(column)
 
     def _misfit(self, values: list[Any], cause: BaseException) -> TypeNotSupported:
-        """Find the first value that is to blame."""
+        """The error that names the first value that does not fit."""
         for value in values:
-            if value is None and not self.nullable:
-                return self.encode_error(value, TypeError(NO_NONE))
             try:
-                failed = self._to_array([value]).null_count > 0 and not self.nullable
+                null = value is None or self._to_array([value]).null_count > 0
             except Exception as error:
                 return self.encode_error(value, error)
-            if failed:
+            if null and not self.nullable:
                 return self.encode_error(value, TypeError(NO_NONE))
         return self.encode_error(values, cause)
 
@@ -362,7 +353,7 @@ class TypeInformation(ABC, Generic[T]):
 
 
 TypeLike: TypeAlias = TypeInformation[T] | type[T]
-"""What names a type: ``Types.*`` or a Python class. Other annotations (``int | None``) do too, but a type checker cannot tell."""
+"""``Types.*`` or a Python class. Other annotations (``int | None``) work too, but type checkers cannot infer from them."""
 
 NO_NONE = "None where the type is not Optional; annotate Optional[...]"
 

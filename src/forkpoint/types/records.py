@@ -3,15 +3,13 @@
 On the wire a tuple, NamedTuple or Row is a msgpack array of its fields; a dataclass or Struct is a msgpack map from
 field names to values, in the order of the fields. So a type without its class reads and writes the same bytes.
 
-A dataclass or Struct with ``__post_init__`` is restored so: made from its fields, ``__post_init__`` run (it may set
-attributes that are not fields), then every field set to the saved value, because ``__post_init__`` may have changed it.
+A dataclass or Struct with ``__post_init__`` is restored in three steps: it is built from its fields, ``__post_init__`` runs
+(it may set attributes that are not fields), and each field is set to its saved value again, as that may have changed it.
 """
 
 from __future__ import annotations
 
-import base64
 import keyword
-import math
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
+from forkpoint.types.defaults import describe_field, wire_default
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.row import Row, RowKind
 from forkpoint.types.wire import NativeClasses, shown
@@ -35,9 +34,9 @@ MAP_FLAVORS = ("dataclass", "struct")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RecordType(TypeInformation):
-    """A record. `cls` is None for plain tuples, and for dataclasses and Structs whose class is not at hand.
+    """A record. `cls` is None for plain tuples, and for dataclasses and Structs whose class is not known.
 
-    `plain` says that msgspec builds and takes apart `cls` just as the class itself would.
+    `plain`: msgspec encodes and builds objects of `cls` just as the class itself would.
     """
 
     flavor: str
@@ -47,9 +46,7 @@ class RecordType(TypeInformation):
     plain: bool
     build: Callable[..., Any] | None = None  # field values → object, for dataclass and struct with a class
 
-    @property
-    def kind(self) -> str:
-        return "record"
+    kind = "record"
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -68,7 +65,7 @@ class RecordType(TypeInformation):
         return {
             "kind": "record",
             "name": self.name,
-            "fields": [_describe_field(field) for field in self.members],
+            "fields": [describe_field(field) for field in self.members],
             "flavor": self.flavor,
         }
 
@@ -100,10 +97,10 @@ class RecordType(TypeInformation):
 
     @cached_property
     def _stand_in(self) -> type:
-        """A Struct with the same fields, for classes that msgspec would not treat as their fields say."""
+        """A Struct with the same fields, for classes that msgspec would not handle field by field."""
         fields: list[Any] = []
         for field in self.members:
-            default = _wire_default(field) if field.has_default else None
+            default = wire_default(field) if field.has_default else None
             fields.append((field.name, field.type.wire, default) if default else (field.name, field.type.wire))
         return msgspec.defstruct(self.name, fields, kw_only=True)
 
@@ -151,11 +148,11 @@ class RecordType(TypeInformation):
         return lambda values: of(names, values)
 
     def _row_values(self, value: Any) -> Sequence[Any]:
-        """The field values of what stands for a row: a Row in any order of its names, a tuple or a list."""
+        """The field values of a Row, whose names may be in any order, or of a tuple or list given for one."""
         if isinstance(value, Row):
             if value.get_row_kind() is not RowKind.INSERT:
                 raise TypeNotSupported(
-                    f"{shown(value)} is a row of kind {value.get_row_kind().name}, which {self!r} has no place for; "
+                    f"{shown(value)} is a row of kind {value.get_row_kind().name}, which {self!r} cannot store; "
                     "make the kind a field, or declare Types.ANY()"
                 )
             value = value.get_fields_by_names(self.names)
@@ -165,7 +162,7 @@ class RecordType(TypeInformation):
             raise TypeNotSupported(f"{shown(value)} has {len(value)} fields, {self!r} has {len(self.members)}")
         return value  # type: ignore[no-any-return]
 
-    # -- handing over ------------------------------------------------------------------------------------------------
+    # -- accepting ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def immutable(self) -> bool:
@@ -173,7 +170,7 @@ class RecordType(TypeInformation):
 
     @property
     def _unchanging(self) -> bool:
-        """Whether the record itself is, whatever its fields are."""
+        """Whether the record itself is immutable, whatever its fields are."""
         if self.flavor in ("tuple", "namedtuple"):
             return True
         cls: Any = self.cls
@@ -213,7 +210,7 @@ class RecordType(TypeInformation):
         )
 
     @cached_property
-    def _remake(self) -> Convert:
+    def _coerce(self) -> Convert:
         make, parts, source = self._make, self._parts, Source()
         accepts = [f"{source.bind(child.accept)}(value[{index}])" for index, child in enumerate(self.children)]
         accept: Convert = source.compiled(f"[{', '.join(accepts)}]")
@@ -221,7 +218,7 @@ class RecordType(TypeInformation):
 
     @cached_property
     def _parts(self) -> Convert:
-        """What stands for a record → its field values, in order."""
+        """Record, or what can be given for one → its field values, in order."""
         if self.flavor == "row" or (self.cls is None and not self._is_array):
             return self._row_values
         cls, width, read_back = self.python_class, len(self.members), self._read_back
@@ -242,7 +239,7 @@ class RecordType(TypeInformation):
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
-        # A record without fields has a column nonetheless: it carries the number of values.
+        # A record without fields needs a column too: it carries the number of values.
         return pa.struct(self._arrow_fields) if self.members else pa.bool_()
 
     @cached_property
@@ -331,7 +328,7 @@ class RecordType(TypeInformation):
         return self.flavor in ("tuple", "namedtuple") and all(child.sortable for child in self.children)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from forkpoint.types.classes import restore_record  # the class's own knowledge; it imports this module
+        from forkpoint.types.classes import restore_record  # which imports this module
         from forkpoint.types.shipping import portable
 
         if self.flavor == "namedtuple" and self.cls is _namedtuple(self.name, self.names, self.children):
@@ -352,8 +349,7 @@ def tuple_type(types: Sequence[TypeInformation]) -> RecordType:
 def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> RecordType:
     """Return the type of a Row; without names its fields are f0, f1, …
 
-    Raises:
-        TypeNotSupported: a name occurs twice, or there are not as many names as types.
+    Raises TypeNotSupported if a name occurs twice, or there are not as many names as types.
     """
     names = [f"f{i}" for i in range(len(types))] if names is None else list(names)
     if len(set(names)) != len(names) or len(names) != len(types):
@@ -362,10 +358,7 @@ def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> R
 
 
 def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
-    """Return the type of a record whose class is not at hand.
-
-    NamedTuples come back as namedtuples of that name, dataclasses and Structs as `Row`.
-    """
+    """Return the type of a record whose class is not known: its values are namedtuples of that name, or `Row`s."""
     valid = all(field.name.isidentifier() and not keyword.iskeyword(field.name) for field in members)
     if flavor != "namedtuple" or not valid:
         return RecordType("row" if flavor == "namedtuple" else flavor, name, members, None, False)
@@ -375,13 +368,13 @@ def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
 
 @lru_cache(maxsize=1024)
 def _namedtuple(name: str, names: tuple[str, ...], types: tuple[TypeInformation, ...]) -> type:
-    """One class for each description: msgspec knows the fields' types by the class."""
+    """One class for each description, as msgspec finds the fields' types by the class."""
     return namedtuple(name, names, rename=True)
 
 
 @lru_cache(maxsize=1024)
 def _row_class(name: str, names: tuple[str, ...]) -> type[Row]:
-    """A subclass of Row for one description, so that a Union can tell two class-less records apart."""
+    """A subclass of Row for each description, so that a Union can tell two records without classes apart."""
 
     def reduce(row: Row) -> tuple[Any, ...]:
         return _named_row, (name, names, list(row))
@@ -406,7 +399,7 @@ def _attributes(names: tuple[str, ...]) -> Convert:
 
 
 def _convert_some(converts: list[tuple[int, Convert]], first: Convert | None) -> Convert:
-    """Return a function that takes a record apart with `first` and converts the values at some positions."""
+    """Return a function that splits a record with `first` and converts the values at some positions."""
     if not converts:
         return first or tuple
 
@@ -417,74 +410,3 @@ def _convert_some(converts: list[tuple[int, Convert]], first: Convert | None) ->
         return values
 
     return convert
-
-
-# -- defaults ----------------------------------------------------------------------------------------------------------
-
-
-def _wire_default(field: Field) -> Any:
-    lower = field.type.lower
-    if field.factory is None and (field.default is None or isinstance(field.default, bool | int | float | str)):
-        return msgspec.field(default=field.default) if lower is None else _factory(lambda: lower(field.default))
-    return _factory(field.make_default if lower is None else lambda: lower(field.make_default()))
-
-
-def _factory(make: Callable[[], Any]) -> Any:
-    return msgspec.field(default_factory=make)
-
-
-_JSON_KINDS = ("boolean", "byte", "short", "int", "long", "big_int", "float", "double", "string", "char")
-_KNOWN_FACTORIES = (list, dict, set, frozenset, tuple, str, int, float, bool, bytes)
-
-
-def _describe_field(field: Field) -> JsonObject:
-    described: JsonObject = {"name": field.name, "type": field.type.describe()}
-    known = field.factory is None or field.factory in _KNOWN_FACTORIES or isinstance(field.factory, _Decoded)
-    if not known:
-        described["default"] = {"factory": getattr(field.factory, "__name__", "factory")}
-    elif field.factory_name is not None:
-        described["default"] = {"factory": field.factory_name}
-    elif field.has_default:
-        described["default"] = _describe_default(field.type, field.make_default())
-    return described
-
-
-def _describe_default(of: TypeInformation, value: Any) -> Any:
-    """A default as JSON where JSON says it exactly, else as its encoded bytes.
-
-    The type decides, not the value alone: an Enum's default is a str without its class, and must read the same.
-    """
-    kind = of.children[0].kind if of.kind == "optional" else of.kind
-    exact = type(value) in (bool, str) or (type(value) is int and abs(value) < 2**53)
-    exact = exact or (type(value) is float and math.isfinite(value))
-    if value is None or (exact and kind in _JSON_KINDS):
-        return value
-    try:
-        data = of.encode(value)
-        of.decode(data)  # msgspec does not check what it encodes, and the description must be readable
-        return {"msgpack": base64.b64encode(data).decode()}
-    except (TypeError, ValueError, AttributeError, OverflowError, msgspec.MsgspecError) as error:
-        raise of.encode_error(value, error) from error
-
-
-def default_from_description(of: TypeInformation, described: Any) -> JsonObject:
-    """Return the keyword arguments of a `Field` for the "default" of its description."""
-    if not isinstance(described, dict):
-        return {"default": described}
-    if "factory" in described:
-        return {"factory_name": described["factory"]}
-    data = base64.b64decode(described["msgpack"])
-    if of.children or of.kind == "any":
-        return {"factory": _Decoded(of, data)}  # it may be mutable
-    return {"default": of.decode(data)}
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """A factory of mutable defaults, each decoded anew."""
-
-    of: TypeInformation
-    data: bytes
-
-    def __call__(self) -> Any:
-        return self.of.decode(self.data)

@@ -8,9 +8,9 @@ from typing import Any
 
 
 class RowKind(Enum):
-    """What a row says about a table that changes, as Flink's changelogs have it. Every row is an INSERT unless told otherwise.
+    """Which change of a table a row stands for, as in Flink's changelogs; INSERT by default.
 
-    Only the row object has it: ROW types keep no kind, and refuse a row of another kind than INSERT.
+    Only the row object has a kind: ROW types do not store it, and refuse rows that are not INSERT.
     """
 
     INSERT = 0
@@ -68,15 +68,15 @@ class Row:
         return row
 
     def get_row_kind(self) -> RowKind:
-        """The row's kind, INSERT unless it was told otherwise."""
+        """Return the row's kind, INSERT by default."""
         return self._kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
-        """Say what the row's kind is."""
+        """Set the row's kind."""
         _set(self, "_kind", RowKind(row_kind))
 
     def __call__(self, *values: Any) -> Row:
-        """Use this row's values as the names of a new one."""
+        """Return a row of these values, with this row's values as names."""
         if len(values) > len(self._values):
             raise TypeError(f"{len(values)} values for the fields {self._values}")
         return Row.of(tuple(str(name) for name in self._values[: len(values)]), values)
@@ -101,8 +101,7 @@ class Row:
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
         """Return the fields by name. ``recursive``: rows within the values, also in lists and dicts, become dicts too.
 
-        Raises:
-            TypeError: the row, or one within it, has no names.
+        Raises TypeError if the row, or one within it, has no names.
         """
         if self._names is None:
             raise TypeError("a Row without field names has no dict form")

@@ -1,8 +1,7 @@
 """Sending classes and functions of a running program to its workers.
 
-cloudpickle sends what is defined in ``__main__`` or inside a function by value. It does not know msgspec.Struct: a
-Struct class sent by value arrives without its fields. `dumps` is cloudpickle with that mended. This is for the life of
-one run only; nothing that is kept goes through here.
+cloudpickle sends by value what is defined in ``__main__`` or inside a function, but a msgspec.Struct class arrives without
+its fields. `dumps` sends these too. This is for the life of one run only: nothing that is stored is pickled.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _preparations: list[Callable[[], None]] = []
 
 
 def before_loading(prepare: Callable[[], None]) -> None:
-    """Have ``prepare``, a function of a module, called wherever something from this process is loaded, ahead of that."""
+    """Have other processes call ``prepare``, a module-level function, before they load anything that `dumps` returns."""
     _preparations.append(prepare)
 
 
@@ -49,7 +48,7 @@ def dumps(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A value behind calls: what unpickles it makes them first, and gives the value."""
+    """Unpickles to the value, after the calls."""
 
     calls: tuple[Callable[[], None], ...]
     value: Any
@@ -82,7 +81,7 @@ def _pickler() -> Any:
 
 
 def portable(cls: type | None) -> Any:
-    """Return what unpickles to `cls` even under plain cloudpickle."""
+    """Return an object that unpickles to `cls`, also with plain cloudpickle."""
     return _Shipped(cls) if cls is not None and _by_value(cls) else cls
 
 

@@ -1,4 +1,4 @@
-"""The type variables of the public API. Each stands for Any where a class is used without parameters."""
+"""The type variables of the public API, with defaults for classes that are used without parameters."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ W = TypeVar("W", default=Any)
 W_co = TypeVar("W_co", covariant=True, default=Any)
 W_contra = TypeVar("W_contra", contravariant=True, default=Any)
 
-# What functions take, keep and give.
+# Inputs, accumulators and outputs of functions.
 IN = TypeVar("IN", contravariant=True, default=Any)
 IN1 = TypeVar("IN1", contravariant=True, default=Any)
 IN2 = TypeVar("IN2", contravariant=True, default=Any)
 ACC = TypeVar("ACC", default=Any)
 OUT = TypeVar("OUT", covariant=True, default=Any)
 
-# What a state gives where there is nothing: None, unless its descriptor has a default value.
+# The value of an empty state: None, unless its descriptor has a default.
 NOTHING = TypeVar("NOTHING", covariant=True, default=None)
 
 # For single methods.

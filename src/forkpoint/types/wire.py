@@ -1,7 +1,7 @@
 """The msgpack codec that all types share: one encoder, and one way to make a decoder.
 
-A type is described to msgspec by its *wire* annotation. Where that is the user's own class, msgspec encodes and decodes
-in one C call; where it is not, a type adds ``lower`` (value → wire value) and ``lift`` (wire value → value).
+A type is described to msgspec by its *wire* annotation. If that is the user's own class, msgspec encodes and decodes in one
+C call; if not, a type adds ``lower`` (value → wire value) and ``lift`` (wire value → value).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def type_name(cls: type) -> str:
 
 
 def _foreign(value: Any) -> Any:
-    """Turn what msgspec does not know but Python treats as a primitive into that primitive."""
+    """Convert numpy's scalars, and subclasses of primitives, which msgspec does not know, to primitives."""
     if isinstance(value, np.bool_ | np.integer):
         return value.item()
     if isinstance(value, np.floating):
@@ -69,18 +69,14 @@ _CACHE = "__msgspec_cache__"
 
 
 def unpacker(wire: Any, native: NativeClasses) -> Callable[[bytes], Any]:
-    """Return the C function that decodes msgpack bytes to `wire`.
-
-    Raises:
-        TypeError: msgspec cannot decode this annotation.
-    """
+    """Return the C function that decodes msgpack bytes to `wire`. Raises TypeError if msgspec does not support it."""
     with _LOCK, _resolved(native):
         return msgpack.Decoder(wire).decode
 
 
 @contextmanager
 def _resolved(native: NativeClasses) -> Iterator[None]:
-    """Give msgspec resolved annotations for a moment, and leave no trace on the classes.
+    """Give msgspec resolved annotations, and leave the classes as they were.
 
     A class that came out of cloudpickle may carry annotations as text whose names exist only in the process that
     defined it. msgspec also caches what it finds in the class's ``__dict__``, and that entry cannot be pickled: a class

@@ -34,7 +34,7 @@ from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, Task
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_timer_key, hash_keys, key_group, state_key, timer_key, timer_range
+from forkpoint.state import decode_timer_key, encode_keys, key_group, state_key, timer_key, timer_range
 from forkpoint.types import TypeInformation, Types
 
 ELEMENTS = "elements"
@@ -132,10 +132,11 @@ class EventTimeSort(KeyedOperator):
         waiting = batch.take(rows)
         stamps, values = self._timestamps(waiting).tolist(), waiting.values
         groups = group_by_key(waiting, self._key)
-        kgs = key_group(hash_keys(groups.keys, self._key_type), self._backend.max_parallelism).tolist()
+        names, hashes = encode_keys(groups.keys, self._key_type)
+        kgs = key_group(hashes, self._backend.max_parallelism).tolist()
         lists: dict[bytes, list[Any]] = {}
         order, starts = groups.order.tolist(), groups.starts.tolist()
-        for i, (key, kg) in enumerate(zip(map(self._key_type.encode, groups.keys), kgs, strict=True)):
+        for i, (key, kg) in enumerate(zip(names, kgs, strict=True)):
             times: dict[int, bytes] = {}
             self._backend.current_key = groups.keys[i]
             for row in order[starts[i] : starts[i + 1]]:

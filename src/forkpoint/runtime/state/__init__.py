@@ -1,1 +1,1 @@
-"""State on a subtask: handles over the local store, with one guard in front of every encode."""
+"""State on a subtask: handles over the local store, with a guard that checks each value before it is encoded."""

@@ -19,7 +19,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def pack_entry(key: bytes, value: bytes) -> bytes:
-    """A map entry as the value of a store entry, whose own key only counts."""
+    """A map entry as the value of a store entry, whose key is a number."""
     return _LENGTH.pack(len(key)) + key + value
 
 
@@ -33,30 +33,12 @@ def broadcast_record(uid: str, descriptor: MapStateDescriptor[Any, Any]) -> Stat
     return StateInfo.of(uid, descriptor.name, "broadcast", None, descriptor.value_type, descriptor.key_type)
 
 
-class BroadcastMap(BroadcastState[Any, Any]):
-    """One subtask's copy. Entries are numbered in the order in which their keys came."""
+class _Reader(ReadOnlyBroadcastState[Any, Any]):
+    """The reading methods over one subtask's copy: what is kept of each value, by encoded key."""
 
-    def __init__(self, store: Store, uid: str, subtask: int, descriptor: MapStateDescriptor[Any, Any]) -> None:
-        self.sid = state_id(uid, descriptor.name)
-        self._uid = uid
-        self._name = descriptor.name
-        self._subtask = subtask
-        where = f"operator {uid!r}, broadcast state {descriptor.name!r}"
-        self._at: Any = None
-        self._guard = Guard(descriptor.value_type, where, lambda: f" of entry {shown(self._at)}")
-        self._encode_key, self._decode_key = Guard(descriptor.key_type, where).encode, descriptor.key_type.decode
-        self._kept: dict[bytes, Any] = {}  # by encoded key
-        self._numbers: dict[bytes, int] = {}
-        self._next = 0
-        for entry, raw in store.scan(*operator_range(self.sid, subtask)):
-            name, value = unpack_entry(raw)
-            self._kept[name] = self._guard.decoded(value)
-            self._numbers[name] = decode_operator_key(entry).element
-            self._next = self._numbers[name] + 1
-        self._stored = self._next  # numbers below may be in the store
-        self._changed: dict[bytes, None] = {}
-        self._removed: list[int] = []
-        self.read_only = _ReadOnly(self)
+    def __init__(self, kept: dict[bytes, Any], guard: Guard, keys: Guard) -> None:
+        self._kept, self._guard = kept, guard
+        self._encode_key, self._decode_key = keys.encode, keys.type.decode
 
     def get(self, key: Any) -> Any:
         name = self._encode_key(key)
@@ -76,6 +58,30 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     def is_empty(self) -> bool:
         return not self._kept
+
+
+class BroadcastMap(_Reader, BroadcastState[Any, Any]):
+    """One subtask's copy. Entries are numbered in the order in which their keys were added."""
+
+    def __init__(self, store: Store, uid: str, subtask: int, descriptor: MapStateDescriptor[Any, Any]) -> None:
+        where = f"operator {uid!r}, broadcast state {descriptor.name!r}"
+        guard = Guard(descriptor.value_type, where, lambda: f" of entry {shown(self._at)}")
+        keys = Guard(descriptor.key_type, where)
+        super().__init__({}, guard, keys)
+        self.read_only = _ReadOnly(self._kept, guard, keys, f"operator {uid!r}: broadcast state {descriptor.name!r}")
+        self.sid = state_id(uid, descriptor.name)
+        self._subtask = subtask
+        self._at: Any = None
+        self._numbers: dict[bytes, int] = {}
+        self._next = 0
+        for entry, raw in store.scan(*operator_range(self.sid, subtask)):
+            name, value = unpack_entry(raw)
+            self._kept[name] = self._guard.decoded(value)
+            self._numbers[name] = decode_operator_key(entry).element
+            self._next = self._numbers[name] + 1
+        self._stored = self._next  # numbers below may be in the store
+        self._changed: dict[bytes, None] = {}
+        self._removed: list[int] = []
 
     def put(self, key: Any, value: Any) -> None:
         self._at = key
@@ -103,12 +109,6 @@ class BroadcastMap(BroadcastState[Any, Any]):
         for name in list(self._kept):
             self._remove(name)
 
-    def refuse(self, what: str) -> NoReturn:
-        raise UserFunctionError(
-            f"operator {self._uid!r}: broadcast state {self._name!r} can only be read here ({what}); every subtask has a copy, "
-            "and all have to stay the same. Write it in process_broadcast_element"
-        )
-
     def collect(self, log: ChangeLog) -> None:
         for number in self._removed:
             if number < self._stored:
@@ -120,41 +120,30 @@ class BroadcastMap(BroadcastState[Any, Any]):
         self._stored, self._changed, self._removed = self._next, {}, []
 
 
-class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
-    """The same copy, of which nothing can be changed."""
+class _ReadOnly(_Reader):
+    """The same copy, for a function that must not write it."""
 
-    def __init__(self, state: BroadcastMap) -> None:
-        self._state = state
+    def __init__(self, kept: dict[bytes, Any], guard: Guard, keys: Guard, where: str) -> None:
+        super().__init__(kept, guard, keys)
+        self._where = where
 
-    def get(self, key: Any) -> Any:
-        return self._state.get(key)
-
-    def contains(self, key: Any) -> bool:
-        return self._state.contains(key)
-
-    def items(self) -> Iterable[tuple[Any, Any]]:
-        return self._state.items()
-
-    def keys(self) -> Iterable[Any]:
-        return self._state.keys()
-
-    def values(self) -> Iterable[Any]:
-        return self._state.values()
-
-    def is_empty(self) -> bool:
-        return self._state.is_empty()
+    def _refuse(self, what: str) -> NoReturn:
+        raise UserFunctionError(
+            f"{self._where} is read-only here ({what}): every subtask has a copy, and all copies must stay the same. "
+            "Write it in process_broadcast_element"
+        )
 
     def put(self, key: Any, value: Any) -> NoReturn:
-        self._state.refuse(f"put({shorten(key)})")
+        self._refuse(f"put({shorten(key)})")
 
     def put_all(self, entries: Mapping[Any, Any]) -> NoReturn:
-        self._state.refuse("put_all()")
+        self._refuse("put_all()")
 
     def remove(self, key: Any) -> NoReturn:
-        self._state.refuse(f"remove({shorten(key)})")
+        self._refuse(f"remove({shorten(key)})")
 
     def clear(self) -> NoReturn:
-        self._state.refuse("clear()")
+        self._refuse("clear()")
 
     __setitem__ = put
     __delitem__ = remove

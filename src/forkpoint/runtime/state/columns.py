@@ -1,4 +1,4 @@
-"""States of whole columns: the entries of all keys of an epoch, read and written at once."""
+"""State in columns: the entries of all keys of an epoch, read and written at once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 Bools = npt.NDArray[np.bool_]
 
 
-def bools(where: Any, count: int, uid: str, name: str) -> Bools:
-    """A mask as given, by numpy or Arrow, one entry a key."""
+def _mask_of(where: Any, count: int, uid: str, name: str) -> Bools:
+    """A mask of ``count`` keys, given as numpy's or Arrow's array; None: all keys."""
+    if where is None:
+        return np.ones(count, bool)
     mask = np.asarray(where.to_numpy(zero_copy_only=False) if isinstance(where, pa.Array) else where)
     if mask.dtype != np.bool_ or mask.shape != (count,):
         raise UserFunctionError(
@@ -31,7 +33,7 @@ def bools(where: Any, count: int, uid: str, name: str) -> Bools:
 
 
 class ValueColumns(BatchState):
-    """One value a key: value, reducing and aggregating states."""
+    """One value per key: value, reducing and aggregating states."""
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor) -> None:
         self._backend, self.name, self.type = backend, descriptor.name, descriptor.value_type
@@ -78,13 +80,13 @@ class ValueColumns(BatchState):
         self._load()
         count = len(self._exists)
         columns = self._columns_of(entries, count)
-        mask = None if where is None else bools(where, count, self._backend.uid, self.name)
+        mask = None if where is None else _mask_of(where, count, self._backend.uid, self.name)
         for field, column in zip(self.type.arrow_schema, columns, strict=True):
             if column.null_count and not field.nullable:
                 missing = column.is_null().to_numpy(zero_copy_only=False)
                 if mask is None or (missing & mask).any():
                     raise self._unfit(
-                        f"{field.name!r} has nulls, and its type is not Optional; fill them, or leave the keys out"
+                        f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out"
                     )
         if mask is None:
             self._columns, self._exists = columns, np.ones(count, bool)
@@ -101,9 +103,7 @@ class ValueColumns(BatchState):
 
     def clear(self, where: Bools | None = None) -> None:
         self._load()
-        mask = np.ones(len(self._exists), bool)
-        if where is not None:
-            mask = bools(where, len(mask), self._backend.uid, self.name)
+        mask = _mask_of(where, len(self._exists), self._backend.uid, self.name)
         self._dirty |= mask & self._exists
         self._exists = self._exists & ~mask
         present = pa.array(np.arange(len(mask)), mask=~self._exists)
@@ -117,12 +117,12 @@ class ValueColumns(BatchState):
             names = list(entries) if isinstance(entries, Mapping) else entries.schema.names
             lacking = [name for name in schema.names if name not in names]
             if lacking:
-                raise self._unfit(f"the columns {', '.join(lacking)} are missing; there are {', '.join(names)}")
+                raise self._unfit(f"the columns {', '.join(lacking)} are missing; given are {', '.join(names)}")
             parts = [entries[name] for name in schema.names]
         else:
             parts = list(entries)
         if len(parts) != len(schema):
-            raise self._unfit(f"{len(parts)} columns were given for the {len(schema)} of the type")
+            raise self._unfit(f"{len(parts)} columns were given, the type has {len(schema)}")
         return [self._cast(part, field, count) for part, field in zip(parts, schema, strict=True)]
 
     def _cast(self, part: Any, field: pa.Field, count: int) -> pa.Array:
@@ -134,7 +134,7 @@ class ValueColumns(BatchState):
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise self._unfit(f"{field.name!r} cannot be written: {error}") from error
         if len(found) != count:
-            raise self._unfit(f"{field.name!r} has {len(found)} entries, and there are {count} keys")
+            raise self._unfit(f"{field.name!r} has {len(found)} entries for {count} keys")
         return found
 
     def _unfit(self, why: str) -> TypeNotSupported:
@@ -157,7 +157,7 @@ class ValueColumns(BatchState):
 
 
 class Collections(BatchState):
-    """Lists and maps, through the handles that other functions use, key by key."""
+    """Lists and maps, key by key, through the handles of row-wise functions."""
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor) -> None:
         self._backend, self._handle, self._map = backend, backend.get(descriptor), descriptor.kind == "map"
@@ -182,7 +182,7 @@ class Collections(BatchState):
 
     def write(self, entries: Sequence[Any], where: Bools | None = None) -> None:
         count = len(self._backend.keys)
-        mask = np.ones(count, bool) if where is None else bools(where, count, self._backend.uid, self.name)
+        mask = _mask_of(where, count, self._backend.uid, self.name)
         if len(entries) != count:
             raise UserFunctionError(
                 f"operator {self._backend.uid!r}, state {self.name!r}: {len(entries)} entries for {count} keys; give one each"
@@ -200,6 +200,5 @@ class Collections(BatchState):
         self._each(replace)
 
     def clear(self, where: Bools | None = None) -> None:
-        count = len(self._backend.keys)
-        mask = np.ones(count, bool) if where is None else bools(where, count, self._backend.uid, self.name)
+        mask = _mask_of(where, len(self._backend.keys), self._backend.uid, self.name)
         self._each(lambda index: self._handle.clear() if mask[index] else None)

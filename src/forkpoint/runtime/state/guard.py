@@ -1,8 +1,7 @@
-"""The guard in front of every encode: what a function hands over becomes what the declared type says, or is refused.
+"""Guards of states: they check values from functions against the declared type, and convert or refuse them.
 
-What a state *keeps* of a value is the value itself where nothing can change it, else its bytes. Bytes belong to nobody:
-every reader gets a value of its own, and the end of an epoch has nothing left to check. So a state returns the same values
-within an epoch as after it, wherever epochs are cut.
+A state *keeps* a value itself if it is immutable, else its bytes. So every reader gets a value of its own, nothing is left
+to check at the end of an epoch, and a state returns the same values within an epoch as after it, wherever epochs end.
 """
 
 from __future__ import annotations
@@ -24,19 +23,18 @@ _REMEDY = "Update the state with values of its type, or declare another type"
 
 
 class Encoded(bytes):
-    """A value that could change, as bytes."""
+    """A mutable value, as bytes."""
 
     __slots__ = ()
 
 
 class Guard:
-    """Between the values that functions see and what one state keeps of them.
+    """Converts between the values that functions see and what one state keeps of them.
 
-    ``where`` names the state in messages, ``at`` says where in the state (" of key 1").
+    ``where`` names the state in messages, ``at`` the place in it (" of key 1").
 
-    ``accept``: a value as its type says; ``encode``: the bytes of one that becomes part of a store key. ``keep``: what the
-    state keeps of a value, ``give``: the value again, for one reader. ``encoded`` and ``decoded`` lead from what is kept to the
-    bytes in the store and back.
+    ``accept``: see `TypeInformation.accept`; ``encode``: the bytes of a value in a store key. ``keep``: what the state keeps of
+    a value; ``give``: a value for one reader. ``encoded`` and ``decoded``: from what is kept to the bytes in the store and back.
     """
 
     expiry: Expiry | None = None
@@ -88,7 +86,7 @@ class Guard:
         return list(map(self.keep, values))
 
     def give_all(self, kept: list[Any]) -> list[Any]:
-        """The values, in a list of the reader's own."""
+        """The values, in a new list."""
         return kept[:] if self.type.immutable else list(map(self.give, kept))
 
     def encoded_all(self, kept: list[Any]) -> bytes:

@@ -1,8 +1,8 @@
 """Keyed state of one operator on one subtask: handles bound to the current key, with a write-back cache for the epoch.
 
 All keys of an epoch are known before the first element is processed, so each state reads them with one call. Changed
-entries are encoded once, at the end of the epoch, and leave as changes for the changelog; the store itself is advanced
-only when the epoch has been committed.
+entries are encoded once, at the end of the epoch, and returned for the changelog; the store is advanced only after the
+epoch has been committed.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from forkpoint.types.wire import shown
 
 @dataclass
 class ChangeLog:
-    """The changes of one operator in one epoch, in the order made: later ones win."""
+    """The changes of one operator in one epoch, in their order: the last change of a key wins."""
 
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
 
 
 class Handle(Protocol):
-    """What is kept of one state of the operator, bound to a key at a time by ``enter`` and ``leave``."""
+    """The entries of one state in an epoch; ``enter`` and ``leave`` bind it to one key at a time."""
 
     @abstractmethod
     def begin(self) -> None:
-        """A new epoch's keys are known: read what will be needed."""
+        """Begin an epoch: its keys are known, so read what it needs."""
 
     @abstractmethod
     def enter(self, index: int) -> None:
-        """The key at this index is the current one."""
+        """Make the key at this index the current one."""
 
     @abstractmethod
     def leave(self, index: int) -> None:
-        """The current key is done for now."""
+        """The current key, which may be entered again, is done."""
 
     @abstractmethod
     def collect(self, log: ChangeLog) -> None:
-        """Hand over what changed since ``begin``."""
+        """Append what changed since ``begin``."""
 
 
 def check_known(record: StateInfo, known: StateInfo | None) -> None:
-    """Saved state is never reinterpreted: a restored state must be opened with types of the same stored values.
+    """Refuse to open restored state with types that would read its stored bytes differently.
 
-    What was declared up front has been converted by the restore; this is about what a function asks for once it runs.
+    Declared state was converted by the restore, so this concerns state that functions request at run time.
     """
     if known is None:
         return
@@ -103,8 +103,8 @@ class KeyedBackend:
         self.processing_time_ms = 0
         self.watermark: Callable[[], int] = lambda: 0
         self.element_time: Callable[[int], int] = lambda default: default
-        self.groups = (0, max_parallelism)  # the key groups that the store has something of
-        self.trusting = False  # whether values may be looked at less closely in the epoch at hand
+        self.groups = (0, max_parallelism)  # the key groups in the store
+        self.trusting = False  # whether only the class of values is checked in this epoch
         self.never_trusting = False
         self._ran = False
         self.sweepers: list[Callable[[ChangeLog], None]] = []
@@ -121,13 +121,13 @@ class KeyedBackend:
         self.records.append(record)
 
     def guard(self, name: str, type: TypeInformation) -> Guard:
-        """What stands in front of one of the states."""
+        """The guard of one of the states."""
         return Guard(type, f"operator {self.uid!r}, state {name!r}", lambda: f" of key {shown(self.current_key)}")
 
     def get(self, descriptor: StateDescriptor, namespace: Namespace | None = None, prefix: str = "") -> Any:
-        """The live handle of a described state; the same one each time it is asked for.
+        """The handle of a described state; the same one each time.
 
-        ``namespace``: what else than the key its entries belong to. ``prefix`` keeps the state's name apart from others.
+        ``namespace``: that of window state. ``prefix`` keeps the state's name distinct from others.
         """
         descriptor = self.described(descriptor)
         states, name = self.by_name if namespace is None else self._of_windows, prefix + descriptor.name
@@ -142,7 +142,7 @@ class KeyedBackend:
         return known[1]
 
     def _open(self, name: str, descriptor: StateDescriptor, namespace: Namespace | None) -> Any:
-        # Not above: it needs modules of the operators, and they need this one.
+        # Not above: it imports modules of the operators, which import this one.
         from forkpoint.runtime.state.values import value_handle
 
         if namespace is not None:
@@ -173,17 +173,17 @@ class KeyedBackend:
     def _check_of_window(self, descriptor: StateDescriptor) -> None:
         if descriptor.ttl is not None:
             raise UserFunctionError(
-                f"operator {self.uid!r}: state {descriptor.name!r} of a window has a time to live; it lives as long as its "
-                "window, so leave the time to live out"
+                f"operator {self.uid!r}: window state {descriptor.name!r} has a time to live; it is removed with its window, so "
+                "leave the time to live out"
             )
         if isinstance(descriptor, MapStateDescriptor):
             raise UserFunctionError(
-                f"operator {self.uid!r}: {descriptor!r} cannot be state of a window; use a value, list, reducing or "
+                f"operator {self.uid!r}: {descriptor!r} cannot be window state; use a value, list, reducing or "
                 "aggregating state (a value state may hold a dict)"
             )
 
     def described(self, state: Any) -> StateDescriptor:
-        """The descriptor itself, or that of a live handle: such a one stands in the place of a class attribute."""
+        """The descriptor itself, or that of a handle: handles replace descriptors that are class attributes."""
         if isinstance(state, StateDescriptor):
             return state
         for descriptor, handle in self.by_name.values():
@@ -207,8 +207,8 @@ class KeyedBackend:
         self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int], *, one_by_one: bool = True,
         trusted: bool = False,
     ) -> None:  # fmt: skip
-        """``one_by_one``: each value is checked in full when it is handed over. So it is until a run of this or, if ``trusted``,
-        of any subtask has shown that all of them are what their types say."""
+        """``one_by_one``: check each value in full. That is always done until a run of this or, if ``trusted``, of any subtask
+        has shown that all values are exactly of their types."""
         self.never_trusting = self.never_trusting or one_by_one
         self.trusting = (self._ran or trusted) and not self.never_trusting
         self._ran = self._ran or bool(keys)

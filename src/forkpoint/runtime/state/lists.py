@@ -1,4 +1,4 @@
-"""List state: stored in chunks, one for each epoch that appended, so that appending never reads what is there."""
+"""List state: stored in chunks, one for each epoch that appended, so that appending needs no read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CHUNK = struct.Struct(">Q")
 
 
 class _Elements:
-    """What is kept of one list in an epoch: what was added, and, once somebody read or replaced it, the whole.
+    """One list in an epoch: the added elements and, once it was read or replaced, the whole list.
 
-    ``name``: what its chunks' store keys begin with; ``stored``: those keys, once they were read; ``replaced``: whether the
-    stored chunks have to go.
+    ``name``: the prefix of its chunks' store keys; ``stored``: those keys, once they were read; ``replaced``: whether the stored
+    chunks are deleted.
     """
 
     __slots__ = ("added", "name", "replaced", "stored", "whole")
@@ -70,7 +70,7 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
         return seen
 
     def alive(self) -> bool:
-        """Whether there is something to read."""
+        """Whether there is an entry to read."""
         whole, expiry = self._whole(self._entry(self._namespace.current)), self._expiry
         return bool(whole) if expiry is None else not all(map(expiry.dead, whole))
 

@@ -1,6 +1,6 @@
 """Map state: a store entry for each of a map's keys.
 
-A map's keys have the place of the namespace in its store keys, so there is no map state of windows.
+A map's keys take the place of the namespace in store keys, so there is no map state of windows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _UNKNOWN: Any = object()
 
 
 class _Entries:
-    """What is kept of one map in an epoch, by encoded map key: so the same keys are one, within an epoch and after it.
+    """One map in an epoch, by encoded map key: so keys are equal within an epoch if they are in the store.
 
-    ``name``: what its store keys begin with; ``stored``: whether the store has an entry, for those that were looked up; all
-    that there are, once ``complete``.
+    ``name``: the prefix of its store keys; ``stored``: whether the store has an entry, for the keys that were looked up; once
+    ``complete``, for all that it has.
     """
 
     __slots__ = ("complete", "dirty", "kept", "name", "stored")
@@ -62,20 +62,20 @@ class MapHandle(MapState[Any, Any]):
     def leave(self, index: int) -> None:
         pass
 
-    def _take_in(self, entries: _Entries, key: bytes, raw: bytes | None) -> Any:
-        """An entry as the store has it."""
+    def _load(self, entries: _Entries, key: bytes, raw: bytes | None) -> Any:
+        """Keep an entry as it is in the store."""
         entries.stored[key] = raw is not None
         kept = entries.kept[key] = _GONE if raw is None else self._guard.decoded(raw)
         return kept
 
     def _find(self, key: bytes) -> Any:
-        """What a reader sees of an entry, as it is kept."""
+        """The entry that a reader sees, as it is kept."""
         entries = self._current
         kept = entries.kept.get(key, _UNKNOWN)
         if kept is _UNKNOWN:
             if entries.complete:
                 return _GONE
-            kept = self._take_in(entries, key, self._backend.store.get_many([entries.name + key])[0])
+            kept = self._load(entries, key, self._backend.store.get_many([entries.name + key])[0])
         return kept if self._expiry is None or kept is _GONE else self._read(self._expiry, key, kept)
 
     def _read(self, expiry: Expiry, key: bytes, kept: Any) -> Any:
@@ -94,12 +94,12 @@ class MapHandle(MapState[Any, Any]):
                 if key in entries.kept:
                     entries.stored[key] = True
                 else:
-                    self._take_in(entries, key, raw)
+                    self._load(entries, key, raw)
             entries.complete = True
         return entries.kept
 
     def _read_all(self) -> list[tuple[bytes, Any]]:
-        """What a reader sees of all entries, in the order in which they are stored."""
+        """The entries that a reader sees, in the order of the store."""
         expiry = self._expiry
         found = [each for each in sorted(self._all().items(), key=itemgetter(0)) if each[1] is not _GONE]
         if expiry is None:
@@ -138,7 +138,7 @@ class MapHandle(MapState[Any, Any]):
         return not self.alive()
 
     def alive(self) -> bool:
-        """Whether there is something to read."""
+        """Whether there is an entry to read."""
         expiry = self._expiry
         return any(kept is not _GONE and (expiry is None or not expiry.dead(kept)) for kept in self._all().values())
 
@@ -155,7 +155,7 @@ class MapHandle(MapState[Any, Any]):
                 if kept is not _GONE and (expiry is None or not expiry.dead(kept)):
                     log.keys.append(entries.name + key)
                     log.values.append(encoded(kept))
-                elif entries.stored.get(key, not entries.complete):  # else it is known that there is nothing to remove
+                elif entries.stored.get(key, not entries.complete):  # else there is known to be nothing to delete
                     log.keys.append(entries.name + key)
                     log.values.append(None)
         self._maps, self._current = {}, _Entries(b"")

@@ -1,4 +1,4 @@
-"""The namespace of keyed state: none for the state of a key, the window for the state of a window."""
+"""The namespace of keyed state: the window for window state, else empty."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ E = TypeVar("E")
 
 
 class Namespace:
-    """The window at hand, for all states that are bound to it. ``current``: the encoded window; ``type``: the windows' type.
+    """The current window, for all states bound to it. ``current``: the encoded window; ``type``: the windows' type.
 
-    An encoded window (msgpack) is never the beginning of another, so all entries of a window are one range of the store.
+    An encoded window (msgpack) is never a prefix of another, so all entries of a window are one range of the store.
     """
 
     __slots__ = ("current", "type")
@@ -28,9 +28,9 @@ class Namespace:
 
 
 class NamespacedEntries(Generic[E]):
-    """What one state keeps of an epoch's keys, by key and namespace.
+    """The entries of one state in an epoch, by key and namespace.
 
-    An entry is read when it is first needed, because which windows those will be is not known ahead.
+    An entry is read when it is first needed, as the windows that an epoch needs are not known in advance.
     """
 
     def __init__(self, backend: KeyedBackend, sid: int, namespace: Namespace) -> None:
@@ -42,7 +42,7 @@ class NamespacedEntries(Generic[E]):
 
     @abstractmethod
     def _load(self, name: bytes) -> E:
-        """The entry of which this is the store key, or what its store keys begin with."""
+        """The entry with this store key, or with store keys of this prefix."""
 
     def _entry(self, namespace: bytes) -> E:
         entry = self._current.get(namespace)
@@ -62,7 +62,7 @@ class NamespacedEntries(Generic[E]):
         pass
 
     def _finish(self) -> list[E]:
-        """All entries that were needed in the epoch, which is over."""
+        """End the epoch; return all its entries."""
         entries = [entry for by_namespace in self._by_key.values() for entry in by_namespace.values()]
         self._by_key, self._current = defaultdict(dict), {}
         return entries

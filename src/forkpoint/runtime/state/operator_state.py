@@ -1,6 +1,6 @@
-"""Operator state: lists that belong to a subtask. Each element is an entry of its own, so that a restore can deal them out.
+"""Operator state: lists of a subtask, each element an entry of its own, so that a restore can redistribute them.
 
-``CheckpointedFunction`` sees it through the contexts here.
+A ``CheckpointedFunction`` gets it from the contexts here.
 """
 
 from __future__ import annotations
@@ -126,5 +126,5 @@ class SnapshotContext(FunctionSnapshotContext):
 
 
 def checkpointed(fn: Any) -> CheckpointedFunction | None:
-    """The function as one that keeps operator state, if it does."""
+    """The function, if it has operator state."""
     return fn if isinstance(fn, CheckpointedFunction) else None

@@ -30,7 +30,7 @@ def unpack_stamp(value: bytes) -> int:
 
 
 Stamped = tuple[Any, int]
-"""What a state with a time to live keeps of an entry: what its guard keeps of the value, and the stamp in ms."""
+"""An entry of a state with a time to live: what its guard keeps of the value, and the stamp in ms."""
 
 
 class Expiry:
@@ -50,7 +50,7 @@ class Expiry:
         return self._backend.watermark()
 
     def stamp(self) -> int:
-        """The stamp of an entry that is written now: the time, and before the first watermark the element's own."""
+        """The stamp of an entry written now: the current time; before the first watermark, the element's timestamp."""
         now = self._now()
         return now if now > MIN_MS else self._backend.element_time(now)
 
@@ -58,32 +58,32 @@ class Expiry:
         return stamp_ms + self._ttl_ms <= self._now()
 
     def dead(self, entry: Stamped) -> bool:
-        """Whether the entry has expired and nobody will see it again."""
+        """Whether the entry has expired and is not visible any more."""
         return not self._returns_expired and entry[1] + self._ttl_ms <= self._now()
 
     def read(self, entry: Stamped) -> tuple[Stamped | None, Stamped | None]:
-        """What a reader sees of an entry, and what stays of it; None is nothing.
+        """What a reader sees of an entry, and what remains of it; None is nothing.
 
-        The access that finds an entry expired removes it, and may still be shown it.
+        The access that finds an entry expired removes it, but may still return it.
         """
         if entry[1] + self._ttl_ms <= self._now():
             return (entry if self._returns_expired else None), None
         return entry, ((entry[0], self.stamp()) if self._on_read else entry)
 
     def read_all(self, entries: list[Stamped]) -> tuple[list[Stamped], list[Stamped]]:
-        """The same for the elements of a list; what stays is the same list where nothing changes."""
+        """The same for the elements of a list; what remains is the same list if nothing changes."""
         left = [entry for entry in entries if not self.expired(entry[1])]
         if len(left) == len(entries):
             left = entries
         elif self._returns_expired and left and not self._on_read:
-            return entries, entries  # as in Flink: of a list that is read, expired elements go when all have expired
+            return entries, entries  # as in Flink: reading removes expired elements only once all have expired
         stamp = self.stamp() if self._on_read and left else None
         stays = left if stamp is None else [(kept, stamp) for kept, _ in left]
         return (entries if self._returns_expired else left), stays
 
 
 class TtlGuard(Guard):
-    """Adds stamps to what a guard keeps; stored, a stamp is ahead of its entry, and a list's stamps are ahead of the list."""
+    """Adds stamps to what a guard keeps. In the store a stamp precedes its entry, and a list's stamps precede the list."""
 
     def __init__(self, guard: Guard, expiry: Expiry) -> None:
         super().__init__(guard.type, guard.where, guard.at)
@@ -115,23 +115,23 @@ class TtlGuard(Guard):
         return self._expiry.expired(unpack_stamp(data))
 
     def list_expired(self, data: bytes) -> bool:
-        """Whether all elements of a stored list have."""
+        """Whether all elements of a stored list have expired."""
         return self._expiry.expired(max(_stamps(data)[0]))
 
 
 def _stamps(data: bytes) -> tuple[list[int], int]:
-    """The stamps of a stored list, and where its elements begin."""
+    """The stamps of a stored list, and the offset of its elements."""
     end = STAMP_BYTES + unpack_stamp(data)
     return _STAMPS.decode(data[STAMP_BYTES:end]), end
 
 
 class Sweeper:
-    """Removes expired entries that nobody asks for: some in each epoch, going round the key groups.
+    """Removes expired entries that are not accessed: some in each epoch, cycling through the key groups.
 
-    Removals are changes like all others, so it does not matter where a repeated epoch begins.
+    Removals are ordinary changes, so a repeated epoch may begin anywhere.
     """
 
-    LEAST_ENTRIES = 1000  # looked at in an epoch; as many as the epoch has keys where those are more
+    LEAST_ENTRIES = 1000  # checked in an epoch; one per key if the epoch has more keys
 
     def __init__(self, backend: KeyedBackend, sid: int, expired: Callable[[bytes], bool]) -> None:
         self._backend = backend
@@ -162,9 +162,9 @@ class Sweeper:
 def sweep_in_background(
     backend: KeyedBackend, sid: int, config: StateTtlConfig, expired: Callable[[bytes], bool]
 ) -> None:
-    """Have a state's expired entries removed, unless its configuration says not to.
+    """Remove a state's expired entries in the background, unless its configuration disables that.
 
-    Entries that can be seen after they have expired are left to their readers, by event time: how long they are seen must not
+    In event time, entries that stay visible after expiring are left to their readers: how long they are visible must not
     depend on where epochs end.
     """
     if config.cleanup_in_background and not (config.returns_expired and config.event_time):

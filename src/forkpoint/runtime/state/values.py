@@ -1,8 +1,8 @@
 """States that hold one value: value, reducing and aggregating state.
 
-A *cell* is what is kept of the value in an epoch, a *handle* is what a function sees of it. Cells of keyed state read the values
-of all keys of the epoch at once: one call of the store instead of one for each key, and no object for each value. The windows
-that an epoch needs are not known ahead, so cells of window state read each value when it is first needed.
+A *cell* keeps the value in an epoch, a *handle* is what a function sees of it. Cells of keyed state read the values of all keys
+of the epoch at once: with one call of the store, and without an object for each value. Cells of window state read each value
+when it is first needed, as the windows that an epoch needs are not known in advance.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SingleValueDescriptor = (
 
 
 class Cell(ABC):
-    """The value at hand as it is kept; ``None`` is empty."""
+    """The current value as it is kept; ``None`` is empty."""
 
     __slots__ = ()
 
@@ -46,11 +46,11 @@ class Cell(ABC):
 
     @abstractmethod
     def read(self) -> Any:
-        """What a reader sees."""
+        """The value that a reader sees."""
 
     @abstractmethod
     def base(self) -> Any:
-        """What a new element is added to."""
+        """The value that a new element is added to."""
 
     @abstractmethod
     def write(self, kept: Any) -> None:
@@ -58,7 +58,7 @@ class Cell(ABC):
 
     @abstractmethod
     def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
-        """Merge the values of other windows into the target's, in order; theirs are gone then."""
+        """Merge the values of other windows into the target's, in order, and remove them."""
 
 
 class KeyCell(Cell):
@@ -125,7 +125,7 @@ class KeyCell(Cell):
     def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
         raise AssertionError("only windows merge")
 
-    # -- all keys at once, for operators that go through them by themselves
+    # -- all keys at once, for operators with a loop of their own
 
     def kept_values(self) -> list[Any]:
         return self._values
@@ -136,7 +136,7 @@ class KeyCell(Cell):
 
 
 class _WindowValue:
-    """``saved``: whether the store has a value, ``dirty``: whether it is another."""
+    """``saved``: whether the store has a value; ``dirty``: whether this one differs from it."""
 
     __slots__ = ("dirty", "kept", "name", "saved")
 
@@ -148,7 +148,7 @@ class _WindowValue:
 
 
 class WindowCell(NamespacedEntries[_WindowValue], Cell):
-    """One value for each key and window. It has no time to live but its window's."""
+    """One value for each key and window, without a time to live."""
 
     def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, namespace: Namespace) -> None:
         super().__init__(backend, sid, namespace)
@@ -187,7 +187,7 @@ class WindowCell(NamespacedEntries[_WindowValue], Cell):
 
 
 class _Handle:
-    """What the handles of a cell have in common."""
+    """The common part of a cell's handles."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self._keep, self._give = cell, cell.guard.keep, cell.guard.give
@@ -196,12 +196,12 @@ class _Handle:
         self.cell.write(None)
 
     def alive(self) -> bool:
-        """Whether there is something to read; a default is nothing. Time may pass between two elements: ask each time."""
+        """Whether there is a value to read, other than a default. It may expire between two elements."""
         return self.cell.base() is not None
 
 
 class ValueHandle(_Handle, ValueState[Any]):
-    """``default`` stands for an empty state and is never stored by itself."""
+    """``default`` is read from an empty state; reading does not store it."""
 
     def __init__(self, cell: Cell, default: Any) -> None:
         super().__init__(cell)
@@ -220,11 +220,16 @@ class ValueHandle(_Handle, ValueState[Any]):
         raise UserFunctionError("a value state cannot be merged; use a list, reducing or aggregating state")
 
 
-class ReducingHandle(_Handle, ReducingState[Any]):
-    def __init__(self, cell: Cell, reduce: Combine) -> None:
+class _MergingHandle(_Handle):
+    def __init__(self, cell: Cell, combine: Combine) -> None:
         super().__init__(cell)
-        self._reduce = reduce
+        self._combine = combine
 
+    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
+        self.cell.merge(target, sources, self._combine)
+
+
+class ReducingHandle(_MergingHandle, ReducingState[Any]):
     def get(self) -> Any:
         kept = self.cell.read()
         return None if kept is None else self._give(kept)
@@ -235,15 +240,12 @@ class ReducingHandle(_Handle, ReducingState[Any]):
             return
         cell, keep, give = self.cell, self._keep, self._give
         so_far, kept = cell.base(), keep(value)
-        cell.write(kept if so_far is None else keep(self._reduce(give(so_far), give(kept))))
-
-    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
-        self.cell.merge(target, sources, self._reduce)
+        cell.write(kept if so_far is None else keep(self._combine(give(so_far), give(kept))))
 
 
-class AggregatingHandle(_Handle, AggregatingState[Any, Any]):
+class AggregatingHandle(_MergingHandle, AggregatingState[Any, Any]):
     def __init__(self, cell: Cell, aggregate: AggregateFunction) -> None:
-        super().__init__(cell)
+        super().__init__(cell, aggregate.merge)
         self._aggregate = aggregate
 
     def get(self) -> Any:
@@ -259,24 +261,21 @@ class AggregatingHandle(_Handle, AggregatingState[Any, Any]):
         accumulator = aggregate.create_accumulator() if so_far is None else self._give(so_far)
         cell.write(self._keep(aggregate.add(value, accumulator)))
 
-    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
-        self.cell.merge(target, sources, self._aggregate.merge)
-
 
 class ImmutableValueHandle(KeyCell, ValueState[Any]):
-    """Keyed values that cannot change: what is kept is what is given, so the handle is the cell itself, without a call between
-    them. Each type has a class of its own, made by ``of``.
+    """Keyed values of an immutable type: they are kept as they are, so the handle is the cell itself, which saves a call. Each
+    type has a class of its own, made by ``of``.
 
-    Each value is checked when it is handed over. Where all values of an operator's first run were exactly what the type says,
-    only their class is checked from then on, and all of a key's last value of an epoch. Should that one turn out not to be
-    what the type says, the epoch is done again, checking each value.
+    Each value is checked. If all values of an operator's first run were exactly of the type, only their class is checked from
+    then on, and in full only a key's last value in an epoch. If that is not exactly of the type, the epoch is repeated with
+    all checks.
     """
 
     __slots__ = ("_trusting",)
 
     @staticmethod
     def of(type: TypeInformation) -> type[ImmutableValueHandle]:
-        """A new class each time: types of two classes that look alike are equal, and each has its own values."""
+        """A new class each time: types of two Python classes may be equal, and each accepts its own values."""
         every, cls = optional(type), present(type).python_class
         update = every.specialized(_UPDATE if cls is None else _UPDATE_OF_CLASS, cls=cls)
         methods = {"__slots__": (), "update": update, "leave": every.specialized(_LEAVE)}
@@ -301,7 +300,7 @@ class ImmutableValueHandle(KeyCell, ValueState[Any]):
         self._changed = True
 
     def alive(self) -> bool:
-        """Whether there is something to read."""
+        """Whether there is a value to read."""
         return self._current is not None
 
     def _kept(self, value: Any) -> Any:
@@ -313,7 +312,7 @@ class ImmutableValueHandle(KeyCell, ValueState[Any]):
         return kept
 
     def _found_other(self, value: Any) -> None:
-        """What was handed over is not of the type, or the type makes another value of it."""
+        """Refuse a value that is not of the type; have the epoch repeated for one that the type converts."""
         self._kept(value)
         raise ChangingOutput(self._backend.uid)
 
@@ -342,7 +341,7 @@ def leave(self, index):
 def value_handle(
     backend: KeyedBackend, sid: int, guard: Guard, descriptor: SingleValueDescriptor, namespace: Namespace | None
 ) -> ImmutableValueHandle | ValueHandle | ReducingHandle | AggregatingHandle:
-    """The handle of such a state. Its cell is part of the backend; ``namespace``: None for keyed state."""
+    """The handle of a state that holds one value; its cell is added to the backend. ``namespace``: None for keyed state."""
     plain = isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is None
     if plain and namespace is None and guard.expiry is None and guard.type.immutable:
         handle = ImmutableValueHandle.of(guard.type)(backend, sid, guard)
