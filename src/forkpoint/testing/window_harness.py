@@ -9,8 +9,8 @@ from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import TimeDomain
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms
+from forkpoint.runtime.windows.elements import window_encoder
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
-from forkpoint.runtime.windows.operator import window_encoder
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import decode_state_key, decode_timer_key, sid_range
 from forkpoint.testing.harness import OperatorHarness

@@ -17,7 +17,7 @@ from forkpoint.runtime.columnar.leaves import to_list
 from forkpoint.runtime.columnar.msgpack import Kind, encode_ints
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
-from forkpoint.runtime.exchange.batch import Batch, Longs
+from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.exchange.grouping import key_column
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.state import hash_column, key_group
@@ -158,6 +158,25 @@ class KeySet:
         keys = self.encoded if which is None else self.encoded.take(pa.array(which))
         parts = [heads, keys] if spaces is None else [heads, keys, spaces]
         return to_list(pc.binary_join_element_wise(*parts, b"")) if len(keys) else []
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """Rows by key: those of the i-th key are ``order[starts[i]:starts[i + 1]]``."""
+
+    keys: KeySet
+    order: Longs
+    starts: Longs
+
+    @staticmethod
+    def of(columns: Sequence[pa.Array], key: KeyBy, max_parallelism: int) -> GroupedRows:
+        """``columns``: those of the key, with at least one row."""
+        assert key.key_type is not None
+        order, codes = stable_order(codes_of(columns))
+        starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
+        firsts = pa.array(order[starts])
+        found = column_of([column.take(firsts) for column in columns], key.key_type)
+        return GroupedRows(KeySet(found, key.key_type, max_parallelism), order, np.append(starts, len(order)))
 
 
 _STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])

@@ -89,6 +89,6 @@ class WindowSpec(KeyedSpec):
         return [*found, *timer_states(space)]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> WindowOperator:
-        from forkpoint.runtime.windows.choice import window_operator  # what computes over columns: only where it runs
+        from forkpoint.runtime.windows.operator import WindowOperator  # loads pyarrow.compute, so only where it runs
 
-        return window_operator(info, state.keyed, self)
+        return WindowOperator(info, state.keyed, self)
