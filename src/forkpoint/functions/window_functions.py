@@ -140,8 +140,9 @@ class _Evictor(Evictor):
     def __init__(self, *, after: bool) -> None:
         self._after = after
 
+    @abstractmethod
     def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
-        raise NotImplementedError
+        """The elements that stay."""
 
     def evict_before(
         self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext

@@ -1,4 +1,4 @@
-"""KeyedBatchFunction: a subtask's elements of an epoch as one table, sorted by key."""
+"""Runs a KeyedBatchFunction: the elements of an epoch on a subtask as one table, sorted by key."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from forkpoint.types import TypeInformation
 
 
 class OpenContext(Context):
-    """What ``open`` sees: all but states, which are those of an epoch's keys."""
+    """The context of ``open``; states need the keys of an epoch, so they are refused here."""
 
     def _state(self, descriptor: Any) -> NoReturn:
         raise GraphError(
-            f"operator {self._info.operator.uid!r}: state {descriptor.name!r} is asked for in open(); declare its descriptor on "
-            "the function's class, and ask process_batch's context for it"
+            f"operator {self._info.operator.uid!r}: state {descriptor.name!r} is requested in open(); declare its descriptor on "
+            "the function's class, and get it from the context of process_batch()"
         )
 
 
 class ColumnContext(BatchContext):
-    """What ``process_batch`` sees of one epoch."""
+    """The context of ``process_batch`` in one epoch."""
 
     def __init__(self, owner: BatchProcess, batch: Batch, groups: GroupedRows, epoch: Epoch) -> None:
         self._owner, self._batch, self._groups, self._epoch = owner, batch, groups, epoch
@@ -84,12 +84,12 @@ class ColumnContext(BatchContext):
         if places.shape != (table.num_rows,) or places.dtype.kind not in "iu":
             raise UserFunctionError(
                 f"operator {self._owner.uid!r}: collect() got {table.num_rows} rows and an index of shape {places.shape} of "
-                f"{places.dtype}; give for each row the index of the row of the epoch's table that it belongs to"
+                f"{places.dtype}; give each row the index of its row in the epoch's table"
             )
         self.collected.append((self._owner.typed(table), places))
 
     def take(self, result: pa.Table | pa.RecordBatch) -> None:
-        """What ``process_batch`` returned."""
+        """Collect the result of ``process_batch``."""
         keys = len(self._groups.starts) - 1
         if result.num_rows == self._batch.size:
             rows = np.arange(self._batch.size)
@@ -105,7 +105,7 @@ class ColumnContext(BatchContext):
 
 @dataclass(frozen=True)
 class KeyedBatchSpec(KeyedSpec):
-    """A KeyedBatchFunction: all of an epoch's elements of a subtask at once, as columns."""
+    """A KeyedBatchFunction: an epoch's elements on a subtask, as columns."""
 
     kind = "process_batch"
 

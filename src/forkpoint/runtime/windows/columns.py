@@ -1,11 +1,10 @@
-"""Windows of event time over columns: the windows of all keys of an epoch at once.
+"""Event-time windows over columns: all keys of an epoch at once.
 
-Each row sees a known watermark, so which windows are late is arithmetic. A saved window has a timer for its end, so the
-timers alone tell which saved windows end in the epoch; of the others, only those that get rows are read.
+The watermark that each row sees is known, so lateness is arithmetic. Each saved window has a timer for its end, so the due
+timers give the saved windows that end in the epoch; of the others, only those that get rows are read.
 
-A kernel changes nothing: it returns what fires and what changes in the store. It refuses what it cannot compute as Python
-would: epochs in which numpy differs from Python or that have timers of another version of the program, and keys whose windows
-depend on more than arithmetic.
+A kernel changes nothing: it returns the windows that fire and the changes of the store. It refuses epochs in which numpy would
+differ from Python, or with timers of another version of the program, and keys whose windows do not follow from arithmetic.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from forkpoint.runtime.windows.firing import FiredWindows
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import key_group_range, timer_range
 
-LARGEST_MS = 2**59  # larger times are left to Python's ints
+LARGEST_MS = 2**59  # larger times go to the element-wise kernel
 
 
 class ColumnarUnsupported(Exception):
-    """The keys of ``rows``, or of all rows where it is None, have to be computed element by element in this epoch."""
+    """The keys of ``rows``, or all keys if None, have to be computed element by element in this epoch."""
 
     def __init__(self, rows: Longs | None = None) -> None:
         super().__init__()
@@ -54,7 +53,7 @@ class ColumnarUnsupported(Exception):
 
 @dataclass(frozen=True)
 class Computed:
-    """An epoch over columns. ``late``: the rows of ``batch`` that came too late for all their windows."""
+    """An epoch over columns. ``late``: the rows of ``batch`` that are too late for all their windows."""
 
     fired: FiredWindows
     batch: Batch
@@ -64,7 +63,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Due:
-    """Timers up to the epoch's watermark: names in the store, times, and the keys and windows that they belong to."""
+    """The timers up to the epoch's watermark: store keys, times, and the keys and windows that they belong to."""
 
     names: list[bytes]
     times: Longs
@@ -83,7 +82,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Rows:
-    """An epoch's elements: key columns, timestamps, and the watermark that each of them sees."""
+    """The elements of an epoch: key columns, timestamps, and the watermark that each sees."""
 
     keys: list[pa.Array]
     timestamps: Longs
@@ -92,10 +91,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of an epoch: the i-th belongs to key ``key_of[i]``, and its contents are saved under the window from
+    """The windows of an epoch: the i-th is of key ``key_of[i]``, its contents are saved under the window from
     ``kept_starts[i]`` to ``kept_ends[i]``.
 
-    ``order``: the rows of all windows, ``sizes[i]`` consecutive ones for the i-th. ``late``: rows too late for any window.
+    ``order``: the rows of all windows, ``sizes[i]`` consecutive ones for the i-th. ``late``: the rows too late for any window.
     """
 
     keys: KeySet
@@ -114,7 +113,7 @@ W = TypeVar("W", bound=Windows)
 
 @dataclass(frozen=True)
 class Status:
-    """Of each window in the epoch: whether it gets rows (``touched``), ends in the epoch, and expires by its end."""
+    """Of each window: whether it gets rows in the epoch (``touched``), ends in it, and has expired at its end."""
 
     touched: Bools
     ended: Bools
@@ -124,7 +123,7 @@ class Status:
 class ColumnKernel(ABC, Generic[W]):
     """One kind of windows over columns."""
 
-    requires_contents = False  # whether the windows that are looked up have to have contents
+    requires_contents = False  # whether every window that is looked up must have contents
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, plan: Plan) -> None:
         key = info.operator.key
@@ -142,18 +141,18 @@ class ColumnKernel(ABC, Generic[W]):
 
     @abstractmethod
     def _windows(self, rows: Rows, due: Due, epoch: Epoch, skipped: frozenset[bytes]) -> W:
-        """The windows of the rows and of the timers that are due."""
+        """The windows of the rows and of the due timers."""
 
     @abstractmethod
     def _lookups(self, windows: W, status: Status) -> Bools:
-        """Which windows' contents are read."""
+        """The windows whose contents are read."""
 
     @abstractmethod
     def _changes(self, windows: W, due: Due, status: Status, leaves: Leaves, saved: Bools) -> ChangeLog:
-        """What changes in the store. ``leaves``: accumulators at the end of the epoch; ``saved``: which were read."""
+        """The changes of the store. ``leaves``: accumulators at the end of the epoch; ``saved``: which windows had contents."""
 
     def compute(self, batch: Batch, epoch: Epoch, skipped: frozenset[bytes] = frozenset()) -> Computed:
-        """Raises ColumnarUnsupported. ``skipped``: encoded keys without rows here; their saved windows are left alone."""
+        """Raises ColumnarUnsupported. ``skipped``: encoded keys whose windows are left alone; they have no rows here."""
         (keys, timestamps), due = self._rows(batch), self._due(epoch, skipped)
         rows = Rows(keys, timestamps, epoch.window.at(spread(batch.positions, batch.size)))
         windows = self._windows(rows, due, epoch, skipped)
@@ -172,17 +171,17 @@ class ColumnKernel(ABC, Generic[W]):
         return Computed(fired, batch, windows.late, log)
 
     def parted(self, batch: Batch, rows: Longs) -> tuple[Batch, Batch, frozenset[bytes]]:
-        """The elements without those of some rows' keys, these, and the keys encoded."""
+        """The batch without the keys of these rows, the elements of these keys, and the keys encoded."""
         columns, _ = self._rows(batch)
         codes = codes_of(columns)
         mine, firsts = np.isin(codes, codes[rows]), np.unique(codes[rows], return_index=True)[1]
         keys = frozenset(to_list(self._keys_of(columns, rows[firsts]).encoded))
         return batch.take(np.flatnonzero(~mine)), batch.take(np.flatnonzero(mine)), keys
 
-    # -- what an epoch has
+    # -- reading an epoch
 
     def _rows(self, batch: Batch) -> tuple[list[pa.Array], Longs]:
-        """Key columns and timestamps. Raises ColumnarUnsupported where elements are not columns or lack usable timestamps."""
+        """Key columns and timestamps. Raises ColumnarUnsupported if elements are not columns or lack usable timestamps."""
         if not batch.size:
             return [pa.array([], part.arrow_type) for part in self._key_parts], np.empty(0, np.int64)
         timestamps = None if batch.table is None else batch.timestamps
@@ -194,7 +193,7 @@ class ColumnKernel(ABC, Generic[W]):
         return columns, timestamps
 
     def _due(self, epoch: Epoch, skipped: frozenset[bytes]) -> Due:
-        """Raises ColumnarUnsupported where one of the timers cannot be of these windows."""
+        """Raises ColumnarUnsupported if a timer cannot belong to these windows."""
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
             for group in range(*self._groups_range):
@@ -208,13 +207,13 @@ class ColumnKernel(ABC, Generic[W]):
         return due.without(skipped) if skipped else due
 
     def _keys_of(self, columns: list[pa.Array], rows: Longs) -> KeySet:
-        """The keys that these columns have in these rows."""
+        """The keys of these rows."""
         at = pa.array(rows)
         column = column_of([each.take(at) for each in columns], self._key_type)
         return KeySet(column, self._key_type, self._max_parallelism)
 
     def _decoded(self, encoded: list[bytes]) -> pa.Array:
-        """Saved keys. Raises ColumnarUnsupported where one is or has None."""
+        """Raises ColumnarUnsupported if a key contains None."""
         keys = decode_keys(encoded, self._key_type)
         if any(part.null_count for part in parts_of(keys, self._by)):
             raise ColumnarUnsupported
@@ -223,7 +222,7 @@ class ColumnKernel(ABC, Generic[W]):
     # -- contents
 
     def _contents(self, windows: W, asked: Longs) -> tuple[Leaves, Longs]:
-        """The saved contents of these windows, and for each window of the epoch which of them it has, -1 for none."""
+        """The saved contents of the windows ``asked``, and for each window of the epoch the index of its own, -1 for none."""
         raw = self._store.get_many(self._kept(windows, asked))
         held = np.fromiter((r is not None for r in raw), bool, len(raw))
         stored = [r for r in raw if r is not None]
@@ -235,7 +234,7 @@ class ColumnKernel(ABC, Generic[W]):
         return contents, saved_at
 
     def _accumulated(self, windows: W, batch: Batch, touched: Bools, contents: Leaves, saved_at: Longs) -> Leaves:
-        """The accumulators of all windows, their rows added."""
+        """The accumulators of all windows with their rows added."""
         if not touched.any():
             return [
                 leaf.take(pa.array(np.maximum(saved_at, 0))) if len(leaf) else pa.nulls(len(saved_at), leaf.type)
@@ -252,14 +251,14 @@ class ColumnKernel(ABC, Generic[W]):
         held = ~touched & (saved_at >= 0)
         return [merged(new.take(place), old, held, saved_at) for new, old in zip(updated, contents, strict=True)]
 
-    # -- names in the store
+    # -- writing changes
 
     def _spaces(self, starts: Longs, ends: Longs) -> pa.BinaryArray:
         """Windows as namespaces."""
         return encode_numbers(self._layout, [starts, ends], len(starts))
 
     def _kept(self, windows: W, at: Longs) -> list[bytes]:
-        """Where the contents of windows are."""
+        """The store keys of windows' contents."""
         spaces = self._spaces(windows.kept_starts[at], windows.kept_ends[at])
         return windows.keys.names(self._contents_sid, windows.key_of[at], spaces)
 
@@ -268,7 +267,7 @@ class ColumnKernel(ABC, Generic[W]):
         log.values += self._codec.encode([leaf.take(pa.array(at)) for leaf in leaves])
 
     def _set_timers(self, log: ChangeLog, windows: W, at: Longs, behind_ms: int) -> None:
-        """Timers so far behind the windows' ends."""
+        """Timers ``behind_ms`` after the windows' ends."""
         spaces = self._spaces(windows.starts[at], windows.ends[at])
         log.keys += windows.keys.timers(self._timer_sid, windows.ends[at] - 1 + behind_ms, windows.key_of[at], spaces)
         log.values += [b""] * len(at)

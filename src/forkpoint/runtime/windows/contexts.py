@@ -1,4 +1,4 @@
-"""What an assigner, a trigger, an evictor and a window function can ask and keep."""
+"""The contexts of assigners, triggers, evictors and window functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS
 
-ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # what the names of their states begin with
+ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # prefixes of their states' names
 
 
 class AssignerContext(WindowAssignerContext):
@@ -36,7 +36,7 @@ class AssignerContext(WindowAssignerContext):
 
 
 class AssignerStateContext(Context):
-    """States of the key, under names of their own."""
+    """Keyed state of the assigner, under prefixed names."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
         super().__init__(info, backend)
@@ -47,7 +47,7 @@ class AssignerStateContext(Context):
 
 
 class KeyStateContext(Context):
-    """States of the key, all windows' alike; their names must not be those of the operator's own states."""
+    """Keyed state shared by all windows; names of the operator's own states are refused."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
         super().__init__(info, backend)
@@ -61,12 +61,12 @@ class KeyStateContext(Context):
 def check_name(uid: str, name: str) -> None:
     if name in (CONTENTS, MERGING_WINDOWS) or name.startswith((ASSIGNER, TRIGGER, WINDOW)):
         raise GraphError(
-            f"operator {uid!r}: a state named {name!r} is one of the windows' own; give the function's state another name"
+            f"operator {uid!r}: a state named {name!r} is reserved for the windows; give the function's state another name"
         )
 
 
 class WindowStateContext(Context):
-    """States of the key and the window at hand."""
+    """State of the current key and window."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, namespace: Namespace, *, merging: bool) -> None:
         super().__init__(info, backend)
@@ -76,21 +76,21 @@ class WindowStateContext(Context):
     def _state(self, descriptor: Any) -> Any:
         if self._merging:
             raise UserFunctionError(
-                f"operator {self._info.operator.uid!r}: window_state() with windows that merge; what would become of two "
-                "windows' states is not defined. Use global_state()"
+                f"operator {self._info.operator.uid!r}: window_state() is not available with windows that merge, whose "
+                "states cannot be merged; use global_state()"
             )
         descriptor = self._keyed.described(descriptor)
         handle = self._handles[descriptor.name] = self._keyed.get(descriptor, self._namespace, WINDOW)
         return handle
 
     def clear(self) -> None:
-        """Empty all states of the window at hand."""
+        """Clear all states of the current window."""
         for handle in self._handles.values():
             handle.clear()
 
 
 class Clock:
-    """Both clocks, at the element or timer at hand."""
+    """Both clocks, at the current element or timer."""
 
     __slots__ = ("backend", "watermark_ms")
 
@@ -106,7 +106,7 @@ class Clock:
 
 
 class WindowTriggerContext(OnMergeContext):
-    """The trigger's view of the window at hand."""
+    """The trigger's view of the current window."""
 
     def __init__(self, clock: Clock, namespace: Namespace) -> None:
         self._clock = clock
@@ -153,7 +153,7 @@ class WindowEvictorContext(EvictorContext):
 
 
 class WindowContext(ProcessWindowFunction.Context):
-    """The window function's view of the window at hand."""
+    """The window function's view of the current window."""
 
     def __init__(self, clock: Clock, window_state: Context, global_state: Context) -> None:
         self._clock = clock

@@ -43,7 +43,7 @@ Encode = Callable[[Any], bytes]
 
 
 def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
-    """How windows become namespaces, and back; the one window of GlobalWindows is the empty namespace."""
+    """Encoder and decoder of windows as namespaces; the single window of GlobalWindows is the empty namespace."""
     type = spec.window_type
     if type is not None:
         return type.encode, type.decode
@@ -61,8 +61,8 @@ def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
 
 
 class ElementWindows(KeyedProcessFunction):
-    """What happens to an element, and at a timer. ``stamps``: the timestamps of the epoch's outputs; ``dropped``: how many late
-    elements were dropped in it."""
+    """Handles each element and timer. ``stamps``: the timestamps of the epoch's outputs; ``dropped``: its late elements without
+    a side output."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, firing: WindowFiring) -> None:
         self._info, self._backend, self._spec, self._firing = info, backend, spec, firing
@@ -109,7 +109,7 @@ class ElementWindows(KeyedProcessFunction):
             self._spec.combine.close()
 
     def _encode(self, window: Any) -> bytes:
-        """The namespace of a window; the same few windows come again and again."""
+        """The namespace of a window, cached: few windows recur for most elements."""
         namespace = self._namespaces.get(window)
         if namespace is None:
             if len(self._namespaces) >= _KNOWN_WINDOWS:
@@ -169,7 +169,7 @@ class ElementWindows(KeyedProcessFunction):
         latest = self._clock.watermark_ms - self._lateness_ms
         return self._event_time and timestamp is not None and timestamp <= latest
 
-    # -- the end of windows
+    # -- timers and expiry
 
     def _cleanup_time(self, window: Any) -> int:
         end: int = window.max_timestamp()
@@ -205,7 +205,7 @@ class ElementWindows(KeyedProcessFunction):
             if timestamp >= self._cleanup_time(window):
                 self._remove(window)
             else:
-                # The allowed lateness may be another than when the window began.
+                # The allowed lateness may have changed since the window began.
                 self._register_cleanup(window, namespace)
 
     def _react(self, result: TriggerResult, window: Any) -> None:
@@ -241,7 +241,7 @@ class ElementKernel(KeyedProcess):
         firing.outlet = self._outlet
 
     def run_keys(self, batch: Batch, epoch: Epoch, keys: frozenset[bytes] | None) -> Outputs:
-        """``keys``: the encoded keys whose timers fire, None for all."""
+        """``keys``: the encoded keys whose timers fire; None for all."""
         self._timers.event.only = keys
         try:
             return self.run([batch], epoch)

@@ -1,9 +1,9 @@
 """Session windows of event time over columns.
 
-A key's saved sessions, and behind them its rows as they come, are one sequence. A row begins a new session where it is
-further than the gap behind all before it, or where what was before it is gone by the watermark that it sees; else it belongs
-to the session before it. Keys for which that is not all - where a row makes two sessions one, belongs to an older one than
-the last, or comes behind the end of one that stays for its allowed lateness - are left to WindowOperator.
+A key's saved sessions, followed by its rows in order of arrival, form one sequence. A row begins a new session if it is later
+than everything before it by more than the gap, or if the session before it has expired by the watermark that the row sees; else
+it extends that session. Keys where this rule does not suffice are left to the element-wise kernel: a row merges two sessions,
+belongs to an older one than the last, or comes after the end of a session within its allowed lateness.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.state import prefix_stop, sid_range
 
-_KEY_AT = 10  # where the key begins in a state's name
-_FEW = 8  # below so many saved sessions for each row, all are read in one go
+_KEY_AT = 10  # offset of the key in the store key of a state
+_FEW = 8  # with fewer saved sessions for each row than this, one scan reads them all
 
 
 def _key_end(name: bytes) -> int:
@@ -38,7 +38,7 @@ def _key_end(name: bytes) -> int:
 
 @dataclass(frozen=True)
 class Saved:
-    """Sessions in flight: their windows, and those that their contents are kept under; by start."""
+    """Saved sessions, by start: their windows, and the windows that their contents are saved under."""
 
     keys: pa.Array
     starts: Longs
@@ -66,15 +66,15 @@ class SessionColumns(ColumnKernel[Sessions]):
         assert spec.assigner._gap_ms is not None
         self._gap_ms = spec.assigner._gap_ms
         self._merging_sid = backend.sid(MERGING_WINDOWS)
-        self._in_flight: int | None = None  # about how many sessions are saved, once that is known
+        self._in_flight: int | None = None  # estimate of the number of saved sessions
 
     def _windows(self, rows: Rows, due: Due, epoch: Epoch, skipped: frozenset[bytes]) -> Sessions:
         saved = self._saved(rows.keys, due, skipped)
         self._check_timers(saved, due, epoch)
-        return self._cut(saved, rows)
+        return self._divide(saved, rows)
 
     def _check_timers(self, saved: Saved, due: Due, epoch: Epoch) -> None:
-        """Raises ColumnarUnsupported where the timers aren't those of the sessions in flight, at their ends and when they go."""
+        """Raises ColumnarUnsupported unless the timers are those of the saved sessions, at their ends and at their expiry."""
         before, now, matched = epoch.window.before, epoch.window.end, 0
         for behind in {0, self._lateness_ms}:
             expected = saved.ends - 1 + behind
@@ -87,7 +87,7 @@ class SessionColumns(ColumnKernel[Sessions]):
             raise ColumnarUnsupported
 
     def _saved(self, columns: list[pa.Array], due: Due, skipped: frozenset[bytes]) -> Saved:
-        """The sessions in flight, at least of the keys that have rows and of those that end."""
+        """The saved sessions: at least those of keys that have rows, and those that end."""
         entries = list[tuple[bytes, bytes]]()
         if self._in_flight is None or self._in_flight < _FEW * (len(columns[0]) + len(due.names)) + 4096:
             for group in range(*self._groups_range):
@@ -109,7 +109,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         return Saved(keys.take(pa.array(by_start)), starts, windows[1][by_start], kept[0][by_start], kept[1][by_start])
 
     def _scanned(self, columns: list[pa.Array], due: Due) -> list[tuple[bytes, bytes]]:
-        """Where far more sessions are in flight than an epoch has rows: those of the rows' keys, and those that end."""
+        """The saved sessions of the rows' keys, and those that end: for when far more are saved than the epoch has rows."""
         _, firsts = np.unique(codes_of(columns), return_index=True)
         keys = self._keys_of(columns, firsts)
         found: dict[bytes, bytes] = {}
@@ -121,8 +121,8 @@ class SessionColumns(ColumnKernel[Sessions]):
         found.update((name, raw) for name, raw in stored if raw is not None)
         return list(found.items())
 
-    def _cut(self, saved: Saved, rows: Rows) -> Sessions:
-        """Raises ColumnarUnsupported for rows whose session depends on more than what came before them."""
+    def _divide(self, saved: Saved, rows: Rows) -> Sessions:
+        """Raises ColumnarUnsupported for rows whose session does not follow from the rows before them."""
         count, gap, lateness = len(saved.starts), self._gap_ms, self._lateness_ms
         parts = [
             pa.concat_arrays([old, new])
@@ -141,24 +141,24 @@ class SessionColumns(ColumnKernel[Sessions]):
         if (width * (len(order) + 1)).bit_length() > 62:
             raise ColumnarUnsupported
         top = np.maximum.accumulate(key_of * width + (high - least))
-        before = np.empty_like(top)  # the last timestamp of all before, of the same key
+        before = np.empty_like(top)  # the greatest timestamp before this one, of the same key
         before[0], before[1:] = 0, top[:-1] - key_of[1:] * width + least
         begins = new_key | ~is_row | (low > before + gap) | (moment >= before + gap - 1 + lateness)
         session = np.cumsum(begins) - 1
         bottom = np.maximum.accumulate(session * width + (width - 1 - (low - least)))
-        floor = least + width - 1 - (bottom - session * width)  # the first timestamp of the session, this row included
+        floor = least + width - 1 - (bottom - session * width)  # the least timestamp of the session up to this row
         first = np.flatnonzero(begins)
         last = np.append(first[1:], len(order)) - 1
         ended = is_row[first] & (low[first] + gap - 1 <= moment[first])
         late = ended & (low[first] + gap - 1 + lateness <= moment[first])
-        odd = np.concatenate((
+        unclear = np.concatenate((
             self._rows_needing_fallback(begins, new_key, session, first, low, floor, before),
             first[late][last[late] > first[late]],
             first[ended & ~late],
             np.flatnonzero(~begins & (moment >= before + gap - 1)),
         ))  # fmt: skip
-        if len(odd):
-            raise ColumnarUnsupported(np.unique(order[odd]) - count)
+        if len(unclear):
+            raise ColumnarUnsupported(np.unique(order[unclear]) - count)
         keep = np.flatnonzero(~late)
         starts, ends = floor[last][keep], (top[last] - key_of[last] * width + least + gap)[keep]
         begun = first[keep]
@@ -177,7 +177,7 @@ class SessionColumns(ColumnKernel[Sessions]):
     def _rows_needing_fallback(
         self, begins: Bools, new_key: Bools, session: Longs, first: Longs, low: Longs, floor: Longs, before: Longs
     ) -> Longs:
-        """Rows that reach back, and touch another session than the one that they come behind, or none."""
+        """Rows earlier than the session before them that are not within the gap of it, or also within that of an older one."""
         back = np.zeros(len(low), bool)
         back[1:] = ~begins[1:] & (low[1:] < floor[:-1])
         at = np.flatnonzero(back)
@@ -193,13 +193,13 @@ class SessionColumns(ColumnKernel[Sessions]):
         before = windows.saved
         changed = ~old
         changed[old] = (before.starts[was[old]] != windows.starts[old]) | (before.ends[was[old]] != windows.ends[old])
-        parted = np.flatnonzero(old & (changed | status.expired))  # from the window that they had
+        moved = np.flatnonzero(old & (changed | status.expired))  # no longer under their saved window
         fired = np.flatnonzero(old & (changed | status.ended))
-        delete(log, windows.keys.names(self._merging_sid, windows.key_of[parted], self._spaces_of(before, was[parted])))
+        delete(log, windows.keys.names(self._merging_sid, windows.key_of[moved], self._spaces_of(before, was[moved])))
         delete(log, self._timers_of(windows, fired, 0))
         delete(log, self._kept(windows, np.flatnonzero(old & status.expired)))
         if self._lateness_ms:
-            delete(log, self._timers_of(windows, parted, self._lateness_ms))
+            delete(log, self._timers_of(windows, moved, self._lateness_ms))
         self._keep(log, windows, np.flatnonzero(touched & ~status.expired), leaves)
         new = np.flatnonzero(touched & ~status.expired & changed)
         spaces = self._spaces(windows.starts[new], windows.ends[new])
@@ -207,14 +207,14 @@ class SessionColumns(ColumnKernel[Sessions]):
         log.values += self._spaces(windows.kept_starts[new], windows.kept_ends[new]).to_pylist()
         self._set_timers(log, windows, np.flatnonzero(touched & ~status.expired & ~status.ended), 0)
         if self._lateness_ms:
-            # Also of those that end: the allowed lateness may be another than when the session began.
+            # Also those that end: the allowed lateness may have changed since the session began.
             self._set_timers(
                 log, windows, np.flatnonzero((touched | status.ended) & ~status.expired), self._lateness_ms
             )
         return log
 
     def _timers_of(self, windows: Sessions, at: Longs, behind_ms: int) -> list[bytes]:
-        """The timers, so far behind their ends, of the saved sessions that the sessions ``at`` continue."""
+        """Timers ``behind_ms`` after the ends of the saved sessions that the sessions ``at`` continue."""
         was = windows.was[at]
         times, spaces = windows.saved.ends[was] - 1 + behind_ms, self._spaces_of(windows.saved, was)
         return windows.keys.timers(self._timer_sid, times, windows.key_of[at], spaces)

@@ -1,8 +1,7 @@
 """Tumbling and sliding windows of event time over columns.
 
-Rows and the timers that come due are sorted by key and window together; each run of them is one window of one key. Keys with
-elements that come after the end of their window, within the allowed lateness, are left to the element-wise kernel: each of
-those elements makes its window fire.
+Rows and due timers are sorted together by key and window; each run of them is one window of one key. Keys with late elements
+within the allowed lateness are left to the element-wise kernel: each of those elements makes its window fire.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from forkpoint.runtime.windows.spec import WindowSpec
 
 @dataclass(frozen=True)
 class TimeWindows(Windows):
-    """``dues``: how many timers of each window are due."""
+    """``dues``: the number of due timers of each window."""
 
     dues: Longs
 
@@ -42,7 +41,7 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         self._slide_ms = assigner._slide_ms if isinstance(assigner, SlidingEventTimeWindows) else assigner._size_ms
 
     def _windows(self, rows: Rows, due: Due, epoch: Epoch, skipped: frozenset[bytes]) -> TimeWindows:
-        if not self._are_mine(due):
+        if not self._match(due):
             raise ColumnarUnsupported
         of, starts = self._assign(rows.timestamps)
         latest, lateness, seen = self._size_ms - 1, self._lateness_ms, rows.seen[of]
@@ -57,7 +56,7 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         return self._grouped(due, rows.keys, of[alive], starts[alive], np.flatnonzero(late))
 
     def _assign(self, timestamps: Longs) -> tuple[Longs, Longs]:
-        """A pair of row and start for each window that a row is in, the latest first."""
+        """Row and window start, for each window of each row, the latest window first."""
         size, slide = self._size_ms, self._slide_ms
         last = timestamps - (timestamps - self._offset_ms) % slide
         if size == slide:
@@ -67,7 +66,7 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         nth = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         return rows, last[rows] - nth * slide
 
-    def _are_mine(self, due: Due) -> bool:
+    def _match(self, due: Due) -> bool:
         last = due.ends - 1
         mine = (due.ends - due.starts == self._size_ms) & ((due.starts - self._offset_ms) % self._slide_ms == 0)
         mine &= (due.times == last) | (due.times == last + self._lateness_ms)
@@ -100,7 +99,7 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         )  # fmt: skip
 
     def _lookups(self, windows: TimeWindows, status: Status) -> Bools:
-        # A window that ends in this epoch and has no timer is not saved.
+        # A window that ends in this epoch without a due timer is not saved.
         return (windows.dues > 0) | (status.touched & ~status.expired)
 
     def _changes(self, windows: TimeWindows, due: Due, status: Status, leaves: Leaves, saved: Bools) -> ChangeLog:
@@ -111,6 +110,6 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         begun = ~status.expired & ~saved & ~status.ended
         self._set_timers(log, windows, np.flatnonzero(begun), 0)
         if self._lateness_ms:
-            # Also of those that end: the allowed lateness may be another than when the window began.
+            # Also those that end: the allowed lateness may have changed since the window began.
             self._set_timers(log, windows, np.flatnonzero(begun | (status.ended & ~status.expired)), self._lateness_ms)
         return log
