@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.errors import TypeNotSupported
 from forkpoint.functions.aggregates import Aggregates, RowShape
-from forkpoint.runtime.columnar.leaves import Codec
-from forkpoint.runtime.columnar.plans import aggregates_plan, empty_leaves
+from forkpoint.runtime.columnar.leaves import Codec, empty_leaves
+from forkpoint.runtime.columnar.plans import aggregates_plan
 from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.windows.session_columns import SessionColumns
 from forkpoint.testing import Eof, TestSource, run_local

@@ -83,30 +83,28 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
         more = _codes(column)
         low, width = int(more.min(initial=0)), int(more.max(initial=0)) - int(more.min(initial=0)) + 1
         if (_spread(codes) * width).bit_length() > _FITS:
-            codes, more, low = _dense(codes), _dense(more), 0
+            codes, more, low = _dense(pa.array(codes)), _dense(pa.array(more)), 0
             width = int(more.max(initial=0)) + 1
         codes = (codes - int(codes.min(initial=0))) * width + (more - low)
     return codes
 
 
 def _codes(column: pa.Array) -> Longs:
-    if pa.types.is_integer(column.type):
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
-    if pa.types.is_boolean(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
     if pa.types.is_floating(column.type) or pa.types.is_temporal(column.type):
         # Keys are equal if their stored bytes are: 0.0 and -0.0 differ, and NaNs with the same bits are equal.
         bits = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
         return np.asarray(bits.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
-    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return _dense(column)
 
 
 def _spread(numbers: Longs) -> int:
     return int(numbers.max(initial=0)) - int(numbers.min(initial=0)) + 1
 
 
-def _dense(codes: Longs) -> Longs:
-    return np.asarray(pa.array(codes).dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+def _dense(column: pa.Array) -> Longs:
+    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
@@ -117,7 +115,7 @@ def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
     width = int(minor.max()) - low + 1
     bits = len(codes).bit_length()
     if (_spread(codes) * width).bit_length() + bits > _FITS:
-        codes = _dense(codes)
+        codes = _dense(pa.array(codes))
     return (codes - int(codes.min())) * width + (minor - low), width
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.runtime.columnar import msgpack
+from forkpoint.state import Store
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import OptionalType, present
 from forkpoint.types.records import RecordType
@@ -54,6 +55,10 @@ def leaf_types(type: TypeInformation) -> list[TypeInformation]:
     if record is None:
         return [present(type)]
     return [leaf for member in record.members for leaf in leaf_types(member.type)]
+
+
+def empty_leaves(type: TypeInformation) -> Leaves:
+    return [pa.array([], leaf.arrow_type) for leaf in leaf_types(type)]
 
 
 def take_apart(array: pa.Array, type: TypeInformation) -> Leaves:
@@ -119,6 +124,16 @@ class Codec:
             return self.leaves_of(self.type.to_columns(list(map(self.type.decode, raw))))
         except TypeNotSupported:  # an int beyond 64 bits
             return None
+
+    def read(self, store: Store, names: Sequence[bytes]) -> tuple[Leaves, Any] | None:
+        """The stored values of these names, and for each name the index of its value, -1 for none; None as in ``decode``."""
+        raw = store.get_many(names)
+        held = np.fromiter((r is not None for r in raw), bool, len(raw))
+        stored = [r for r in raw if r is not None]
+        leaves = self.decode(stored) if stored else empty_leaves(self.type)
+        at = np.full(len(raw), -1)
+        at[held] = np.arange(len(stored))
+        return None if leaves is None else (leaves, at)
 
     def leaves_of(self, columns: Sequence[pa.Array]) -> Leaves:
         """The leaves of the type's columns."""

@@ -87,12 +87,6 @@ class Plan(ABC):
         """The output columns. ``key``: as one array, ``parts``: as its columns."""
         return results
 
-    def rows(
-        self, leaves: Sequence[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
-    ) -> list[pa.Array]:
-        """``shaped`` of the results."""
-        return self.shaped(self.results(leaves), key, parts, bounds)
-
 
 @dataclass(frozen=True)
 class Side:
@@ -261,10 +255,6 @@ def aggregates_plan(
         sides.append(Side(reduction, at, at + width))
         at += width
     return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, shape)
-
-
-def empty_leaves(type: TypeInformation) -> Leaves:
-    return [pa.array([], leaf.arrow_type) for leaf in leaf_types(type)]
 
 
 def element(type: TypeInformation) -> Source:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from forkpoint.functions import Aggregates, RowShape, WindowRows
@@ -18,7 +17,7 @@ from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts, parts_of
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
-from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan, empty_leaves
+from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
 from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
@@ -49,14 +48,10 @@ class RunningKernel:
         assert batch.table is not None
         groups = GroupedRows.of(columns, self._key, self._max_parallelism)
         names = groups.keys.names(self._sid)
-        raw = self._store.get_many(names)
-        stored = [r for r in raw if r is not None]
-        saved = self._codec.decode(stored) if stored else empty_leaves(self._plan.type)
-        if saved is None:
+        read = self._codec.read(self._store, names)
+        if read is None:
             return None
-        saved_at = np.full(len(raw), -1)
-        held = np.fromiter((r is not None for r in raw), bool, len(raw))
-        saved_at[held] = np.arange(len(stored))
+        saved, saved_at = read
         segments = Segments(batch.table, groups.order, groups.starts, saved_at)
         found = self._plan.running(segments, saved)
         if found is None:

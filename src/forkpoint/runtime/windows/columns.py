@@ -30,13 +30,12 @@ from forkpoint.runtime.columnar.leaves import Codec, Leaves, merged, to_list
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.msgpack import layout_of
-from forkpoint.runtime.columnar.plans import Plan, empty_leaves
+from forkpoint.runtime.columnar.plans import Plan
 from forkpoint.runtime.columnar.segments import Bools, Segments
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, spread
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.runtime.windows.firing import FiredWindows
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import key_group_range, timer_range
 
@@ -49,16 +48,6 @@ class ColumnarUnsupported(Exception):
     def __init__(self, rows: Longs | None = None) -> None:
         super().__init__()
         self.rows = rows
-
-
-@dataclass(frozen=True)
-class Computed:
-    """An epoch over columns. ``late``: the rows of ``batch`` that are too late for all their windows."""
-
-    fired: FiredWindows
-    batch: Batch
-    late: Longs
-    log: ChangeLog
 
 
 @dataclass(frozen=True)
@@ -108,6 +97,17 @@ class Windows:
     late: Longs
 
 
+@dataclass(frozen=True)
+class Computed:
+    """An epoch over columns: its windows, their accumulators, the windows that fire, and the changes of the store."""
+
+    batch: Batch
+    windows: Windows
+    leaves: Leaves
+    fires: Longs
+    log: ChangeLog
+
+
 W = TypeVar("W", bound=Windows)
 
 
@@ -153,7 +153,7 @@ class ColumnKernel(ABC, Generic[W]):
 
     def compute(self, batch: Batch, epoch: Epoch, skipped: frozenset[bytes] = frozenset()) -> Computed:
         """Raises ColumnarUnsupported. ``skipped``: encoded keys whose windows are left alone; they have no rows here."""
-        (keys, timestamps), due = self._rows(batch), self._due(epoch, skipped)
+        (keys, timestamps), due = self._columns(batch), self._due(epoch, skipped)
         rows = Rows(keys, timestamps, epoch.window.at(spread(batch.positions, batch.size)))
         windows = self._windows(rows, due, epoch, skipped)
         last, before, now = windows.ends - 1, epoch.window.before, epoch.window.end
@@ -163,16 +163,11 @@ class ColumnKernel(ABC, Generic[W]):
         saved = saved_at >= 0
         log = self._changes(windows, due, status, leaves, saved)
         fires = np.flatnonzero(status.ended & (status.touched | saved))
-        which = pa.array(fires)
-        fired = FiredWindows(
-            windows.keys, windows.key_of[fires], windows.starts[fires], windows.ends[fires],
-            [leaf.take(which) for leaf in leaves],
-        )  # fmt: skip
-        return Computed(fired, batch, windows.late, log)
+        return Computed(batch, windows, leaves, fires, log)
 
     def parted(self, batch: Batch, rows: Longs) -> tuple[Batch, Batch, frozenset[bytes]]:
         """The batch without the keys of these rows, the elements of these keys, and the keys encoded."""
-        columns, _ = self._rows(batch)
+        columns = self._columns(batch)[0]
         codes = codes_of(columns)
         mine, firsts = np.isin(codes, codes[rows]), np.unique(codes[rows], return_index=True)[1]
         keys = frozenset(to_list(self._keys_of(columns, rows[firsts]).encoded))
@@ -180,7 +175,7 @@ class ColumnKernel(ABC, Generic[W]):
 
     # -- reading an epoch
 
-    def _rows(self, batch: Batch) -> tuple[list[pa.Array], Longs]:
+    def _columns(self, batch: Batch) -> tuple[list[pa.Array], Longs]:
         """Key columns and timestamps. Raises ColumnarUnsupported if elements are not columns or lack usable timestamps."""
         if not batch.size:
             return [pa.array([], part.arrow_type) for part in self._key_parts], np.empty(0, np.int64)
@@ -223,14 +218,11 @@ class ColumnKernel(ABC, Generic[W]):
 
     def _contents(self, windows: W, asked: Longs) -> tuple[Leaves, Longs]:
         """The saved contents of the windows ``asked``, and for each window of the epoch the index of its own, -1 for none."""
-        raw = self._store.get_many(self._kept(windows, asked))
-        held = np.fromiter((r is not None for r in raw), bool, len(raw))
-        stored = [r for r in raw if r is not None]
-        contents = self._codec.decode(stored) if stored else empty_leaves(self._plan.type)
-        if contents is None or (self.requires_contents and len(stored) < len(raw)):
+        read = self._codec.read(self._store, self._kept(windows, asked))
+        if read is None or (self.requires_contents and (read[1] < 0).any()):
             raise ColumnarUnsupported
         saved_at = np.full(len(windows.starts), -1)
-        saved_at[asked[held]] = np.arange(len(stored))
+        contents, saved_at[asked] = read
         return contents, saved_at
 
     def _accumulated(self, windows: W, batch: Batch, touched: Bools, contents: Leaves, saved_at: Longs) -> Leaves:

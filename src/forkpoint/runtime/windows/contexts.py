@@ -35,17 +35,6 @@ class AssignerContext(WindowAssignerContext):
         return self._runtime
 
 
-class AssignerStateContext(Context):
-    """Keyed state of the assigner, under prefixed names."""
-
-    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
-        super().__init__(info, backend)
-        self._keyed = backend
-
-    def _state(self, descriptor: Any) -> Any:
-        return self._keyed.get(descriptor, prefix=ASSIGNER)
-
-
 class KeyStateContext(Context):
     """Keyed state shared by all windows; names of the operator's own states are refused."""
 
@@ -55,7 +44,14 @@ class KeyStateContext(Context):
 
     def _state(self, descriptor: Any) -> Any:
         check_name(self._info.operator.uid, self._keyed.described(descriptor).name)
-        return super()._state(descriptor)
+        return self._keyed.get(descriptor)
+
+
+class AssignerStateContext(KeyStateContext):
+    """Keyed state of the assigner, under prefixed names."""
+
+    def _state(self, descriptor: Any) -> Any:
+        return self._keyed.get(descriptor, prefix=ASSIGNER)
 
 
 def check_name(uid: str, name: str) -> None:
@@ -65,12 +61,12 @@ def check_name(uid: str, name: str) -> None:
         )
 
 
-class WindowStateContext(Context):
+class WindowStateContext(KeyStateContext):
     """State of the current key and window."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, namespace: Namespace, *, merging: bool) -> None:
         super().__init__(info, backend)
-        self._keyed, self._namespace, self._merging = backend, namespace, merging
+        self._namespace, self._merging = namespace, merging
         self._handles: dict[str, Any] = {}
 
     def _state(self, descriptor: Any) -> Any:
@@ -89,19 +85,17 @@ class WindowStateContext(Context):
             handle.clear()
 
 
-class Clock:
-    """Both clocks, at the current element or timer."""
-
-    __slots__ = ("backend", "watermark_ms")
+class Clock(EvictorContext):
+    """Both clocks at the current element or timer; evictors see nothing else."""
 
     def __init__(self, backend: KeyedBackend) -> None:
         self.backend = backend
         self.watermark_ms = MIN_WATERMARK
 
-    def processing_time(self) -> int:
+    def get_current_processing_time(self) -> int:
         return self.backend.processing_time_ms
 
-    def watermark(self) -> int:
+    def get_current_watermark(self) -> int:
         return self.watermark_ms
 
 
@@ -115,10 +109,10 @@ class WindowTriggerContext(OnMergeContext):
         self.merged: list[bytes] = []
 
     def get_current_processing_time(self) -> int:
-        return self._clock.processing_time()
+        return self._clock.get_current_processing_time()
 
     def get_current_watermark(self) -> int:
-        return self._clock.watermark()
+        return self._clock.get_current_watermark()
 
     def register_event_time_timer(self, time: int) -> None:
         self.timers.event.register(time, self._namespace.current)
@@ -139,19 +133,6 @@ class WindowTriggerContext(OnMergeContext):
         self.get_partitioned_state(state_descriptor).merge(self._namespace.current, self.merged)
 
 
-class WindowEvictorContext(EvictorContext):
-    """The evictor's view."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def get_current_processing_time(self) -> int:
-        return self._clock.processing_time()
-
-    def get_current_watermark(self) -> int:
-        return self._clock.watermark()
-
-
 class WindowContext(ProcessWindowFunction.Context):
     """The window function's view of the current window."""
 
@@ -164,10 +145,10 @@ class WindowContext(ProcessWindowFunction.Context):
         return self.at
 
     def current_processing_time(self) -> int:
-        return self._clock.processing_time()
+        return self._clock.get_current_processing_time()
 
     def current_watermark(self) -> int:
-        return self._clock.watermark()
+        return self._clock.get_current_watermark()
 
     def window_state(self) -> Context:
         return self._window_state

@@ -83,7 +83,8 @@ class ElementWindows(KeyedProcessFunction):
         self.dropped = 0
 
     def use(self, timers: Timers) -> None:
-        self._timers = self._trigger_context.timers = timers
+        self._trigger_context.timers = timers
+        self._cleanup_timers = timers.event if self._event_time else timers.processing
 
     # -- the user's functions
 
@@ -178,12 +179,12 @@ class ElementWindows(KeyedProcessFunction):
     def _register_cleanup(self, window: Any, namespace: bytes) -> None:
         time = self._cleanup_time(window)
         if time < MAX_WATERMARK:
-            (self._timers.event if self._event_time else self._timers.processing).register(time, namespace)
+            self._cleanup_timers.register(time, namespace)
 
     def _delete_cleanup(self, window: Any, namespace: bytes) -> None:
         time = self._cleanup_time(window)
         if time < MAX_WATERMARK:
-            (self._timers.event if self._event_time else self._timers.processing).delete(time, namespace)
+            self._cleanup_timers.delete(time, namespace)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
         assert isinstance(ctx, TimerContext)

@@ -7,9 +7,8 @@ fire together (``WindowFiring.fire_all``). The timestamp of a result is the last
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,8 +26,7 @@ from forkpoint.functions import (
     TimestampedValue,
     WindowBound,
 )
-from forkpoint.runtime.columnar.keys import KeySet, parts_of
-from forkpoint.runtime.columnar.leaves import Leaves
+from forkpoint.runtime.columnar.keys import parts_of
 from forkpoint.runtime.columnar.plans import Plan
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, Places
 from forkpoint.runtime.operators.base import TaskInfo, shorten
@@ -41,21 +39,12 @@ from forkpoint.runtime.windows.contexts import (
     Clock,
     KeyStateContext,
     WindowContext,
-    WindowEvictorContext,
     WindowStateContext,
 )
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 
-
-@dataclass(frozen=True)
-class FiredWindows:
-    """Windows that fire at their ends: the i-th is of key ``key_of[i]``, its accumulator at place i of ``leaves``."""
-
-    keys: KeySet
-    key_of: Longs
-    starts: Longs
-    ends: Longs
-    leaves: Leaves
+if TYPE_CHECKING:
+    from forkpoint.runtime.windows.columns import Computed
 
 
 class WindowFiring:
@@ -71,7 +60,7 @@ class WindowFiring:
         self.clock = clock = Clock(backend)
         self.window_state = WindowStateContext(info, backend, self.namespace, merging=merging)
         self.context = WindowContext(clock, self.window_state, KeyStateContext(info, backend))
-        self._evictor, self._evictor_context = spec.evictor, WindowEvictorContext(clock)
+        self._evictor = spec.evictor
         self._apply = self._window_function(backend)
         self.outlet: Outlet
         self.collect_in([], [])
@@ -89,23 +78,25 @@ class WindowFiring:
 
     # -- over columns
 
-    def fire_all(self, fired: FiredWindows) -> Batch:
-        """The results of an epoch's windows."""
+    def fire_all(self, computed: Computed) -> Batch:
+        """The results of all windows that fire in an epoch."""
         assert self._plan is not None
         assert self._by is not None
         assert self._type is not None
-        keys, which, starts, ends = fired.keys, fired.key_of, fired.starts, fired.ends
-        key, rank = keys.column.take(pa.array(which)), firing_rank(self._stage, event=True)
+        windows, at = computed.windows, computed.fires
+        keys, key_of, starts, ends = windows.keys, windows.key_of[at], windows.starts[at], windows.ends[at]
+        key, rank = keys.column.take(pa.array(key_of)), firing_rank(self._stage, event=True)
 
         def bounds(bound: WindowBound) -> Longs:
             return ends if bound.end else starts
 
         def places() -> Places:
-            return (ends - 1) * 2, rank, keys.tie_breakers[which], ends - 1
+            return (ends - 1) * 2, rank, keys.tie_breakers[key_of], ends - 1
 
-        columns = self._plan.rows(fired.leaves, key, parts_of(key, self._by), bounds)
+        results = self._plan.results([leaf.take(pa.array(at)) for leaf in computed.leaves])
+        columns = self._plan.shaped(results, key, parts_of(key, self._by), bounds)
         table = pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
-        return DerivedBatch(len(which), places, table=table, type=self._type)
+        return DerivedBatch(len(at), places, table=table, type=self._type)
 
     # -- element by element
 
@@ -137,7 +128,7 @@ class WindowFiring:
 
     def _fire_evicting(self, window: Any, elements: list[TimestampedValue]) -> None:
         assert self._evictor is not None
-        context = self._evictor_context
+        context = self.clock
         kept = self._kept(self._evictor.evict_before(elements, len(elements), window, context), "evict_before")
         combined = self._combined([e.value for e in kept])
         if combined is not None:

@@ -89,8 +89,8 @@ class WindowOperator(KeyedOperator):
         computed, rest, keys = shares(self._columns, inputs[0], epoch)
         outputs, self._logs = [], []
         if computed is not None:
-            results = self._firing.fire_all(computed.fired)
-            outputs.append(with_late(results, computed.batch, computed.late, self._late_tag))
+            results = self._firing.fire_all(computed)
+            outputs.append(with_late(results, computed.batch, computed.windows.late, self._late_tag))
             self._logs.append(computed.log)
         if rest is not None:
             outputs.append(self._elements.run_keys(rest, epoch, keys))
