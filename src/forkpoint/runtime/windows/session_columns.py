@@ -134,7 +134,8 @@ class SessionColumns(ColumnKernel[Sessions]):
         moment = np.concatenate((np.full(count, MIN_MS), rows.seen))[order]
         is_row = order >= count
         if not len(order):
-            return Sessions(self._keys_of(parts, order), *[order] * 9, saved)
+            none, keys = order, self._keys_of(parts, order)
+            return Sessions(keys, none, none, none, none, none, none, none, none, none, saved)
         new_key = np.concatenate(([True], codes[1:] != codes[:-1]))
         key_of = np.cumsum(new_key) - 1
         least, width = int(low.min()), int(high.max()) - int(low.min()) + 1
