@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.runtime.columnar import objects
-from forkpoint.runtime.columnar.running import ColumnRunning
-from forkpoint.runtime.windows.session_columns import ColumnSessions
-from forkpoint.runtime.windows.time_columns import ColumnarUnsupported, ColumnTimeWindows
+from forkpoint.runtime.columnar.running import RunningKernel
+from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel
 from forkpoint.testing import TestSource, run_local
 
 
@@ -234,13 +233,13 @@ def saved(savepoint):
 def counting_columns():
     """How many epochs with elements were computed over columns, and how many were given to the other path."""
     counts = {"columns": 0, "elements": 0, "both": 0}
-    kinds = (ColumnTimeWindows, ColumnSessions, ColumnRunning)
-    saved_methods = [kind._run_columns for kind in kinds]
+    kinds = (ColumnKernel, RunningKernel)
+    saved_methods = [kind.compute for kind in kinds]
 
     def spy(method):
-        def counted(self, batch, epoch, *skipped):
+        def counted(self, batch, epoch=None, *skipped):
             try:
-                outputs = method(self, batch, epoch, *skipped)
+                outputs = method(self, batch) if epoch is None else method(self, batch, epoch, *skipped)
             except ColumnarUnsupported as left:
                 counts["elements" if left.rows is None else "both"] += 1
                 raise
@@ -250,12 +249,12 @@ def counting_columns():
         return counted
 
     for kind, method in zip(kinds, saved_methods, strict=True):
-        kind._run_columns = spy(method)
+        kind.compute = spy(method)
     try:
         yield counts
     finally:
         for kind, method in zip(kinds, saved_methods, strict=True):
-            kind._run_columns = method
+            kind.compute = method
 
 
 windows = st.one_of(

@@ -29,10 +29,10 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.errors import TypeNotSupported
 from forkpoint.functions.aggregates import Aggregates, RowShape
-from forkpoint.runtime.columnar.leaves import Codec
-from forkpoint.runtime.columnar.plans import aggregates_plan, empty_leaves
+from forkpoint.runtime.columnar.leaves import Codec, empty_leaves
+from forkpoint.runtime.columnar.plans import aggregates_plan
 from forkpoint.runtime.columnar.segments import Segments
-from forkpoint.runtime.windows.session_columns import ColumnSessions
+from forkpoint.runtime.windows.session_columns import SessionColumns
 from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import Types, type_of
 
@@ -174,8 +174,8 @@ def test_sums_beyond_64_bits_do_not_go_round():
 def test_sessions_are_found_key_by_key_where_many_more_are_in_flight(monkeypatch):
     monkeypatch.setattr("forkpoint.runtime.windows.session_columns._FEW", -(10**9))
     scans = []
-    scanned = ColumnSessions._scanned
-    monkeypatch.setattr(ColumnSessions, "_scanned", lambda self, *a: scans.append(1) or scanned(self, *a))
+    scanned = SessionColumns._scanned
+    monkeypatch.setattr(SessionColumns, "_scanned", lambda self, *a: scans.append(1) or scanned(self, *a))
     setup = Setup(("session", 9), ("agg", "n", "total", "first"), "text", 0, 3)
     events = random_sales(150)
     found = run(setup, events, columnar=True, epochs=10)

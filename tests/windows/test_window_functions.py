@@ -207,7 +207,7 @@ class TestState:
             def process(self, key, context, elements):
                 context.global_state().get_state(fp.ValueStateDescriptor(name, int))
 
-        with pytest.raises(fp.ForkpointError, match="one of the windows' own"):
+        with pytest.raises(fp.ForkpointError, match="reserved for the windows"):
             run(lambda w: w.process(Function()))
 
     def test_map_state_and_time_to_live_are_refused_for_a_window(self):

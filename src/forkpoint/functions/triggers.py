@@ -1,4 +1,4 @@
-"""Triggers: when a window's contents come out, and whether they stay."""
+"""Triggers: when a window fires, and whether its contents are then removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forkpoint.types.variables import S, T_contra, W_contra
 
 
 class TriggerResult(Enum):
-    """What happens to a window: whether its results come out (fire), and whether its contents go (purge)."""
+    """Whether a window's results are emitted (fire), and whether its contents are removed (purge)."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -26,11 +26,11 @@ class TriggerResult(Enum):
     FIRE_AND_PURGE = (True, True)
 
     def is_fire(self) -> bool:
-        """Whether the results come out."""
+        """Whether the results are emitted."""
         return self.value[0]
 
     def is_purge(self) -> bool:
-        """Whether the contents go."""
+        """Whether the contents are removed."""
         return self.value[1]
 
 
@@ -43,7 +43,7 @@ class TriggerContext(Subscripted, ABC):
 
     @abstractmethod
     def get_current_watermark(self) -> int:
-        """The watermark; MIN_WATERMARK where none came yet."""
+        """The watermark; MIN_WATERMARK before the first."""
 
     @abstractmethod
     def register_event_time_timer(self, time: int) -> None:
@@ -55,23 +55,23 @@ class TriggerContext(Subscripted, ABC):
 
     @abstractmethod
     def delete_event_time_timer(self, time: int) -> None:
-        """Take a timer of this window back."""
+        """Delete a timer of this window."""
 
     @abstractmethod
     def delete_processing_time_timer(self, time: int) -> None:
-        """Take a timer of this window back."""
+        """Delete a timer of this window."""
 
     @abstractmethod
     def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
-        """The handle of a state of this window. ``clear`` has to empty it, or it outlives the window."""
+        """A state of this window. ``Trigger.clear`` has to clear it, or it outlives the window."""
 
 
 class OnMergeContext(TriggerContext):
-    """The context of a window that others have become part of."""
+    """The context of a window that others have been merged into."""
 
     @abstractmethod
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """Merge the state of the windows that went into this one: a list, reducing or aggregating state."""
+        """Merge a list, reducing or aggregating state of the merged windows into this one's."""
 
 
 _TriggerContext: TypeAlias = TriggerContext
@@ -79,42 +79,58 @@ _OnMergeContext: TypeAlias = OnMergeContext
 
 
 class Trigger(ABC, Generic[T_contra, W_contra]):
-    """Decides for each window. Keeps nothing on itself: what has to be kept goes into partitioned state."""
+    """Decides when each window fires. Keep what it has to remember in partitioned state, not in attributes."""
 
-    # Where PyFlink has the two.
+    # PyFlink nests both in Trigger.
     TriggerContext: TypeAlias = _TriggerContext
     OnMergeContext: TypeAlias = _OnMergeContext
 
     @abstractmethod
     def on_element(self, element: T_contra, timestamp: int, window: W_contra, ctx: TriggerContext, /) -> TriggerResult:
-        """Called for each element that was added to the window."""
+        """Called for each element added to the window."""
 
     @abstractmethod
     def on_processing_time(self, time: int, window: W_contra, ctx: TriggerContext, /) -> TriggerResult:
-        """Called when a processing-time timer of the window fires, also one that was not this trigger's."""
+        """Called when a processing-time timer of the window fires, even one that this trigger did not register."""
 
     @abstractmethod
     def on_event_time(self, time: int, window: W_contra, ctx: TriggerContext, /) -> TriggerResult:
-        """Called when an event-time timer of the window fires, also one that was not this trigger's."""
+        """Called when an event-time timer of the window fires, even one that this trigger did not register."""
 
     def can_merge(self) -> bool:
-        """Whether it can be used with windows that merge."""
+        """Whether the trigger works with merging windows."""
         return False
 
     def on_merge(self, window: W_contra, ctx: OnMergeContext, /) -> None:
-        """Called when windows have become this one."""
+        """Called when windows have been merged into this one."""
 
     @abstractmethod
     def clear(self, window: W_contra, ctx: TriggerContext, /) -> None:
-        """Called when the window goes: delete its timers and state."""
+        """Called when the window is removed: delete its timers and state."""
 
     def describe(self) -> str:
-        """What the trigger does, as text. State that was saved with another description is not restored."""
+        """The trigger as text. State saved with another description is not restored."""
         return type(self).__qualname__
 
 
-class EventTimeTrigger(Trigger[Any, Window]):
-    """Fires when the watermark passes the end of the window, and then for each element that still comes in."""
+class _Trigger(Trigger[Any, Window]):
+    """Continues, unless overridden."""
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        return None
+
+
+class EventTimeTrigger(_Trigger):
+    """Fires when the watermark passes the end of the window, and then for each late element within the allowed lateness."""
 
     @staticmethod
     def create() -> EventTimeTrigger:
@@ -126,9 +142,6 @@ class EventTimeTrigger(Trigger[Any, Window]):
         if end <= ctx.get_current_watermark():
             return TriggerResult.FIRE
         ctx.register_event_time_timer(end)
-        return TriggerResult.CONTINUE
-
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -146,7 +159,7 @@ class EventTimeTrigger(Trigger[Any, Window]):
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
-class ProcessingTimeTrigger(Trigger[Any, Window]):
+class ProcessingTimeTrigger(_Trigger):
     """Fires when the wall clock passes the end of the window."""
 
     @staticmethod
@@ -160,9 +173,6 @@ class ProcessingTimeTrigger(Trigger[Any, Window]):
 
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.FIRE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
         return True
@@ -180,8 +190,8 @@ def _add(a: int, b: int) -> int:
     return a + b
 
 
-class CountTrigger(Trigger[Any, Window]):
-    """Fires when a window has got so many elements since it last fired."""
+class CountTrigger(_Trigger):
+    """Fires every ``window_size`` elements of a window."""
 
     _count = ReducingStateDescriptor("count", _add, int)
 
@@ -198,16 +208,10 @@ class CountTrigger(Trigger[Any, Window]):
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         count = ctx.get_partitioned_state(self._count)
         count.add(1)
-        if count.get() < self._size:  # type: ignore[operator]  # one was just added
+        if count.get() < self._size:  # type: ignore[operator]  # not None after add()
             return TriggerResult.CONTINUE
         count.clear()
         return TriggerResult.FIRE
-
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
         return True
@@ -222,7 +226,10 @@ class CountTrigger(Trigger[Any, Window]):
         return f"CountTrigger({self._size})"
 
 
-class _Continuous(Trigger[Any, Window]):
+_Timer = Callable[[int], None]  # registers or deletes one
+
+
+class _Continuous(_Trigger):
     _fire_time = ReducingStateDescriptor("fire-time", min, int)
 
     def __init__(self, interval: timedelta | int) -> None:
@@ -234,12 +241,38 @@ class _Continuous(Trigger[Any, Window]):
     def describe(self) -> str:
         return f"{type(self).__name__}({self._interval_ms} ms)"
 
-    def _next(self, time: int, window: Window, ctx: TriggerContext, register: Callable[[int], None]) -> None:
+    def _schedule(self, time: int, window: Window, ctx: TriggerContext, register: _Timer) -> None:
         fire_at, end = time + self._interval_ms, window.max_timestamp()
         if time < end:
             fire_at = min(fire_at, end)
         ctx.get_partitioned_state(self._fire_time).add(fire_at)
         register(fire_at)
+
+    def _begin(self, time: int, window: Window, ctx: TriggerContext, register: _Timer) -> TriggerResult:
+        if ctx.get_partitioned_state(self._fire_time).get() is None:
+            self._schedule(time - time % self._interval_ms, window, ctx, register)
+        return TriggerResult.CONTINUE
+
+    def _on_time(self, time: int, window: Window, ctx: TriggerContext, register: _Timer) -> TriggerResult:
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        if fire_time.get() != time:
+            return TriggerResult.CONTINUE
+        fire_time.clear()
+        self._schedule(time, window, ctx, register)
+        return TriggerResult.FIRE
+
+    def _merge(self, ctx: OnMergeContext, register: _Timer) -> None:
+        ctx.merge_partitioned_state(self._fire_time)
+        fire_at = ctx.get_partitioned_state(self._fire_time).get()
+        if fire_at is not None:
+            register(fire_at)
+
+    def _clear(self, ctx: TriggerContext, delete: _Timer) -> None:
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        fire_at = fire_time.get()
+        if fire_at is not None:
+            delete(fire_at)
+            fire_time.clear()
 
 
 class ContinuousEventTimeTrigger(_Continuous):
@@ -255,35 +288,18 @@ class ContinuousEventTimeTrigger(_Continuous):
         if end <= ctx.get_current_watermark():
             return TriggerResult.FIRE
         ctx.register_event_time_timer(end)
-        if ctx.get_partitioned_state(self._fire_time).get() is None:
-            self._next(timestamp - timestamp % self._interval_ms, window, ctx, ctx.register_event_time_timer)
-        return TriggerResult.CONTINUE
+        return self._begin(timestamp, window, ctx, ctx.register_event_time_timer)
 
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if time == window.max_timestamp():
             return TriggerResult.FIRE
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        if fire_time.get() != time:
-            return TriggerResult.CONTINUE
-        fire_time.clear()
-        self._next(time, window, ctx, ctx.register_event_time_timer)
-        return TriggerResult.FIRE
-
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
+        return self._on_time(time, window, ctx, ctx.register_event_time_timer)
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        ctx.merge_partitioned_state(self._fire_time)
-        fire_at = ctx.get_partitioned_state(self._fire_time).get()
-        if fire_at is not None:
-            ctx.register_event_time_timer(fire_at)
+        self._merge(ctx, ctx.register_event_time_timer)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        fire_at = fire_time.get()
-        if fire_at is not None:
-            ctx.delete_event_time_timer(fire_at)
-            fire_time.clear()
+        self._clear(ctx, ctx.delete_event_time_timer)
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
@@ -296,38 +312,20 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         return ContinuousProcessingTimeTrigger(interval)
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        if ctx.get_partitioned_state(self._fire_time).get() is None:
-            now = ctx.get_current_processing_time()
-            self._next(now - now % self._interval_ms, window, ctx, ctx.register_processing_time_timer)
-        return TriggerResult.CONTINUE
+        return self._begin(ctx.get_current_processing_time(), window, ctx, ctx.register_processing_time_timer)
 
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        if fire_time.get() != time:
-            return TriggerResult.CONTINUE
-        fire_time.clear()
-        self._next(time, window, ctx, ctx.register_processing_time_timer)
-        return TriggerResult.FIRE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
+        return self._on_time(time, window, ctx, ctx.register_processing_time_timer)
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        ctx.merge_partitioned_state(self._fire_time)
-        fire_at = ctx.get_partitioned_state(self._fire_time).get()
-        if fire_at is not None:
-            ctx.register_processing_time_timer(fire_at)
+        self._merge(ctx, ctx.register_processing_time_timer)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        fire_at = fire_time.get()
-        if fire_at is not None:
-            ctx.delete_processing_time_timer(fire_at)
-            fire_time.clear()
+        self._clear(ctx, ctx.delete_processing_time_timer)
 
 
 class PurgingTrigger(Trigger[T_contra, Window]):
-    """Does what another trigger does, and empties the window whenever that fires."""
+    """Wraps another trigger, and removes the contents whenever that fires."""
 
     def __init__(self, nested_trigger: Trigger) -> None:
         if not isinstance(nested_trigger, Trigger):
@@ -336,7 +334,7 @@ class PurgingTrigger(Trigger[T_contra, Window]):
 
     @staticmethod
     def of(nested_trigger: Trigger) -> PurgingTrigger:
-        """``nested_trigger``: the one that decides when."""
+        """``nested_trigger`` decides when the window fires."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -365,8 +363,8 @@ def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
 
-class DeltaTrigger(Trigger[Any, Window]):
-    """Fires when an element is further than a threshold from the one at which the window last fired."""
+class DeltaTrigger(_Trigger):
+    """Fires when an element differs by more than a threshold from the one at which the window last fired."""
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], element_type: Any) -> None:
         if not callable(delta_function):
@@ -391,12 +389,6 @@ class DeltaTrigger(Trigger[Any, Window]):
             return TriggerResult.FIRE
         return TriggerResult.CONTINUE
 
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.get_partitioned_state(self._last).clear()
 
@@ -404,34 +396,16 @@ class DeltaTrigger(Trigger[Any, Window]):
         return f"DeltaTrigger({self._threshold})"
 
 
-class NeverTrigger(Trigger[Any, Window]):
-    """Never fires: the default of GlobalWindows."""
-
-    def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
-        return None
+class NeverTrigger(_Trigger):
+    """Never fires; the default of GlobalWindows."""
 
 
-class EndOfStreamTrigger(Trigger[Any, Window]):
-    """Fires once, when the input has ended."""
+class EndOfStreamTrigger(_Trigger):
+    """Fires once, at the end of the input."""
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         ctx.register_event_time_timer(MAX_WATERMARK)
         return TriggerResult.CONTINUE
 
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.FIRE_AND_PURGE
-
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
-        return None

@@ -1,4 +1,4 @@
-"""Window functions that stand in for others: those of windows without keys, and counting."""
+"""Window functions that wrap those of windows without keys, and those of ``count``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forkpoint.functions.window_functions import (
 
 
 class KeylessProcess(FunctionAdapter, ProcessWindowFunction):
-    """A ProcessAllWindowFunction, run under the one key that all elements have."""
+    """Runs a ProcessAllWindowFunction under the single key of all elements."""
 
     function: ProcessAllWindowFunction
 
@@ -30,7 +30,7 @@ class KeylessProcess(FunctionAdapter, ProcessWindowFunction):
 
 
 class KeylessWindow(FunctionAdapter, WindowFunction):
-    """An AllWindowFunction, run under the one key that all elements have."""
+    """Runs an AllWindowFunction under the single key of all elements."""
 
     function: AllWindowFunction
 
@@ -55,7 +55,7 @@ class Count(AggregateFunction):
 
 
 class WithKey(WindowFunction):
-    """Each result beside its key."""
+    """Pairs of key and result."""
 
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         return [(key, value) for value in inputs]

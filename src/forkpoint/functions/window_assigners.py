@@ -1,4 +1,4 @@
-"""The assigners that put elements into windows."""
+"""Window assigners: which windows an element belongs to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from forkpoint.types.variables import T_contra, W
 
 
 class WindowAssignerContext(ABC):
-    """What an assigner can ask."""
+    """What an assigner can access."""
 
     @abstractmethod
     def get_current_processing_time(self) -> int:
@@ -43,64 +43,64 @@ class WindowAssignerContext(ABC):
 
     @abstractmethod
     def get_runtime_context(self) -> RuntimeContext:
-        """State of the assigner's own, by key."""
+        """The assigner's own keyed state."""
 
 
 _Context: TypeAlias = WindowAssignerContext
 
 
 class WindowAssigner(ABC, Generic[T_contra, W]):
-    """Puts each element into windows."""
+    """Assigns each element to windows."""
 
     WindowAssignerContext: TypeAlias = _Context  # where PyFlink has it
 
     @abstractmethod
     def assign_windows(self, element: T_contra, timestamp: int, context: WindowAssignerContext, /) -> Collection[W]:
-        """The windows of an element, none or many. ``timestamp``: int ms, MIN_WATERMARK where it has none."""
+        """The windows of an element, any number. ``timestamp``: int ms, MIN_WATERMARK if it has none."""
 
     @abstractmethod
     def get_default_trigger(self, env: Any = None, /) -> Trigger[T_contra, W]:
-        """The trigger where the program names none. ``env`` is there for PyFlink programs."""
+        """The trigger unless the program sets one. ``env`` is for PyFlink programs."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether the windows end by event time."""
+        """Whether the windows are of event time."""
 
     def get_window_serializer(self) -> WindowSerializer:
-        """What the windows are, as PyFlink has it; ``window_type`` says it for windows of a type of your own."""
+        """The windows' type, as in PyFlink; for windows of your own type, override ``window_type``."""
         return TimeWindowSerializer()
 
     def window_type(self) -> TypeInformation | None:
-        """How windows are stored: the type of the windows, ``get_window_serializer``'s unless overridden."""
+        """The type by which windows are stored; by default ``get_window_serializer``'s."""
         return self.get_window_serializer().window_type()
 
     def describe(self) -> str:
-        """What the assigner does, as text. State that was saved with another description is not restored."""
+        """The assigner as text. State saved with another description is not restored."""
         return type(self).__qualname__
 
 
 class MergeCallback(Protocol):
-    """Takes the results of a merge."""
+    """Receives the merges."""
 
     def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        """These windows become this one."""
+        """Merge these windows into ``merge_result``."""
 
 
 _Callback: TypeAlias = MergeCallback
 
 
 class MergingWindowAssigner(WindowAssigner[T_contra, W]):
-    """An assigner whose windows grow together, as sessions do."""
+    """An assigner whose windows can merge, as sessions do."""
 
     MergeCallback: TypeAlias = _Callback  # where PyFlink has it
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: MergeCallback, /) -> None:
-        """Tell the callback which of a key's windows become one. Windows that stay alone are not told."""
+        """Call ``callback.merge`` for each group of a key's windows that merge, not for windows that stay as they are."""
 
 
 def merge_time_windows(windows: Iterable[TimeWindow], callback: MergeCallback) -> None:
-    """Merge what overlaps or touches."""
+    """Merge windows that overlap or touch."""
     runs: list[tuple[TimeWindow, dict[TimeWindow, None]]] = []
     for window in sorted(windows):
         if runs and runs[-1][0].intersects(window):
@@ -126,11 +126,40 @@ def _window_start(timestamp: int, offset_ms: int, slide_ms: int) -> int:
 
 
 def _window(start: int, size_ms: int) -> TimeWindow:
-    """Within 64 bits: what global windows give has the greatest timestamp there is."""
+    """Clipped to 64 bits: results of global windows have the greatest timestamp there is."""
     return TimeWindow(max(start, MIN_WATERMARK), min(start + size_ms, MAX_WATERMARK))
 
 
-class _Tumbling(WindowAssigner[Any, TimeWindow]):
+class _TimeWindows(WindowAssigner[Any, TimeWindow]):
+    @abstractmethod
+    def _assign(self, element: Any, timestamp: int) -> list[TimeWindow]:
+        """The windows of an element at this time."""
+
+
+class _EventTime(_TimeWindows):
+    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
+        _check_timestamp(self, timestamp)
+        return self._assign(element, timestamp)
+
+    def get_default_trigger(self, env: Any = None) -> Trigger:
+        return EventTimeTrigger.create()
+
+    def is_event_time(self) -> bool:
+        return True
+
+
+class _ProcessingTime(_TimeWindows):
+    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
+        return self._assign(element, context.get_current_processing_time())
+
+    def get_default_trigger(self, env: Any = None) -> Trigger:
+        return ProcessingTimeTrigger.create()
+
+    def is_event_time(self) -> bool:
+        return False
+
+
+class _Tumbling(_TimeWindows):
     def __init__(self, size: timedelta | int, offset: timedelta | int | None = None) -> None:
         self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
         self._offset_ms = 0 if offset is None else _offset_ms(offset, self._size_ms, "size")
@@ -138,12 +167,12 @@ class _Tumbling(WindowAssigner[Any, TimeWindow]):
     def describe(self) -> str:
         return f"{type(self).__name__}(size={self._size_ms} ms, offset={self._offset_ms} ms)"
 
-    def _assign(self, timestamp: int) -> list[TimeWindow]:
+    def _assign(self, element: Any, timestamp: int) -> list[TimeWindow]:
         start = _window_start(timestamp, self._offset_ms, self._size_ms)
         return [_window(start, self._size_ms)]
 
 
-class _Sliding(WindowAssigner[Any, TimeWindow]):
+class _Sliding(_TimeWindows):
     def __init__(self, size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None) -> None:
         self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
         self._slide_ms = to_ms(slide, "the slide of windows", minimum_ms=1)
@@ -152,7 +181,7 @@ class _Sliding(WindowAssigner[Any, TimeWindow]):
     def describe(self) -> str:
         return f"{type(self).__name__}(size={self._size_ms} ms, slide={self._slide_ms} ms, offset={self._offset_ms} ms)"
 
-    def _assign(self, timestamp: int) -> list[TimeWindow]:
+    def _assign(self, element: Any, timestamp: int) -> list[TimeWindow]:
         last = _window_start(timestamp, self._offset_ms, self._slide_ms)
         return [_window(s, self._size_ms) for s in range(last, timestamp - self._size_ms, -self._slide_ms)]
 
@@ -164,52 +193,29 @@ def _offset_ms(offset: timedelta | int, below_ms: int, what: str) -> int:
     return ms
 
 
-class _EventTime(WindowAssigner[Any, TimeWindow]):
-    def get_default_trigger(self, env: Any = None) -> Trigger:
-        return EventTimeTrigger.create()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class _ProcessingTime(WindowAssigner[Any, TimeWindow]):
-    def get_default_trigger(self, env: Any = None) -> Trigger:
-        return ProcessingTimeTrigger.create()
-
-    def is_event_time(self) -> bool:
-        return False
-
-
 class TumblingEventTimeWindows(_Tumbling, _EventTime):
-    """Windows of a fixed size, one behind the other, by the elements' timestamps."""
+    """Consecutive, non-overlapping windows of a fixed size, by the elements' timestamps."""
 
     @staticmethod
     def of(size: timedelta | int, offset: timedelta | int | None = None) -> TumblingEventTimeWindows:
         """Windows ``[n * size + offset, (n + 1) * size + offset)``; timedelta or int ms, else ConfigError.
 
-        ``offset``: less than ``size`` in both directions; ``-8 h`` makes days begin at midnight in China.
+        ``offset``: between ``-size`` and ``size``, exclusive; with -8 h, days begin at midnight in China.
         """
         return TumblingEventTimeWindows(size, offset)
 
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        _check_timestamp(self, timestamp)
-        return self._assign(timestamp)
-
 
 class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
-    """Windows of a fixed size, one behind the other, by the wall clock."""
+    """Consecutive, non-overlapping windows of a fixed size, by the wall clock."""
 
     @staticmethod
     def of(size: timedelta | int, offset: timedelta | int | None = None) -> TumblingProcessingTimeWindows:
         """As TumblingEventTimeWindows.of."""
         return TumblingProcessingTimeWindows(size, offset)
 
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        return self._assign(context.get_current_processing_time())
-
 
 class SlidingEventTimeWindows(_Sliding, _EventTime):
-    """Windows of a fixed size that begin every ``slide``, by the elements' timestamps: an element is in several."""
+    """Windows of a fixed size, one beginning every ``slide``, by the elements' timestamps. They may overlap."""
 
     @staticmethod
     def of(
@@ -218,13 +224,9 @@ class SlidingEventTimeWindows(_Sliding, _EventTime):
         """Windows ``[n * slide + offset, n * slide + offset + size)``; timedelta or int ms, else ConfigError."""
         return SlidingEventTimeWindows(size, slide, offset)
 
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        _check_timestamp(self, timestamp)
-        return self._assign(timestamp)
-
 
 class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
-    """Windows of a fixed size that begin every ``slide``, by the wall clock: an element is in several."""
+    """Windows of a fixed size, one beginning every ``slide``, by the wall clock. They may overlap."""
 
     @staticmethod
     def of(
@@ -233,12 +235,9 @@ class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
         """As SlidingEventTimeWindows.of."""
         return SlidingProcessingTimeWindows(size, slide, offset)
 
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        return self._assign(context.get_current_processing_time())
-
 
 class SessionWindowTimeGapExtractor(Subscripted, ABC, Generic[T_contra]):
-    """Tells each element's gap, for ``with_dynamic_gap``."""
+    """The gap of each element, for ``with_dynamic_gap``."""
 
     @abstractmethod
     def extract(self, element: T_contra, /) -> int:
@@ -248,7 +247,7 @@ class SessionWindowTimeGapExtractor(Subscripted, ABC, Generic[T_contra]):
 Gap = SessionWindowTimeGapExtractor | Callable[[Any], "int | timedelta"]
 
 
-class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
+class _Sessions(MergingWindowAssigner[Any, TimeWindow], _TimeWindows):
     def __init__(self, gap_ms: int | None, extractor: Gap | None) -> None:
         self._gap_ms = gap_ms
         extract = extractor.extract if isinstance(extractor, SessionWindowTimeGapExtractor) else extractor
@@ -265,16 +264,16 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
     def merge_windows(self, windows: Iterable[Any], callback: MergeCallback) -> None:
         merge_time_windows(windows, callback)
 
-    def _assign(self, element: Any, start: int) -> list[TimeWindow]:
+    def _assign(self, element: Any, timestamp: int) -> list[TimeWindow]:
         gap_ms = self._gap_ms
         if gap_ms is None:
             assert self._extract is not None
             gap_ms = to_ms(self._extract(element), "the gap of a session", minimum_ms=1)
-        return [_window(start, gap_ms)]
+        return [_window(timestamp, gap_ms)]
 
 
 class EventTimeSessionWindows(_Sessions, _EventTime):
-    """Windows that last as long as elements follow one another within the gap, by their timestamps."""
+    """Sessions by the elements' timestamps: a window closes once no element has followed within the gap."""
 
     @staticmethod
     def with_gap(size: timedelta | int) -> EventTimeSessionWindows:
@@ -286,13 +285,9 @@ class EventTimeSessionWindows(_Sessions, _EventTime):
         """A gap for each element: a SessionWindowTimeGapExtractor, or ``f(element)`` that returns ms or a timedelta."""
         return EventTimeSessionWindows(None, extractor)
 
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        _check_timestamp(self, timestamp)
-        return self._assign(element, timestamp)
-
 
 class ProcessingTimeSessionWindows(_Sessions, _ProcessingTime):
-    """Windows that last as long as elements follow one another within the gap, by the wall clock."""
+    """Sessions by the wall clock: a window closes once no element has followed within the gap."""
 
     @staticmethod
     def with_gap(size: timedelta | int) -> ProcessingTimeSessionWindows:
@@ -304,12 +299,9 @@ class ProcessingTimeSessionWindows(_Sessions, _ProcessingTime):
         """A gap for each element: a SessionWindowTimeGapExtractor, or ``f(element)`` that returns ms or a timedelta."""
         return ProcessingTimeSessionWindows(None, extractor)
 
-    def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        return self._assign(element, context.get_current_processing_time())
-
 
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
-    """All elements of a key in one window that never ends: give it a trigger, else nothing ever comes out."""
+    """All elements of a key in one window that never ends. Without a trigger it never fires."""
 
     @staticmethod
     def create() -> GlobalWindows:
@@ -357,11 +349,11 @@ class _Counting(WindowAssigner[Any, CountWindow]):
 
 
 class CountTumblingWindowAssigner(_Counting):
-    """Windows of so many elements of a key, one behind the other. What ``count_window(size)`` uses."""
+    """Consecutive windows of ``size`` elements of a key, as ``count_window(size)`` uses them."""
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
-        """Windows of that many elements; at least 1, else ConfigError."""
+        """``window_size``: elements in a window; at least 1, else ConfigError."""
         return CountTumblingWindowAssigner(window_size, window_size)
 
     def describe(self) -> str:
@@ -369,7 +361,7 @@ class CountTumblingWindowAssigner(_Counting):
 
 
 class CountSlidingWindowAssigner(_Counting):
-    """Windows of so many elements of a key, of which one begins every ``slide``. As in PyFlink, full ones come out."""
+    """Windows of ``size`` elements of a key, one beginning every ``slide`` elements. As in PyFlink, only full ones fire."""
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:

@@ -1,4 +1,4 @@
-"""What is computed of a window's elements, and what is left out of them."""
+"""Window functions, and evictors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from forkpoint.types.variables import IN, OUT, K_contra, T_contra, W_co, W_contr
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
-    """Results of a window from all its elements, or from the one that ``reduce`` or ``aggregate`` made of them.
+    """Computes a window's results from all its elements, or from the one result of ``reduce`` or ``aggregate``.
 
-    States declared as descriptors on the class belong to the key, as those of ``context.global_state()`` do.
+    States declared as descriptors on the class belong to the key, like those of ``context.global_state()``.
     """
 
     class Context(Subscripted, ABC, Generic[W_co]):
-        """What is known about the window at hand."""
+        """The current window, clocks and state."""
 
         @abstractmethod
         def window(self) -> W_co:
@@ -36,13 +36,13 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The watermark in int milliseconds; MIN_WATERMARK where none came yet."""
+            """The watermark in int milliseconds; MIN_WATERMARK before the first."""
 
         @abstractmethod
         def window_state(self) -> RuntimeContext:
-            """States (``get_state(descriptor)`` and so on) of this key and window; they go with the window.
+            """States (``get_state(descriptor)`` and so on) of this key and window, removed with the window.
 
-            Not with windows that merge, and no map states: UserFunctionError.
+            UserFunctionError for windows that merge, and for map states.
             """
 
         @abstractmethod
@@ -59,11 +59,11 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
         """
 
     def clear(self, context: ProcessWindowFunction.Context[W_contra], /) -> None:
-        """Called when the window goes. Its ``window_state()`` is emptied behind this anyway."""
+        """Called when the window is removed. Its ``window_state()`` is cleared afterwards in any case."""
 
 
 class WindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
-    """Results of a window from all its elements."""
+    """Computes a window's results from all its elements."""
 
     @abstractmethod
     def apply(self, key: K_contra, window: W_contra, inputs: Iterable[IN], /) -> Emitted[OUT]:
@@ -71,7 +71,7 @@ class WindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
-    """As ProcessWindowFunction, for windows of a stream without keys."""
+    """ProcessWindowFunction for a stream without keys."""
 
     Context = ProcessWindowFunction.Context[W_co]
 
@@ -80,11 +80,11 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
         """The results, usually by being a generator. Called each time the window fires."""
 
     def clear(self, context: ProcessWindowFunction.Context[W_contra], /) -> None:
-        """Called when the window goes."""
+        """Called when the window is removed."""
 
 
 class AllWindowFunction(Function, Generic[IN, OUT, W_contra]):
-    """As WindowFunction, for windows of a stream without keys."""
+    """WindowFunction for a stream without keys."""
 
     @abstractmethod
     def apply(self, window: W_contra, inputs: Iterable[IN], /) -> Emitted[OUT]:
@@ -92,7 +92,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W_contra]):
 
 
 class TimestampedValue(NamedTuple):
-    """An element of a window as evictors see it. ``timestamp``: int ms, MIN_WATERMARK where it has none."""
+    """An element of a window, for evictors. ``timestamp``: int ms, MIN_WATERMARK if it has none."""
 
     value: Any
     timestamp: int
@@ -111,37 +111,38 @@ class EvictorContext(ABC):
 
     @abstractmethod
     def get_current_watermark(self) -> int:
-        """The watermark in int milliseconds; MIN_WATERMARK where none came yet."""
+        """The watermark in int milliseconds; MIN_WATERMARK before the first."""
 
 
 class Evictor(ABC, Generic[T_contra, W_contra]):
-    """Takes elements out of a window when it fires. Windows with an evictor keep all their elements in state."""
+    """Removes elements from a window when it fires. Windows with an evictor keep all their elements in state."""
 
     @abstractmethod
     def evict_before(
         self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
     ) -> Sequence[TimestampedValue]:
-        """The elements that stay, asked for before the results are computed. ``size``: how many there are."""
+        """The elements that stay, before the results are computed. ``size``: the number of elements."""
 
     @abstractmethod
     def evict_after(
         self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
     ) -> Sequence[TimestampedValue]:
-        """The elements that stay, asked for after the results were computed. ``size``: how many there are."""
+        """The elements that stay, after the results were computed. ``size``: the number of elements."""
 
     def describe(self) -> str:
-        """What the evictor does, as text."""
+        """The evictor as text. State saved with another description is not restored."""
         return type(self).__qualname__
 
 
 class _Evictor(Evictor):
-    """Evicts by one rule, before or after."""
+    """Evicts by one rule, before or after the results are computed."""
 
     def __init__(self, *, after: bool) -> None:
         self._after = after
 
+    @abstractmethod
     def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
-        raise AssertionError("each evictor has its own")
+        """The elements that stay."""
 
     def evict_before(
         self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
@@ -155,7 +156,7 @@ class _Evictor(Evictor):
 
 
 class CountEvictor(_Evictor):
-    """Keeps the newest so many elements."""
+    """Keeps the last ``max_count`` elements."""
 
     def __init__(self, max_count: int, *, after: bool) -> None:
         super().__init__(after=after)
@@ -165,7 +166,7 @@ class CountEvictor(_Evictor):
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
-        """Keep ``max_count`` elements, the last that came. ``do_evict_after``: after the results, not before."""
+        """``do_evict_after``: evict after the results are computed, not before."""
         return CountEvictor(max_count, after=do_evict_after)
 
     def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
@@ -176,7 +177,7 @@ class CountEvictor(_Evictor):
 
 
 class TimeEvictor(_Evictor):
-    """Keeps the elements that are less than a time behind the newest of the window."""
+    """Keeps the elements less than ``window_size`` older than the newest."""
 
     def __init__(self, window_size: timedelta | int, *, after: bool) -> None:
         super().__init__(after=after)
@@ -184,7 +185,7 @@ class TimeEvictor(_Evictor):
 
     @staticmethod
     def of(window_size: timedelta | int, do_evict_after: bool = False) -> TimeEvictor:
-        """``window_size``: a timedelta, or int ms. ``do_evict_after``: after the results, not before."""
+        """``window_size``: a timedelta, or int ms. ``do_evict_after``: evict after the results are computed, not before."""
         return TimeEvictor(window_size, after=do_evict_after)
 
     def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
@@ -198,7 +199,7 @@ class TimeEvictor(_Evictor):
 
 
 class DeltaEvictor(_Evictor):
-    """Keeps the elements that are nearer than a threshold to the newest."""
+    """Keeps the elements that differ from the last by less than a threshold."""
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], *, after: bool) -> None:
         super().__init__(after=after)
@@ -209,7 +210,7 @@ class DeltaEvictor(_Evictor):
 
     @staticmethod
     def of(threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False) -> DeltaEvictor:
-        """Keep where ``delta_function(element, newest) < threshold``. ``do_evict_after``: after the results."""
+        """Keep where ``delta_function(element, last) < threshold``. ``do_evict_after``: after the results are computed."""
         return DeltaEvictor(threshold, delta_function, after=do_evict_after)
 
     def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:

@@ -1,4 +1,4 @@
-"""Windows: the values that elements are put into."""
+"""Windows: the values that elements are assigned to."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from forkpoint.types.variables import W
 
 
 class Window(Protocol):
-    """What a window has to be: a value that can be compared, hashed and encoded (a NamedTuple, say)."""
+    """A window: a value that can be compared, hashed and encoded (a NamedTuple, say)."""
 
     def max_timestamp(self) -> int:
-        """The last moment that belongs to the window, int milliseconds: the timestamp of its results."""
+        """The last moment of the window, int milliseconds: the timestamp of its results."""
 
 
 class TimeWindow(NamedTuple):
-    """From ``start`` to ``end``, the end not included; int milliseconds since 1970-01-01 UTC."""
+    """From ``start`` to ``end`` exclusive; int milliseconds since 1970-01-01 UTC."""
 
     start: int
     end: int
 
     def max_timestamp(self) -> int:
-        """The last moment within: ``end - 1``; of a window that reaches the end of time, 2**63 - 1, that itself."""
+        """The last moment within: ``end - 1``, or ``end`` if that is the end of time, 2**63 - 1."""
         return self.end if self.end == MAX_WATERMARK else self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
@@ -38,22 +38,22 @@ class TimeWindow(NamedTuple):
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """The start of the window of this size that the timestamp is in; all in int milliseconds."""
+        """The start of the window of this size that contains the timestamp; all in int milliseconds."""
         return timestamp - (timestamp - offset) % window_size
 
 
 class CountWindow(NamedTuple):
-    """A window of a number of elements: the key's ``id``-th, counted from 0."""
+    """A window of a number of elements: the ``id``-th of its key, counted from 0."""
 
     id: int
 
     def max_timestamp(self) -> int:
-        """The end of time: a count window does not end by time."""
+        """The end of time: a count window does not end by a clock."""
         return MAX_WATERMARK
 
 
 class GlobalWindow(NamedTuple):
-    """The one window of a key that everything is in."""
+    """The single window of all elements of a key."""
 
     @staticmethod
     def get() -> GlobalWindow:
@@ -66,7 +66,7 @@ class GlobalWindow(NamedTuple):
 
 
 class WindowSerializer(Subscripted, ABC, Generic[W]):
-    """PyFlink's way for an assigner to say what its windows are; how they are stored follows from their type."""
+    """PyFlink's declaration of an assigner's window type; how windows are stored follows from their type."""
 
     @abstractmethod
     def window_type(self) -> TypeInformation | None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.background_savepoints import new_savepoint_id
+from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.errors import JobNotFound
 from forkpoint.savepoint.catalog import free_label
 from forkpoint.storage.base import LocalStorage, Storage, open_storage

@@ -7,8 +7,8 @@ from typing import Any
 from forkpoint.errors import GraphError
 from forkpoint.functions import TimeDomain
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms
+from forkpoint.runtime.windows.elements import window_encoder
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
-from forkpoint.runtime.windows.operator import window_encoder
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import decode_state_key, decode_timer_key
 from forkpoint.testing.one_input_harness import OperatorHarness

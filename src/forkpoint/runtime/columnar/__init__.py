@@ -1,1 +1,1 @@
-"""Operators over whole columns. What they keep is the same as what the element-wise operators keep, entry by entry."""
+"""Column-wise kernels and operators. Their state is the same, entry by entry, as that of the element-wise ones."""

@@ -1,4 +1,4 @@
-"""KeyedBatchFunction: a subtask's elements of an epoch as one table, sorted by key."""
+"""Runs a KeyedBatchFunction: the elements of an epoch on a subtask as one table, sorted by key."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from forkpoint.functions import (
     declared_states,
 )
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, key_columns, key_parts
 from forkpoint.runtime.event_time.timers import to_flink_ms
-from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
@@ -31,45 +31,42 @@ from forkpoint.types import TypeInformation
 
 
 class OpenContext(Context):
-    """What ``open`` sees: all but states, which are those of an epoch's keys."""
+    """The context of ``open``; states need the keys of an epoch, so they are refused here."""
 
     def _state(self, descriptor: Any) -> NoReturn:
         raise GraphError(
-            f"operator {self._info.operator.uid!r}: state {descriptor.name!r} is asked for in open(); declare its descriptor on "
-            "the function's class, and ask process_batch's context for it"
+            f"operator {self._info.operator.uid!r}: state {descriptor.name!r} is requested in open(); declare its descriptor on "
+            "the function's class, and get it from the context of process_batch()"
         )
 
 
 class ColumnContext(BatchContext):
-    """What ``process_batch`` sees of one epoch."""
+    """The context of ``process_batch`` in one epoch."""
 
-    def __init__(
-        self, owner: BatchProcess, batch: Batch, order: Longs, starts: Longs, keys: KeySet, epoch: Epoch
-    ) -> None:
-        self._owner, self._batch, self._order, self._starts = owner, batch, order, starts
-        self._keys, self._epoch = keys, epoch
+    def __init__(self, owner: BatchProcess, batch: Batch, groups: GroupedRows, epoch: Epoch) -> None:
+        self._owner, self._batch, self._groups, self._epoch = owner, batch, groups, epoch
         self.collected: list[tuple[pa.RecordBatch, Longs]] = []
 
     @property
     def keys(self) -> pa.Array:
-        return self._keys.column
+        return self._groups.keys.column
 
     @property
     def key_index(self) -> Longs:
-        return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
+        return np.repeat(np.arange(len(self._groups.starts) - 1), np.diff(self._groups.starts))
 
     @property
     def offsets(self) -> Longs:
-        return self._starts
+        return self._groups.starts
 
     @property
     def timestamps(self) -> Longs | None:
         timestamps = self._batch.timestamps
-        return None if timestamps is None else timestamps[self._order]
+        return None if timestamps is None else timestamps[self._groups.order]
 
     @property
     def watermarks(self) -> Longs:
-        return self._epoch.window.at(spread(self._batch.positions, self._batch.size)[self._order])
+        return self._epoch.window.at(spread(self._batch.positions, self._batch.size)[self._groups.order])
 
     @property
     def watermark(self) -> int:
@@ -87,17 +84,17 @@ class ColumnContext(BatchContext):
         if places.shape != (table.num_rows,) or places.dtype.kind not in "iu":
             raise UserFunctionError(
                 f"operator {self._owner.uid!r}: collect() got {table.num_rows} rows and an index of shape {places.shape} of "
-                f"{places.dtype}; give for each row the index of the row of the epoch's table that it belongs to"
+                f"{places.dtype}; give each row the index of its row in the epoch's table"
             )
         self.collected.append((self._owner.typed(table), places))
 
     def take(self, result: pa.Table | pa.RecordBatch) -> None:
-        """What ``process_batch`` returned."""
-        keys = len(self._starts) - 1
+        """Collect the result of ``process_batch``."""
+        keys = len(self._groups.starts) - 1
         if result.num_rows == self._batch.size:
             rows = np.arange(self._batch.size)
         elif result.num_rows == keys:
-            rows = self._starts[1:] - 1
+            rows = self._groups.starts[1:] - 1
         else:
             raise UserFunctionError(
                 f"operator {self._owner.uid!r}: process_batch() returned {result.num_rows} rows for {self._batch.size} "
@@ -108,7 +105,7 @@ class ColumnContext(BatchContext):
 
 @dataclass(frozen=True)
 class KeyedBatchSpec(KeyedSpec):
-    """A KeyedBatchFunction: all of an epoch's elements of a subtask at once, as columns."""
+    """A KeyedBatchFunction: an epoch's elements on a subtask, as columns."""
 
     kind = "process_batch"
 
@@ -161,12 +158,13 @@ class BatchProcess(KeyedOperator):
         table = batch.table
         if table is None:
             table = pa.RecordBatch.from_arrays(self._in.to_columns(batch.values), schema=self._in.arrow_schema)
-        keys, order, starts = self._grouped(batch)
+        groups = self._grouped(batch)
+        keys, order = groups.keys, groups.order
         for state in self._values.values():
             state.begin(keys)
         if self._collections:
             self._backend.begin(keys.type.from_arrow(keys.column), epoch.processing_time_ms, lambda: epoch.window.start)
-        context = ColumnContext(self, batch, order, starts, keys, epoch)
+        context = ColumnContext(self, batch, groups, epoch)
         try:
             result = self._fn.process_batch(pa.Table.from_batches([table.take(pa.array(order))]), context)
             if result is not None:
@@ -175,18 +173,13 @@ class BatchProcess(KeyedOperator):
             raise user_error(self.uid, error, f"a batch of {batch.size} elements") from error
         return Outputs(self._output(batch, order, context.collected))
 
-    def _grouped(self, batch: Batch) -> tuple[KeySet, Longs, Longs]:
-        """The keys, each once; the elements by key; where each key's begin."""
+    def _grouped(self, batch: Batch) -> GroupedRows:
         columns = None if self._parts is None else key_columns(batch, self._key, self._parts)
-        if columns is None:
-            groups = group_by_key(batch, self._key)
-            found = self._key_type.to_arrow(groups.keys)
-            return KeySet(found, self._key_type, self._max_parallelism), groups.order, groups.starts
-        order, ordered = stable_order(codes_of(columns))
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        firsts = pa.array(order[starts])
-        found = column_of([column.take(firsts) for column in columns], self._key_type)
-        return KeySet(found, self._key_type, self._max_parallelism), order, np.append(starts, len(order))
+        if columns is not None:
+            return GroupedRows.of(columns, self._key, self._max_parallelism)
+        groups = group_by_key(batch, self._key)
+        keys = KeySet(self._key_type.to_arrow(groups.keys), self._key_type, self._max_parallelism)
+        return GroupedRows(keys, groups.order, groups.starts)
 
     def typed(self, result: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """Results as columns of the output type."""

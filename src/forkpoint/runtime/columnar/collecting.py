@@ -15,24 +15,24 @@ from forkpoint.runtime.columnar.reductions import OfValues, Running
 from forkpoint.runtime.columnar.segments import Segments, ranges
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 
-_MOST = np.iinfo(np.int32).max  # values in one array of lists
+_MOST = np.iinfo(np.int32).max  # values that one list array holds
 
 
 def lists_of(values: pa.Array, lengths: Longs) -> pa.ListArray:
-    """Values cut into lists of these lengths."""
+    """The values as consecutive lists of these lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=pa.list_(values.type))
 
 
 def lengths_of(lists: pa.Array) -> Longs:
-    """0 for null."""
+    """The lengths of lists, 0 for null."""
     return np.asarray(numbers(pc.list_value_length(lists).fill_null(0))).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class SavedLists:
-    """The saved lists of segments: the values of all, and how many of them each group has."""
+    """The saved lists of segments: all values, and the number of them in each group."""
 
     values: pa.Array
     lengths: Longs
@@ -45,7 +45,7 @@ class SavedLists:
         return SavedLists(lists.flatten(), lengths)
 
     def in_order(self, segments: Segments) -> Longs:
-        """The places of each group's saved values and behind them its rows, where all saved ones are ahead of all rows."""
+        """For each group the indices of its saved values, then of its rows, in an array of all saved values, then all rows."""
         begins = np.cumsum(self.lengths) - self.lengths
         starts = np.stack((begins, len(self.values) + segments.starts[:-1]), axis=1).ravel()
         return ranges(starts, np.stack((self.lengths, segments.sizes), axis=1).ravel())
@@ -56,7 +56,7 @@ class SavedLists:
 
 
 class Listing(OfValues):
-    """An aggregate whose result is the list itself, an empty one where there was no value."""
+    """An aggregate whose result is the accumulated list, empty if there was no value."""
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         lists = leaves[0]
@@ -73,7 +73,7 @@ class Collecting(Listing):
         return [lists_of(values, before.lengths + segments.sizes)]
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """Behind each row the list is the beginning of the one behind the last."""
+        """The list after each row is a prefix of the one after the last row."""
         leaves = self.add(segments, saved)
         whole = lengths_of(leaves[0])
         lengths = np.repeat(whole - segments.starts[1:], segments.sizes) + np.arange(1, len(segments.rows) + 1)
@@ -88,7 +88,7 @@ class Collecting(Listing):
 
 @dataclass(frozen=True)
 class CountingDistinct(OfValues):
-    """The accumulator is a set, its values in the order in which it is saved."""
+    """The accumulator is a set, its values in the order in which they are saved."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         pairs = self._pairs(segments, SavedLists.of(segments, saved[0]))
@@ -134,9 +134,7 @@ class Topping(Listing):
         return [lists_of(pairs.values(pairs.numbers[kept]), np.minimum(lengths, self.n))]
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """The greatest so far, then the greatest so far of all that is not it, and so on: a sort by insertion, of all rows
-        side by side.
-        """
+        """An insertion sort of all rows in parallel: the greatest so far, then the greatest of the others, and so on."""
         before = SavedLists.of(segments, saved[0])
         ranks = ordered(segments.picked(self.of), before.values, self.of.type)
         if ranks is None:
@@ -155,7 +153,7 @@ class Topping(Listing):
             best = np.maximum.accumulate(coming)
             rows = np.flatnonzero(lengths > depth)
             values[offsets[rows] + depth] = best[rows]
-            # What is left of the groups before is less than anything of a group, as is nothing.
+            # Leftovers of earlier groups, and -1 for none, are less than any value of a group.
             coming = np.minimum(np.append(-1, best[:-1]), coming)
         found = lists_of(pairs.values(values), lengths[~of_saved])
         return Running([found.take(segments.last)], found)

@@ -1,4 +1,4 @@
-"""Keys that are columns: grouping by them, and where their entries are in the store, for all of them at once."""
+"""Keys as columns: grouping by them, and the store keys of their entries, all at once."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from forkpoint.runtime.columnar.leaves import to_list
 from forkpoint.runtime.columnar.msgpack import Kind, encode_ints
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
-from forkpoint.runtime.exchange.batch import Batch, Longs
+from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.exchange.grouping import key_column
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.state import hash_column, key_group
 from forkpoint.types import TypeInformation
 from forkpoint.types.records import RecordType
 
-_FITS = 62  # bits of a number that is sorted together with its place
+_FITS = 62  # bits of a number that is sorted packed with its index
 
 
 def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
-    """The types of the columns that a key is made of; None where it isn't made of columns that can be grouped by."""
+    """The types of a key's columns; None if it does not consist of columns that can be grouped by."""
     type = key.key_type
     if key.columns is None or type is None:
         return None
@@ -45,14 +45,14 @@ def _fields(type: TypeInformation) -> tuple[TypeInformation, ...] | None:
 
 
 def _groupable(type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(type) or pa.types.is_string(type) or pa.types.is_boolean(type) or pa.types.is_floating(type)
-        or pa.types.is_temporal(type)
+    kinds = (
+        pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_floating, pa.types.is_temporal,
     )  # fmt: skip
+    return any(of_kind(type) for of_kind in kinds)
 
 
 def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
-    """The key's columns of a batch; None where they are others than the types say, or a key has None in it."""
+    """The key's columns of a batch; None if they have other types than these, or nulls."""
     if batch.table is None or key.columns is None:
         return None
     if not key.columns:
@@ -77,53 +77,51 @@ def parts_of(keys: pa.Array, key: KeyBy) -> list[pa.Array]:
 
 
 def codes_of(columns: Sequence[pa.Array]) -> Longs:
-    """A number for each row, the same for the same key."""
+    """A number for each row, equal for equal keys."""
     codes = _codes(columns[0])
     for column in columns[1:]:
         more = _codes(column)
         low, width = int(more.min(initial=0)), int(more.max(initial=0)) - int(more.min(initial=0)) + 1
         if (_spread(codes) * width).bit_length() > _FITS:
-            codes, more, low = _dense(codes), _dense(more), 0
+            codes, more, low = _dense(pa.array(codes)), _dense(pa.array(more)), 0
             width = int(more.max(initial=0)) + 1
         codes = (codes - int(codes.min(initial=0))) * width + (more - low)
     return codes
 
 
 def _codes(column: pa.Array) -> Longs:
-    if pa.types.is_integer(column.type):
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
-    if pa.types.is_boolean(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
     if pa.types.is_floating(column.type) or pa.types.is_temporal(column.type):
-        # Keys are what is stored of them: 0.0 and -0.0 are two, and one NaN is another only by its bits.
+        # Keys are equal if their stored bytes are: 0.0 and -0.0 differ, and NaNs with the same bits are equal.
         bits = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
         return np.asarray(bits.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
-    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return _dense(column)
 
 
 def _spread(numbers: Longs) -> int:
     return int(numbers.max(initial=0)) - int(numbers.min(initial=0)) + 1
 
 
-def _dense(codes: Longs) -> Longs:
-    return np.asarray(pa.array(codes).dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+def _dense(column: pa.Array) -> Longs:
+    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
-    """One number for each pair, ordered by code, then by ``minor``; with by what to divide it for the code."""
+    """One number for each pair, ordered by code, then by ``minor``; and the divisor that gives the code."""
     if not len(codes):
         return codes, 1
     low = int(minor.min())
     width = int(minor.max()) - low + 1
     bits = len(codes).bit_length()
     if (_spread(codes) * width).bit_length() + bits > _FITS:
-        codes = _dense(codes)
+        codes = _dense(pa.array(codes))
     return (codes - int(codes.min())) * width + (minor - low), width
 
 
 @dataclass
 class KeySet:
-    """Different keys, in some order, and their names in the store."""
+    """Distinct keys, in any order, and the store keys of their entries."""
 
     column: pa.Array
     type: TypeInformation
@@ -143,21 +141,40 @@ class KeySet:
 
     @cached_property
     def tie_breakers(self) -> Longs:
-        """What orders timers of different keys that fire at one time."""
+        """Numbers that order the timers of different keys at the same time."""
         return np.fromiter(map(order_of, to_list(self.encoded)), np.int64, len(self.column))
 
     def names(self, sid: int, which: Longs | None = None, spaces: pa.BinaryArray | None = None) -> list[bytes]:
-        """The store keys of a state, of the keys at ``which``, with the namespaces."""
+        """The store keys of a state, for the keys at ``which`` (None: all), with these namespaces."""
         return self._joined(_heads(self.groups, sid, self.encoded, None, which), which, spaces)
 
     def timers(self, sid: int, times_ms: Longs, which: Longs, spaces: pa.BinaryArray) -> list[bytes]:
-        """The store keys of timers."""
+        """The store keys of timers, for the keys at ``which``."""
         return self._joined(_heads(self.groups, sid, self.encoded, times_ms, which), which, spaces)
 
     def _joined(self, heads: pa.BinaryArray, which: Longs | None, spaces: pa.BinaryArray | None) -> list[bytes]:
         keys = self.encoded if which is None else self.encoded.take(pa.array(which))
         parts = [heads, keys] if spaces is None else [heads, keys, spaces]
         return to_list(pc.binary_join_element_wise(*parts, b"")) if len(keys) else []
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """Rows by key: those of the i-th key are ``order[starts[i]:starts[i + 1]]``."""
+
+    keys: KeySet
+    order: Longs
+    starts: Longs
+
+    @staticmethod
+    def of(columns: Sequence[pa.Array], key: KeyBy, max_parallelism: int) -> GroupedRows:
+        """``columns``: the key's, with at least one row."""
+        assert key.key_type is not None
+        order, codes = stable_order(codes_of(columns))
+        starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
+        firsts = pa.array(order[starts])
+        found = column_of([column.take(firsts) for column in columns], key.key_type)
+        return GroupedRows(KeySet(found, key.key_type, max_parallelism), order, np.append(starts, len(order)))
 
 
 _STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])
@@ -167,7 +184,7 @@ _TIMER = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("ts", ">u8"), ("len", ">u4")]
 def _heads(
     groups: Any, sid: int, encoded: pa.BinaryArray, times_ms: Longs | None, which: Longs | None
 ) -> pa.BinaryArray:
-    """What names begin with: see state/keys.py."""
+    """The heads of store keys; see state/keys.py."""
     lengths = pc.binary_length(encoded).to_numpy(zero_copy_only=False)
     if which is not None:
         groups, lengths = groups[which], lengths[which]
@@ -179,7 +196,7 @@ def _heads(
 
 
 def fixed_width(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
-    """A binary array with an entry for each row of bytes."""
+    """A binary array with one entry for each row."""
     count, width = matrix.shape
     offsets = np.arange(0, (count + 1) * width, width or 1, dtype=np.int32)[: count + 1]
     data = np.ascontiguousarray(matrix)
@@ -187,7 +204,7 @@ def fixed_width(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
 
 
 def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]]:
-    """Times, encoded keys and namespaces of timers' names."""
+    """Times, encoded keys and namespaces from the store keys of timers."""
     times = np.frombuffer(b"".join([name[6:14] for name in names]), ">u8").astype(np.uint64) ^ np.uint64(1 << 63)
     ends = [18 + int.from_bytes(name[14:18], "big") for name in names]
     keys = [name[18:end] for name, end in zip(names, ends, strict=True)]
@@ -195,7 +212,7 @@ def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]
 
 
 def decode_keys(encoded: Sequence[bytes], type: TypeInformation) -> pa.Array:
-    """Encoded keys as one array of their type, with nulls where a key or a part of it is None."""
+    """Encoded keys as one array of their type; None in a key becomes null."""
     number: Kind | None = (
         "int" if pa.types.is_integer(type.arrow_type) else "float" if pa.types.is_floating(type.arrow_type) else None
     )

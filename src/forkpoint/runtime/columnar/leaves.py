@@ -1,7 +1,7 @@
-"""Values of a type taken apart into leaves, one Arrow array for each part that has no parts, and saved values as such.
+"""Values of a type as leaves, one Arrow array for each part without parts of its own; and saved values as leaves.
 
-Where a record is None all its leaves are null. One of them has to tell it from a record of Nones: a record that may be None
-and has only fields that may be, too, is a leaf as a whole.
+All leaves of a None record are null. One leaf, the witness, distinguishes it from a record of Nones; an optional record with only
+optional fields has none, so it is one leaf.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.runtime.columnar import msgpack
+from forkpoint.state import Store
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import OptionalType, present
 from forkpoint.types.records import RecordType
@@ -24,7 +25,7 @@ Leaves = list[pa.Array]
 
 
 def record_of(type: TypeInformation) -> RecordType | None:
-    """The record that a type is, Optional or not; None also where its leaves would not tell whether it is None."""
+    """The record type of an optional or plain record; None for other types, and for a record that is one leaf."""
     inner = present(type)
     if not isinstance(inner, RecordType) or not inner.members:
         return None
@@ -32,7 +33,7 @@ def record_of(type: TypeInformation) -> RecordType | None:
 
 
 def witness(type: TypeInformation) -> int:
-    """The leaf that is null just where the value is None."""
+    """The leaf that is null exactly where the value is None."""
     record = record_of(type)
     return 0 if record is None else _certain(record) or 0
 
@@ -56,8 +57,12 @@ def leaf_types(type: TypeInformation) -> list[TypeInformation]:
     return [leaf for member in record.members for leaf in leaf_types(member.type)]
 
 
+def empty_leaves(type: TypeInformation) -> Leaves:
+    return [pa.array([], leaf.arrow_type) for leaf in leaf_types(type)]
+
+
 def take_apart(array: pa.Array, type: TypeInformation) -> Leaves:
-    """The leaves of a column; all null where a record in it is."""
+    """The leaves of a column; all null where a record is null."""
     record = record_of(type)
     if record is None:
         return [array]
@@ -79,7 +84,7 @@ def put_together(leaves: Iterator[pa.Array], type: TypeInformation) -> pa.Array:
 
 
 def to_columns(leaves: Sequence[pa.Array], type: TypeInformation) -> list[pa.Array]:
-    """The columns of a type (its fields, where it is a record) from its leaves."""
+    """The columns of a type (of a record: its fields) from its leaves."""
     rest = iter(leaves)
     record = record_of(type)
     if record is None or isinstance(type, OptionalType):
@@ -88,7 +93,7 @@ def to_columns(leaves: Sequence[pa.Array], type: TypeInformation) -> list[pa.Arr
 
 
 class Codec:
-    """Saved values of one type to leaves and back: all at once where they are made of numbers, else one by one."""
+    """Saved values of one type to leaves and back: vectorized if they consist of numbers, else one by one."""
 
     def __init__(self, type: TypeInformation) -> None:
         self.type = type
@@ -98,7 +103,7 @@ class Codec:
         self._writable = msgpack.writable(type)
 
     def encode(self, leaves: Sequence[pa.Array]) -> list[bytes]:
-        """Sets in the leaves are in the order in which they are written."""
+        """Sets must have their values in the order in which they are saved."""
         if not len(leaves[0]):
             return []
         if self._layout is not None and not any(leaf.null_count for leaf in leaves):
@@ -106,19 +111,29 @@ class Codec:
             return to_list(msgpack.encode(self._layout, numbers, len(leaves[0])))
         columns = to_columns(leaves, self.type)
         if self._writable:
-            with suppress(pa.ArrowCapacityError):  # more than the 2 GiB of one array
+            with suppress(pa.ArrowCapacityError):  # over 2 GiB in one array
                 return to_list(msgpack.encode_array(_joined(columns, self.type), self.type))
         return list(map(self.type.encode, self.type.from_columns(columns)))
 
     def decode(self, raw: Sequence[bytes]) -> Leaves | None:
-        """None where a value isn't what the columns can hold."""
+        """None if the columns cannot hold a value."""
         found = self._numbers(raw)
         if found is not None:
             return found
         try:
             return self.leaves_of(self.type.to_columns(list(map(self.type.decode, raw))))
-        except TypeNotSupported:  # Python's ints grow beyond those of columns
+        except TypeNotSupported:  # an int beyond 64 bits
             return None
+
+    def read(self, store: Store, names: Sequence[bytes]) -> tuple[Leaves, Any] | None:
+        """The stored values of these names, and for each name the index of its value, -1 for none; None as in ``decode``."""
+        raw = store.get_many(names)
+        held = np.fromiter((r is not None for r in raw), bool, len(raw))
+        stored = [r for r in raw if r is not None]
+        leaves = self.decode(stored) if stored else empty_leaves(self.type)
+        at = np.full(len(raw), -1)
+        at[held] = np.arange(len(stored))
+        return None if leaves is None else (leaves, at)
 
     def leaves_of(self, columns: Sequence[pa.Array]) -> Leaves:
         """The leaves of the type's columns."""
@@ -153,7 +168,7 @@ def _narrowed(numbers: Any, type: TypeInformation) -> pa.Array:
 
 
 def to_list(array: pa.Array) -> list[Any]:
-    """A binary array as bytes."""
+    """The entries of a binary array."""
     found: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
     return found
 
@@ -163,7 +178,7 @@ def numbers(array: pa.Array) -> Any:
 
 
 def merged(new: pa.Array, saved: pa.Array, use_saved: Any, saved_at: Any) -> pa.Array:
-    """For each place the saved entry ``saved_at`` where ``use_saved``, else the new one of the same place."""
+    """At each index the saved entry ``saved_at`` where ``use_saved``, else the new one."""
     if not use_saved.any():
         return new
     places = np.arange(len(new))

@@ -1,7 +1,7 @@
-"""Many msgpack values at once: numbers between literal bytes, written and read with numpy.
+"""Vectorized msgpack: numbers between literal bytes, written and read with numpy.
 
-A layout is the flat sequence of what an encoded value consists of: literal bytes (headers of arrays and maps, names of
-fields) and numbers. What is written is what msgspec writes, the shortest form of each int.
+A layout is the flat sequence of an encoded value's parts: literal bytes (array and map headers, field names) and numbers. The
+bytes are those that msgspec writes, with the shortest form of each int.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS: dict[str, Kind] = {
 }  # fmt: skip
 _PAD = np.zeros(9, np.uint8)
 
-# What a first byte says: how many bytes follow, and whether they are a signed number. 255: no number.
+# By first byte: how many bytes follow, and whether they are a signed number. 255: not a number.
 _SIZE = np.full(256, 255, np.uint8)
 _SIZE[0x00:0x80] = _SIZE[0xE0:0x100] = 0
 for _first in (0xCC, 0xD0):
@@ -39,7 +39,7 @@ _SIGNED[0xD0:0xD4] = True
 
 
 def layout_of(type: TypeInformation) -> Layout | None:
-    """The layout of a type's values, none of them or of their parts None; None where there is more than numbers in it."""
+    """The layout of a type's values that contain no None; None if the type contains more than numbers."""
     found: list[bytes | Kind] = []
     return tuple(found) if _lay_out(type, found) else None
 
@@ -73,7 +73,7 @@ def _literal(found: list[bytes | Kind], text: bytes) -> None:
 
 
 def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryArray:
-    """``count`` values, of which ``leaves`` are the numbers in the layout's order."""
+    """``count`` values; ``leaves``: their numbers, in the layout's order."""
     remaining = iter(leaves)
     blocks: list[Bytes] = []
     used: list[npt.NDArray[np.bool_]] = []
@@ -91,7 +91,7 @@ def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryAr
 
 
 def _gathered(matrix: Bytes, mask: npt.NDArray[np.bool_]) -> pa.BinaryArray:
-    """An entry for each row: those of its bytes that count."""
+    """An entry for each row: its bytes where ``mask``."""
     offsets = np.zeros(len(matrix) + 1, np.int32)
     np.cumsum(mask.sum(axis=1), out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(matrix[mask])]
@@ -99,7 +99,7 @@ def _gathered(matrix: Bytes, mask: npt.NDArray[np.bool_]) -> pa.BinaryArray:
 
 
 def _encode_numbers(kind: Kind, numbers: Numbers) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-    """A row of bytes for each number, and which of them count."""
+    """A row of bytes for each number, and the mask of those used."""
     count = len(numbers)
     if kind == "bool":
         return np.where(numbers, 0xC3, 0xC2).astype(np.uint8).reshape(count, 1), np.ones((count, 1), bool)
@@ -111,7 +111,7 @@ def _encode_numbers(kind: Kind, numbers: Numbers) -> tuple[Bytes, npt.NDArray[np
     n = numbers.astype(np.int64, copy=False)
     block[:, 1:] = n.astype(">i8").view(np.uint8).reshape(count, 8)
     negative = n < 0
-    # Two's complement bits beyond the sign tell how wide a negative number is.
+    # The width of a negative number follows from its two's complement bits beyond the sign.
     size = np.where(
         negative, np.searchsorted(_NEGATIVE, -(n + 1), side="left"), np.searchsorted(_POSITIVE, n, side="left")
     )
@@ -126,7 +126,7 @@ _POSITIVE = np.array([127, 255, 65535, 2**32 - 1], np.int64)
 _NEGATIVE = np.array([31, 127, 32767, 2**31 - 1], np.int64)
 _POSITIVE_HEAD = np.array([0, 0xCC, 0xCD, 0xCE, 0xCF], np.uint8)
 _NEGATIVE_HEAD = np.array([0, 0xD0, 0xD1, 0xD2, 0xD3], np.uint8)
-_WIDTHS = np.array([0, 1, 2, 4, 8], np.uint8)  # bytes behind the first
+_WIDTHS = np.array([0, 1, 2, 4, 8], np.uint8)  # bytes after the first
 
 
 def encode_ints(numbers: Numbers) -> pa.BinaryArray:
@@ -134,7 +134,7 @@ def encode_ints(numbers: Numbers) -> pa.BinaryArray:
 
 
 def writable(type: TypeInformation) -> bool:
-    """Whether ``encode_array`` knows all that is in a type."""
+    """Whether ``encode_array`` supports all parts of a type."""
     if isinstance(type, RecordType):
         array = type.flavor in ARRAY_FLAVORS
         if not type.members or type.flavor == "struct" or (not array and not type.plain):
@@ -145,7 +145,7 @@ def writable(type: TypeInformation) -> bool:
 
 
 def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
-    """The values of a column, also with None, texts and lists in them; sets in the order in which they are written."""
+    """The values of a column, including None, strings and lists; sets in the order in which they are saved."""
     if isinstance(type, OptionalType):
         found = encode_array(array, type.of)
         return pc.if_else(array.is_valid(), found, pa.scalar(b"\xc0")) if array.null_count else found
@@ -174,7 +174,7 @@ def _join(*parts: pa.Array | pa.Scalar) -> pa.BinaryArray:
     return pc.binary_join_element_wise(*parts, b"")
 
 
-_Heads = tuple[tuple[int, int, int], ...]  # up to which length, the first byte, how many bytes of length follow
+_Heads = tuple[tuple[int, int, int], ...]  # greatest length, first byte, number of length bytes that follow
 _ARRAY_HEADS: _Heads = ((15, 0x90, 0), (2**16 - 1, 0xDC, 2), (2**32 - 1, 0xDD, 4))
 _MAP_HEADS: _Heads = ((15, 0x80, 0), (2**16 - 1, 0xDE, 2), (2**32 - 1, 0xDF, 4))
 _TEXT_HEADS: _Heads = ((31, 0xA0, 0), (255, 0xD9, 1), (2**16 - 1, 0xDA, 2), (2**32 - 1, 0xDB, 4))
@@ -182,7 +182,7 @@ _BYTES_HEADS: _Heads = ((255, 0xC4, 1), (2**16 - 1, 0xC5, 2), (2**32 - 1, 0xC6, 
 
 
 def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
-    """What values of these lengths begin with."""
+    """The headers of values of these lengths."""
     limits, firsts, widths = (np.array(column) for column in zip(*kinds, strict=True))
     kind = np.searchsorted(limits, lengths)
     block = np.empty((len(lengths), 5), np.uint8)
@@ -194,7 +194,7 @@ def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
 
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
-    """The numbers in encoded values; None where one of the values isn't laid out so (something in it is None, say)."""
+    """The numbers in encoded values; None if a value has another layout (if it contains None, say)."""
     count = len(encoded)
     lengths = np.fromiter(map(len, encoded), np.int64, count)
     data = np.concatenate((np.frombuffer(b"".join(encoded), np.uint8), _PAD))
@@ -231,7 +231,7 @@ def _decode_numbers(kind: Kind, data: Bytes, words: Numbers, at: Numbers) -> tup
     word = words[at + 1].astype(np.uint64)
     if ((first == 0xCF) & (word >> np.uint64(63) != 0)).any():
         return None, 0
-    shift = (64 - 8 * size.astype(np.int64)) & 63  # a shift by 64, of nothing, is left out below
+    shift = (64 - 8 * size.astype(np.int64)) & 63  # a shift by 64 does not occur: size 0 is handled below
     signed = word.view(np.int64) >> shift
     unsigned = (word >> shift.astype(np.uint64)).view(np.int64)
     numbers = np.where(_SIGNED[first], signed, unsigned)

@@ -1,4 +1,4 @@
-"""Python objects turned into columns, where nothing is lost by it: each comes back from its columns as it was."""
+"""Python objects as columns, where that is lossless: each object read back from the columns is equal and of the same type."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _EXACT = frozenset((
     "byte", "short", "int", "long", "big_int", "big_dec", "double", "boolean", "string", "char", "bytes", "uuid", "date",
     "duration",
 ))  # fmt: skip
-_OF_DAY = frozenset(("time", "timestamp", "instant"))  # these may be of the hour that comes twice, which columns forget
+_OF_DAY = frozenset(("time", "timestamp", "instant"))  # their fold is lost in columns
 
-_class = type  # parameters have that name, too
+_class = type  # shadowed by parameters
 _fold, _tzinfo = attrgetter("fold"), attrgetter("tzinfo")
 
 
 def as_columns(batch: Batch) -> Batch:
-    """The batch with columns beside its objects; the same one where it has columns, or objects that are not made for them.
+    """The batch with columns in addition to its objects; unchanged if it has columns, or if they would not be lossless.
 
-    An int in the place of a float, say, is computed with and stored as an int as long as it is an object.
+    For example, an int where the type says float is processed and stored as an int.
     """
     if batch.table is not None or batch.type is None or not batch.size:
         return batch
@@ -48,7 +48,7 @@ def as_columns(batch: Batch) -> Batch:
 
 
 def _fits(values: list[Any], type: TypeInformation) -> bool:
-    """Whether columns hold these values so that the same come out."""
+    """Whether columns hold these values losslessly."""
     if isinstance(type, OptionalType):
         return _fits([value for value in values if value is not None], type.of)
     if not {type.python_class}.issuperset(map(_class, values)):

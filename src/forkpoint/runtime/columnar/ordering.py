@@ -1,4 +1,4 @@
-"""Values as integers in the same order: what is compared, sorted and told apart over columns, and how to get back."""
+"""Values as integers in the same order, by which columns are compared, sorted and deduplicated, and back."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _TIMES = ("date", "time", "timestamp", "instant", "duration")
 _TEXTS = ("string", "char", "bytes")  # Python compares by code points, which in UTF-8 is by bytes
 NUMBERS = (*_WHOLE, *_FLOATS)
 ORDERED = (*NUMBERS, *_TIMES, *_TEXTS)
-"""Kinds whose values are equal in Python where they are in columns, and in the same order."""
+"""Kinds whose values have the same equality and order in columns as in Python."""
 
 _LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """Two arrays of one type as integers. ``back``: such integers as an array again."""
+    """Two arrays of one type as integers. ``back`` turns such integers into an array."""
 
     new: Longs
     saved: Longs
     back: Callable[[Longs], pa.Array]
 
     def paired(self, groups: Longs, saved_groups: Longs, *, falling: bool = False) -> Paired:
-        """Each value together with a group, the saved ones first. ``falling``: the greatest first within a group."""
+        """Each value paired with its group, the saved ones first. ``falling``: greatest first within a group."""
         ranks, back = np.concatenate((self.saved, self.new)), self.back
         group = np.concatenate((saved_groups, groups))
         low, high = int(ranks.min()), int(ranks.max())
@@ -48,7 +48,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Paired:
-    """One integer for each pair of group and value. ``back``: what is behind the group as an array of values."""
+    """One integer for each pair of group and value. ``back`` turns the value parts into an array."""
 
     numbers: Longs
     width: int
@@ -58,7 +58,7 @@ class Paired:
         return replace(self, numbers=np.sort(self.numbers))
 
     def unique(self) -> Paired:
-        """Of sorted ones each pair once."""
+        """Each pair once; the pairs have to be sorted."""
         first = np.append(True, self.numbers[1:] != self.numbers[:-1])[: len(self.numbers)]
         return replace(self, numbers=self.numbers[first])
 
@@ -67,12 +67,12 @@ class Paired:
         return self.numbers // self.width
 
     def values(self, numbers: Longs) -> pa.Array:
-        """The values of such integers."""
+        """The values of these pairs."""
         return self.back(numbers % self.width)
 
 
 def ordered(new: pa.Array, saved: pa.Array, type: TypeInformation, *, as_written: bool = False) -> Ordered | None:
-    """None for floats that Python's comparisons might choose otherwise from: NaN and -0.0.
+    """None for floats that Python compares otherwise: NaN and -0.0.
 
     Both arrays are of the type's column and without nulls. ``as_written``: in the order in which a set of them is saved,
     which for floats is that of their bytes.
@@ -110,7 +110,7 @@ def _floats(new: Numbers, saved: Numbers, arrow: pa.DataType, *, as_written: boo
         return None
 
     def turned(bits: Longs) -> Longs:
-        """The bits of floats as integers in their order, and such integers as bits: either way it is this."""
+        """Float bits to integers in the same order, or back: the function is its own inverse."""
         return bits ^ np.int64(-_LARGEST - 1) if as_written else np.where(bits < 0, bits ^ _LARGEST, bits)
 
     def back(ranks: Longs) -> pa.Array:
@@ -121,5 +121,5 @@ def _floats(new: Numbers, saved: Numbers, arrow: pa.DataType, *, as_written: boo
 
 
 def incomparable(values: Numbers) -> bool:
-    """Whether Python's comparisons might choose otherwise than numpy's."""
+    """Whether Python and numpy might compare these values differently."""
     return values.dtype.kind == "f" and bool((np.isnan(values) | ((values == 0) & np.signbit(values))).any())

@@ -1,4 +1,4 @@
-"""What a windowed or running aggregate is over columns: from leaves of accumulators to rows."""
+"""Windowed and running aggregates over columns: from leaves of accumulators to rows."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ Bounds = Callable[[WindowBound], Longs]
 
 @dataclass(frozen=True)
 class RunningColumns:
-    """``leaves``: the accumulator behind each group's last row. ``results``: the columns of results behind each row."""
+    """``leaves``: the accumulator after each group's last row. ``results``: the columns of results after each row."""
 
     leaves: Leaves
     results: list[pa.Array]
 
 
 class Plan(ABC):
-    """An aggregate over columns: of accumulators as leaves of ``type``."""
+    """An aggregate over columns, whose accumulators are leaves of ``type``; methods return None where elements are needed."""
 
     type: TypeInformation
 
     @abstractmethod
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """Accumulators with each group's rows added; None where it has to be done element by element."""
+        """The accumulators with each group's rows added."""
 
     @abstractmethod
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
-        """What is behind the rows, in the segments' order."""
+        """The results after each row, in the segments' order."""
 
     @abstractmethod
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
@@ -84,19 +84,13 @@ class Plan(ABC):
     def shaped(
         self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
     ) -> list[pa.Array]:
-        """The columns that come out. ``key``: as one array, ``parts``: as its columns."""
+        """The output columns. ``key``: as one array, ``parts``: as its columns."""
         return results
-
-    def rows(
-        self, leaves: Sequence[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
-    ) -> list[pa.Array]:
-        """``shaped`` of the results."""
-        return self.shaped(self.results(leaves), key, parts, bounds)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the aggregates: its reduction, and where its leaves are."""
+    """One of the aggregates: its reduction, and the range of its leaves."""
 
     reduction: Reduction
     start: int
@@ -146,7 +140,7 @@ class AggregatesPlan(Plan):
 
 
 class CountPlan(Plan):
-    """``count``: pairs of key and number; without keys, numbers."""
+    """``count``: pairs of key and count; without keys, counts."""
 
     def __init__(self, type: TypeInformation, *, keyed: bool) -> None:
         self.type, self.keyed = type, keyed
@@ -168,7 +162,7 @@ class CountPlan(Plan):
 
 
 class ElementPlan(Plan):
-    """An aggregate of one field whose accumulator is an element: the first with the field replaced, or the extreme one."""
+    """An aggregate of one field. Its accumulator is the first element with the field replaced, or the extreme element."""
 
     def __init__(self, rolling: Rolling, column: int) -> None:
         self.type, self._aggregate = rolling.value_type, rolling.aggregate
@@ -191,22 +185,22 @@ class ElementPlan(Plan):
         return self._with(first, self._replaced.add(segments, [mine]))
 
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
-        leaves = self._behind(segments, saved) if self._complete(segments, saved) else None
+        leaves = self._after_each(segments, saved) if self._complete(segments, saved) else None
         if leaves is None:
             return None
         return RunningColumns([leaf.take(segments.last) for leaf in leaves], self.results(leaves))
 
-    def _behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def _after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         mine = saved[self._leaf]
         if self._aggregate in ("min_by", "max_by"):
-            leaves = self._by.behind(segments, [mine, *saved])
+            leaves = self._by.after_each(segments, [mine, *saved])
             return None if leaves is None else leaves[1:]
         at, use = np.repeat(segments.starts[:-1], segments.sizes), np.repeat(segments.has_saved, segments.sizes)
         first = chosen(segments, self._element, at, saved, use)
-        return self._with(first, self._replaced.behind(segments, [mine]))
+        return self._with(first, self._replaced.after_each(segments, [mine]))
 
     def _complete(self, segments: Segments, saved: Sequence[pa.Array]) -> bool:
-        """Whether the field is always something: what to do where it is None, Python says."""
+        """Whether the field is never None; None is left to Python."""
         return segments.present(self._field) is None and not saved[self._leaf].null_count
 
     def _with(self, first: Leaves, replaced: Leaves | None) -> Leaves | None:
@@ -220,13 +214,13 @@ class ElementPlan(Plan):
 
 
 def _summed_alike(first: pa.Array) -> bool:
-    """Whether a sum that begins with 0 is the same as one that begins with the first element: not for -0.0 alone."""
+    """Whether sums that begin with 0 equal those that begin with the first element: not if that is -0.0."""
     values = numbers(first)
     return values.dtype.kind != "f" or not ((values == 0) & np.signbit(values)).any()
 
 
 def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | None:
-    """The plan of a window's aggregate; None where it has to be computed element by element."""
+    """The plan of a window's aggregate; None if it has to be computed element by element."""
     if elements is None:
         return None
     combine, fn = spec.combine, spec.fn
@@ -263,17 +257,13 @@ def aggregates_plan(
     return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, shape)
 
 
-def empty_leaves(type: TypeInformation) -> Leaves:
-    return [pa.array([], leaf.arrow_type) for leaf in leaf_types(type)]
-
-
 def element(type: TypeInformation) -> Source:
-    """Elements themselves."""
+    """The elements themselves."""
     return Source(None if type.fields else 0, type)
 
 
 def column_index(field: int | str | None, elements: TypeInformation) -> int | None:
-    """The column that a field is."""
+    """The index of a field's column."""
     names = elements.column_names
     if isinstance(field, str):
         return names.index(field) if field in names else None
@@ -285,7 +275,7 @@ def column_type(column: int, elements: TypeInformation) -> TypeInformation:
 
 
 def source_of(field: int | str | None, elements: TypeInformation) -> Source | None:
-    """What an aggregator is of; None where it isn't a column, or one that doesn't tell None or the order of a set."""
+    """The source of an aggregator; None if it is not a column, or the column loses None or the order of a set."""
     column = column_index(field, elements)
     if field is not None and column is None:
         return None
@@ -298,7 +288,7 @@ def _has_sets(type: TypeInformation) -> bool:
 
 
 def reduction_of(aggregator: Aggregator[Any], elements: TypeInformation) -> Reduction | None:
-    """How an aggregate is computed over columns; None where it isn't."""
+    """The reduction that computes an aggregate over columns, if there is one."""
     if type(aggregator) is Count and aggregator.field is None:
         return Counting(None)
     of = source_of(aggregator.field, elements)

@@ -1,7 +1,7 @@
-"""Aggregates over segments of rows: what the aggregators' ``add`` does, for all groups at once and to the same bit.
+"""Aggregates over segments of rows: the aggregators' ``add`` for all groups at once, with bit-identical results.
 
-Where numpy would not do the same as Python (sums beyond 64 bits, NaN and -0.0 in comparisons), a reduction answers None,
-and the caller works element by element.
+Where numpy would differ from Python (sums beyond 64 bits, NaN and -0.0 in comparisons), a reduction returns None, and the caller
+goes element by element.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from forkpoint.runtime.columnar.segments import (
 )
 from forkpoint.runtime.exchange.batch import Longs
 
-_ALONE = 64  # as many segments as one loop over their rows side by side has to pay for
+_ALONE = 64  # segments from which on a vectorized loop pays off
 
 
 @dataclass(frozen=True)
 class Running:
-    """``leaves``: the accumulator behind each group's last row. ``results``: the result behind each row."""
+    """``leaves``: the accumulator after each group's last row. ``results``: the result after each row."""
 
     leaves: Leaves
     results: pa.Array
 
 
 class Reduction(ABC):
-    """One aggregate over segments. ``saved`` are its leaves of the saved entries."""
+    """One aggregate over segments. ``saved``: its leaves of the saved entries."""
 
     @abstractmethod
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """The leaves of each group's accumulator, its rows added."""
+        """The leaves of each group's accumulator with its rows added."""
 
     @abstractmethod
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """What is behind the rows."""
+        """The accumulators and the results after each row."""
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         """The column of results."""
@@ -56,7 +56,7 @@ class Reduction(ABC):
 
 @dataclass(frozen=True)
 class Counting(Reduction):
-    """Of elements, or where there is a source of those that have a value in it."""
+    """The number of elements, or of those with a value in the source."""
 
     of: Source | None
 
@@ -66,11 +66,11 @@ class Counting(Reduction):
         return [pa.array(counts + self._before(segments, saved))]
 
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running:
-        counts = self.behind(segments, saved)
+        counts = self.after_each(segments, saved)
         return Running([counts.take(segments.last)], counts)
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> pa.Array:
-        """The count behind each row."""
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> pa.Array:
+        """The count after each row."""
         present = None if self.of is None else segments.present(self.of)
         before, begins = self._before(segments, saved), segments.starts[:-1]
         if present is None:
@@ -84,9 +84,9 @@ class Counting(Reduction):
 
 @dataclass(frozen=True)
 class OfValues(Reduction):
-    """An aggregate that leaves None out: rows without a value, and saved entries that have seen none, are nothing to it.
+    """An aggregate that ignores None: rows without a value, and saved entries that have seen no value.
 
-    The accumulator is None as long as there was no value: then all its leaves are null, and the one at ``witness`` only then.
+    The accumulator is None until the first value: all its leaves are null, and the one at ``witness`` is null only then.
     """
 
     of: Source
@@ -97,16 +97,16 @@ class OfValues(Reduction):
 
     @abstractmethod
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """``update`` where each row has a value and each saved entry that is gone on from is something."""
+        """``update`` if each row has a value and no saved entry is None."""
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """``running``, likewise."""
-        leaves = self.behind(segments, saved)
+        """``running`` under the same condition."""
+        leaves = self.after_each(segments, saved)
         return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], self.result(leaves))
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """The leaves behind each row, likewise."""
-        raise AssertionError("each() is overridden where there are none")
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        """The leaves after each row, under the same condition."""
+        raise NotImplementedError  # where each() is overridden
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
@@ -134,7 +134,7 @@ class OfValues(Reduction):
         return Running(self._spread(found.leaves, segments, groups, saved), results)
 
     def _spread(self, leaves: Leaves, segments: Segments, groups: Longs, saved: Sequence[pa.Array]) -> Leaves:
-        """Leaves of some groups, for the others what is saved of them."""
+        """The leaves of these groups, the saved leaves for the others."""
         at = np.full(segments.count, -1)
         at[groups] = np.arange(len(groups))
         return [either(new, at, old, segments.saved_at) for new, old in zip(leaves, saved, strict=True)]
@@ -150,7 +150,7 @@ class Summing(OfValues):
             groups = segments.of_row
             if seeds is not None:
                 groups, values = np.concatenate((np.flatnonzero(has), groups)), np.concatenate((seeds, values))
-            # bincount adds one weight after the other, as a loop does; reduceat adds pairs.
+            # bincount adds weights one by one, as a loop does; reduceat adds pairwise.
             return [pa.array(np.bincount(groups, values, segments.count))]
         values = values.astype(np.int64, copy=False)
         if overflows(values, int(segments.sizes.max(initial=0)), seeds):
@@ -160,7 +160,7 @@ class Summing(OfValues):
             sums[has] += seeds
         return [pa.array(sums)]
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         values = segments.values(self.of)
         floats = values.dtype.kind == "f"
         values = values.astype(np.float64 if floats else np.int64, copy=False)
@@ -169,13 +169,13 @@ class Summing(OfValues):
             return [pa.array(accumulated(np.add, values, segments, seeds))]
         if overflows(values, int(segments.sizes.max(initial=0)), seeds):
             return None
-        sums = np.cumsum(values)  # beyond 64 bits it goes round, and the differences are right all the same
+        sums = np.cumsum(values)  # may wrap around, but the differences are right
         begins = segments.starts[:-1]
         return [pa.array(sums + np.repeat(seeds - (sums[begins] - values[begins]), segments.sizes))]
 
 
 def overflows(values: Numbers, most: int, seeds: Numbers | None) -> bool:
-    """Whether sums of so many of these ints, and a seed, might be beyond 64 bits."""
+    """Whether the sum of ``most`` of these ints and a seed might exceed 64 bits."""
     bound = most * _largest(values) + (0 if seeds is None else _largest(seeds))
     return bound >= 2**63
 
@@ -192,9 +192,9 @@ class Averaging(OfValues):
         sums = Summing(self.of).add(segments, saved[:1])
         return None if sums is None else [*sums, *Counting(None).update(segments, saved[1:])]
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        sums = Summing(self.of).behind(segments, saved[:1])
-        return None if sums is None else [*sums, Counting(None).behind(segments, saved[1:])]
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        sums = Summing(self.of).after_each(segments, saved[:1])
+        return None if sums is None else [*sums, Counting(None).after_each(segments, saved[1:])]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         sums, counts = leaves
@@ -206,12 +206,12 @@ class Averaging(OfValues):
 
 @dataclass(frozen=True)
 class Deviating(OfValues):
-    """Welford's recurrence: one row of each group at a time, and those of the few largest groups by themselves."""
+    """Welford's recurrence: one row of each group at a time, the few largest groups in a loop each."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         return self._leaves(segments, saved, each=False)
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         return self._leaves(segments, saved, each=True)
 
     def _leaves(self, segments: Segments, saved: Sequence[pa.Array], *, each: bool) -> Leaves:
@@ -219,7 +219,7 @@ class Deviating(OfValues):
         values = segments.values(self.of).astype(np.float64)
         counts = segments.seeds(saved[0], np.zeros(size, np.int64))
         means, squares = (segments.seeds(leaf, np.zeros(size)) for leaf in saved[1:])
-        behind = (np.empty_like(values), np.empty_like(values)) if each else None
+        after = (np.empty_like(values), np.empty_like(values)) if each else None
         large = sizes > (np.partition(sizes, -_ALONE)[-_ALONE] if size >= _ALONE else 0)
         with np.errstate(all="ignore"):
             for at, (alive, rows) in enumerate(layers(segments, ~large), 1):
@@ -227,16 +227,16 @@ class Deviating(OfValues):
                 off = value - means[alive]
                 means[alive] += off / (counts[alive] + at)
                 squares[alive] += off * (value - means[alive])
-                if behind is not None:
-                    behind[0][rows], behind[1][rows] = means[alive], squares[alive]
+                if after is not None:
+                    after[0][rows], after[1][rows] = means[alive], squares[alive]
         for group in np.flatnonzero(large).tolist():
             a, b = starts[group], starts[group + 1]
             found = _welford(values[a:b].tolist(), int(counts[group]), float(means[group]), float(squares[group]))
             means[group], squares[group] = found[0][-1], found[1][-1]
-            if behind is not None:
-                behind[0][a:b], behind[1][a:b] = found
-        if behind is not None:
-            return [Counting(None).behind(segments, saved), pa.array(behind[0]), pa.array(behind[1])]
+            if after is not None:
+                after[0][a:b], after[1][a:b] = found
+        if after is not None:
+            return [Counting(None).after_each(segments, saved), pa.array(after[0]), pa.array(after[1])]
         return [pa.array(counts + sizes), pa.array(means), pa.array(squares)]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
@@ -244,7 +244,7 @@ class Deviating(OfValues):
 
 
 def _welford(values: list[float], count: int, mean: float, square: float) -> tuple[list[float], list[float]]:
-    """Means and sums of squares behind each value."""
+    """Means and sums of squares after each value."""
     means, squares = [], []
     for at, value in enumerate(values, count + 1):
         off = value - mean
@@ -257,7 +257,7 @@ def _welford(values: list[float], count: int, mean: float, square: float) -> tup
 
 @dataclass(frozen=True)
 class Extreme(OfValues):
-    """The least or greatest value: ``ufunc`` is numpy's minimum or maximum."""
+    """The least or greatest value. ``ufunc``: numpy's minimum or maximum."""
 
     ufunc: np.ufunc
 
@@ -271,7 +271,7 @@ class Extreme(OfValues):
         return found
 
     def best_so_far(self, segments: Segments, ranks: Ordered) -> Longs:
-        """The extreme behind each row."""
+        """The extreme after each row."""
         seeds = ranks.new[segments.starts[:-1]]
         seeds[segments.has_saved] = ranks.saved
         return accumulated(self.ufunc, ranks.new, segments, seeds)
@@ -280,14 +280,14 @@ class Extreme(OfValues):
         ranks = self.ranked(segments, saved[0])
         return None if ranks is None else [ranks.back(self.best(segments, ranks))]
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         ranks = self.ranked(segments, saved[0])
         return None if ranks is None else [ranks.back(self.best_so_far(segments, ranks))]
 
 
 @dataclass(frozen=True)
 class ExtremeBy(OfValues):
-    """What ``value`` is in the first element with the extreme. The extreme is the first leaf, then come the value's."""
+    """``value`` of the first element with the extreme. Leaves: the extreme, then those of the value."""
 
     ufunc: np.ufunc
     value: Source
@@ -304,14 +304,14 @@ class ExtremeBy(OfValues):
         use[use] = ranks.saved == best[use]
         return [ranks.back(best), *chosen(segments, self.value, np.minimum(first, count - 1), saved[1:], use)]
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         by = Extreme(self.of, self.ufunc)
         ranks = by.ranked(segments, saved[0])
         if ranks is None:
             return None
         places, begins = np.arange(len(ranks.new)), np.repeat(segments.starts[:-1], segments.sizes)
         best = by.best_so_far(segments, ranks)
-        better = ranks.new == best  # and not so before:
+        better = ranks.new == best  # and better than the row before:
         better[1:] &= (best[1:] != best[:-1]) | (begins[1:] == places[1:])
         of_first = segments.starts[:-1][segments.has_saved]
         better[of_first] &= ranks.new[of_first] != ranks.saved
@@ -335,7 +335,7 @@ class FirstOrLast(OfValues):
         at = segments.starts[1:] - 1 if self.last else segments.starts[:-1]
         return chosen(segments, self.of, at, saved, segments.has_saved & (not self.last))
 
-    def behind(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         if self.last:
             return take_apart(segments.picked(self.of), self.of.type)
         at = np.repeat(segments.starts[:-1], segments.sizes)
@@ -346,7 +346,7 @@ class FirstOrLast(OfValues):
 
 
 def chosen(segments: Segments, source: Source, at: Longs, saved: Sequence[pa.Array], use: Bools) -> Leaves:
-    """The leaves of what a source is in the rows at these places, one for each group or row; where ``use``, the saved."""
+    """The leaves of a source at these places, one for each group or row; where ``use``, the saved ones."""
     found = take_apart(segments.picked(source, at), source.type)
     saved_at = segments.saved_at if len(at) == segments.count else np.repeat(segments.saved_at, segments.sizes)
     return [merged(new, old, use, saved_at) for new, old in zip(found, saved, strict=True)]

@@ -1,7 +1,7 @@
 """Running aggregates of a keyed stream: a row, or an element with a field replaced, for each element.
 
-Each row comes out as the accumulator is behind it; the last one of a key is its state. Where numpy would do otherwise
-than Python, an epoch is computed element by element, with the same state.
+Two kernels share the state, one value for each key. The column-wise one gives each row the accumulator after it and saves the
+last of each key. Epochs in which numpy would differ from Python go to the element-wise one.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from forkpoint.functions import Aggregates, RowShape, WindowRows
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, column_of, key_columns, key_parts, parts_of
+from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts, parts_of
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
-from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan, empty_leaves
+from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
 from forkpoint.runtime.columnar.segments import Segments
-from forkpoint.runtime.exchange.batch import Batch, stable_order
-from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.exchange.batch import Batch
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, one_value
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
@@ -30,69 +29,67 @@ from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 
 
-class ColumnRunning(OneValue):
-    """Runs ``plan`` over columns where there is one, else ``_run_key`` over elements."""
+class RunningKernel:
+    """Running aggregates over columns."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, type: TypeInformation) -> None:
-        super().__init__(info, backend, type)
-        self._max_parallelism = info.max_parallelism
-        self._sid = backend.sid(STATE_NAME)
-        self._codec = Codec(type)
-        self._column_log: ChangeLog | None = None
-        self._parts = key_parts(self._key)
-        self.plan: Plan | None = None
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, key: KeyBy, plan: Plan) -> None:
+        parts, type = key_parts(key), info.operator.output_type
+        assert parts is not None
+        assert type is not None
+        self._key, self._parts, self._type, self._plan = key, parts, type, plan
+        self._max_parallelism, self._store, self._sid = info.max_parallelism, backend.store, backend.sid(STATE_NAME)
+        self._codec = Codec(plan.type)
 
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        self._column_log = None
-        batch = inputs[0] if self.plan is None or self._parts is None else as_columns(inputs[0])
-        outputs = self._run_columns(batch, epoch)
-        return super().run(inputs, epoch) if outputs is None else outputs
-
-    def changes(self) -> ChangeLog:
-        log, self._column_log = self._column_log, None
-        return super().changes() if log is None else log
-
-    def _run_columns(self, batch: Batch, epoch: Epoch) -> Outputs | None:
-        plan, key = self.plan, self._key
-        assert key.key_type is not None
-        if plan is None or self._parts is None or self._type is None or batch.table is None or not batch.size:
-            return None
-        columns = key_columns(batch, key, self._parts)
+    def compute(self, batch: Batch) -> tuple[Outputs, ChangeLog] | None:
+        """None where the epoch has to be computed element by element."""
+        columns = key_columns(batch, self._key, self._parts) if batch.size else None
         if columns is None:
             return None
-        order, codes = stable_order(codes_of(columns))
-        starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
-        firsts = pa.array(order[starts])
-        found = column_of([column.take(firsts) for column in columns], key.key_type)
-        keys = KeySet(found, key.key_type, self._max_parallelism)
-        names = keys.names(self._sid)
-        raw = self._backend.store.get_many(names)
-        stored = [r for r in raw if r is not None]
-        saved = self._codec.decode(stored) if stored else empty_leaves(plan.type)
-        if saved is None:
+        assert batch.table is not None
+        groups = GroupedRows.of(columns, self._key, self._max_parallelism)
+        names = groups.keys.names(self._sid)
+        read = self._codec.read(self._store, names)
+        if read is None:
             return None
-        saved_at = np.full(len(raw), -1)
-        held = np.fromiter((r is not None for r in raw), bool, len(raw))
-        saved_at[held] = np.arange(len(stored))
-        segments = Segments(batch.table, order, np.append(starts, len(order)), saved_at)
-        found = plan.running(segments, saved)
+        saved, saved_at = read
+        segments = Segments(batch.table, groups.order, groups.starts, saved_at)
+        found = self._plan.running(segments, saved)
         if found is None:
             return None
-        self._column_log = ChangeLog(names, list(self._codec.encode(found.leaves)))
-        table = self._table(plan, found.results, keys, key, segments)
-        return Outputs(batch.with_table(table, order, self._type))
+        key = groups.keys.column.take(pa.array(segments.of_row))
+        shaped = self._plan.shaped(found.results, key, parts_of(key, self._key), _no_bounds)
+        table = pa.RecordBatch.from_arrays(shaped, schema=self._type.arrow_schema)
+        log = ChangeLog(names, list(self._codec.encode(found.leaves)))
+        return Outputs(batch.with_table(table, groups.order, self._type)), log
 
-    def _table(
-        self, plan: Plan, results: list[pa.Array], keys: KeySet, key: KeyBy, segments: Segments
-    ) -> pa.RecordBatch:
-        assert self._type is not None
-        column = keys.column.take(pa.array(segments.of_row))
 
-        def no_bounds(_: Any) -> Any:
-            raise AssertionError("only windows have bounds")
+def _no_bounds(_: Any) -> Any:
+    raise AssertionError("only windows have bounds")
 
-        columns = plan.shaped(results, column, parts_of(column, key), no_bounds)
-        return pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
+
+class RunningOperator(KeyedOperator):
+    """Runs a running aggregate: over columns where there is a plan for it and the epoch allows it, else by ``elements``."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, elements: OneValue, plan: Plan | None) -> None:
+        key = info.operator.key
+        assert key is not None
+        self._backend, self._elements = backend, elements
+        self._columns: RunningKernel | None = None
+        if plan is not None and info.operator.output_type is not None and key_parts(key) is not None:
+            self._columns = RunningKernel(info, backend, key, plan)
+        self._log: ChangeLog | None = None
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        computed = None if self._columns is None else self._columns.compute(as_columns(inputs[0]))
+        if computed is None:
+            self._log = None
+            return self._elements.run(inputs, epoch)
+        outputs, self._log = computed
+        return outputs
+
+    def changes(self) -> ChangeLog:
+        log, self._log = self._log, None
+        return self._elements.changes() if log is None else log
 
 
 @dataclass(frozen=True)
@@ -108,20 +105,21 @@ class RunningAggregatesSpec(KeyedSpec):
     def states(self) -> list[DeclaredState]:
         return one_value(self.accumulator_type)
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> RunningAggregates:
-        return RunningAggregates(info, state.keyed, self)
+    def instance(self, info: TaskInfo, state: ManagedState) -> RunningOperator:
+        type = info.operator.inputs[0].type
+        plan = None if type is None else aggregates_plan(self.aggregates, self.shape, self.accumulator_type, type)
+        return RunningOperator(info, state.keyed, ElementAggregates(info, state.keyed, self), plan)
 
     def in_batch(self) -> WindowSpec:
         return WindowSpec.of_all("aggregating", self.accumulator_type, self.aggregates, WindowRows(self.shape))
 
 
-class RunningAggregates(ColumnRunning):
+class ElementAggregates(OneValue):
+    """``agg`` element by element."""
+
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: RunningAggregatesSpec) -> None:
         super().__init__(info, backend, spec.accumulator_type)
         self._aggregates, self._shape = spec.aggregates, spec.shape
-        elements = info.operator.inputs[0].type
-        if elements is not None:
-            self.plan = aggregates_plan(spec.aggregates, spec.shape, spec.accumulator_type, elements)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         aggregates, row, extend = self._aggregates, self._shape.row, self._outlet.into(out)
@@ -133,7 +131,7 @@ class RunningAggregates(ColumnRunning):
             if unchanging and self._one_by_one:
                 accumulator = self._kept(accumulator)
             extend((row(key, None, aggregates.get_result(accumulator)),))
-        # These aggregates change no accumulator that they have given out, so one that can change is encoded once.
+        # add() changes no accumulator that is part of a result, so one that is mutable is encoded only here.
         return accumulator if unchanging else self._kept(accumulator)
 
 
@@ -146,18 +144,20 @@ class RollingSpec(Rolling, KeyedSpec):
     def states(self) -> list[DeclaredState]:
         return one_value(self.value_type)
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> ColumnRolling:
-        return ColumnRolling(info, state.keyed, self)
+    def instance(self, info: TaskInfo, state: ManagedState) -> RunningOperator:
+        elements = ElementReduction(info, state.keyed, self)
+        return RunningOperator(info, state.keyed, elements, element_plan(self))
 
     def in_batch(self) -> WindowSpec:
         return WindowSpec.of_all("reducing", self.value_type, self)
 
 
-class ColumnRolling(ColumnRunning):
+class ElementReduction(OneValue):
+    """Rolling aggregates element by element."""
+
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: RollingSpec) -> None:
         super().__init__(info, backend, spec.value_type)
         self._reduce = rolling_function(spec, info.operator.uid)
-        self.plan = element_plan(spec)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         return self._reduced(self._reduce, values[start:stop], state, out)

@@ -1,4 +1,4 @@
-"""Rows of a table in groups, each with a saved entry that it goes on from or none: what is aggregated over columns."""
+"""Rows of a table in groups, each of which may continue a saved entry: the input of aggregates over columns."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from forkpoint.types import TypeInformation
 
 Numbers = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-_LONG = 512  # rows; a longer segment is worked through by itself
+_LONG = 512  # rows; a longer segment is processed on its own
 
 
 @dataclass(frozen=True)
 class Source:
-    """What of an element is aggregated: the field that is a column, or where ``column`` is None the element itself.
-
-    ``type``: what it is in the accumulator.
-    """
+    """The aggregated field: a column, or if ``column`` is None the element itself. ``type``: its type in the accumulator."""
 
     column: int | None
     type: TypeInformation
@@ -41,7 +38,7 @@ class Source:
 class Segments:
     """Rows of a table in groups: those of group i are ``rows[starts[i]:starts[i + 1]]``, at least one, in order.
 
-    ``saved_at[i]``: which of the saved entries group i goes on from, -1 for none.
+    ``saved_at[i]``: the index of the saved entry that group i continues, -1 for none.
     """
 
     table: pa.RecordBatch
@@ -68,42 +65,42 @@ class Segments:
 
     @property
     def last(self) -> pa.Array:
-        """The places of the groups' last rows."""
+        """The places of the groups' last rows in ``rows``."""
         return pa.array(self.starts[1:] - 1)
 
     def picked(self, source: Source, at: Longs | None = None) -> pa.Array:
-        """The source's values in the rows' order, or those at these places of it."""
+        """The source's values in the order of ``rows``, or those at these places of ``rows``."""
         return source.of(self.table).take(pa.array(self.rows if at is None else self.rows[at]))
 
     def values(self, source: Source) -> Numbers:
-        """The numbers of a source that has no nulls in these rows."""
+        """The numbers of a source without nulls in these rows."""
         array = source.of(self.table)
         return np.asarray(numbers(self.picked(source)) if array.null_count else numbers(array)[self.rows])
 
     def saved(self, leaf: pa.Array) -> pa.Array:
-        """A saved leaf, one entry for each group that has something saved."""
+        """A saved leaf, one entry for each group that continues a saved entry."""
         return leaf.take(pa.array(self.saved_at[self.has_saved]))
 
     def seeds(self, leaf: pa.Array, otherwise: Numbers) -> Numbers:
-        """A saved leaf's numbers, and for groups that have nothing saved other ones."""
+        """A saved leaf's numbers for each group; ``otherwise`` for groups without a saved entry."""
         if self.has_saved.any():
             otherwise[self.has_saved] = numbers(self.saved(leaf))
         return otherwise
 
     def present(self, source: Source) -> Bools | None:
-        """Which rows have a value; None: all."""
+        """Which rows have a value; None if all have."""
         array = source.of(self.table)
         return np.asarray(numbers(array.is_valid())[self.rows]) if array.null_count else None
 
     def entries(self, leaf: pa.Array) -> Segments:
-        """The same rows, that go on only from entries in which a leaf is something."""
+        """The same rows, continuing only entries in which the leaf is not null."""
         if not leaf.null_count:
             return self
         valid = np.append(numbers(leaf.is_valid()), False)
         return Segments(self.table, self.rows, self.starts, np.where(valid[self.saved_at], self.saved_at, -1))
 
     def where(self, present: Bools) -> tuple[Segments, Longs]:
-        """Some of the rows, and which groups have any of them."""
+        """The rows where ``present``, and the groups that have any of them."""
         sizes = np.add.reduceat(present, self.starts[:-1], dtype=np.int64)
         groups = np.flatnonzero(sizes)
         starts = np.concatenate(([0], np.cumsum(sizes[groups])))
@@ -111,7 +108,7 @@ class Segments:
 
 
 def layers(segments: Segments, which: Bools) -> Iterator[tuple[Longs, Longs]]:
-    """The first rows of some groups, then the second ones, and so on: pairs of groups and places."""
+    """The first rows of these groups, then the second ones, and so on: pairs of groups and places."""
     order = np.argsort(-segments.sizes, kind="stable")
     order = order[which[order]]
     lengths, at = segments.sizes[order], segments.starts[:-1][order].copy()
@@ -122,10 +119,10 @@ def layers(segments: Segments, which: Bools) -> Iterator[tuple[Longs, Longs]]:
 
 
 def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Numbers) -> Numbers:
-    """``ufunc.accumulate`` within each segment, each beginning from its seed, strictly from left to right.
+    """``ufunc.accumulate`` within each segment from its seed, strictly from left to right.
 
-    Segments are worked through side by side, one row of each at a time, so that floating-point results are those of a
-    loop over elements; a long segment is cheaper by itself.
+    Segments advance in parallel, one row of each at a time, so floating-point results are those of a loop over elements; a long
+    segment is cheaper on its own.
     """
     result = np.empty_like(values)
     long = segments.sizes > _LONG
@@ -140,12 +137,12 @@ def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Num
 
 
 def ranges(starts: Longs, lengths: Longs) -> Longs:
-    """The numbers from each start on, so many of them."""
+    """Concatenated ranges: ``lengths[i]`` numbers from ``starts[i]``."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def either(new: pa.Array, at: Longs, saved: pa.Array, saved_at: Longs) -> pa.Array:
-    """For each place the new entry ``at``; where that is -1, the saved one ``saved_at``, and where that is -1, null."""
+    """At each index the new entry ``at``; if that is -1 the saved entry ``saved_at``, and if that is -1 null."""
     places = np.where(at >= 0, at, np.where(saved_at >= 0, len(new) + saved_at, -1))
     return pa.concat_arrays([new, saved]).take(pa.array(places, mask=places < 0))

@@ -1,4 +1,4 @@
-"""What an assigner, a trigger, an evictor and a window function can ask and keep."""
+"""The contexts of assigners, triggers, evictors and window functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS
 
-ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # what the names of their states begin with
+ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # prefixes of their states' names
 
 
 class AssignerContext(WindowAssignerContext):
@@ -35,19 +35,8 @@ class AssignerContext(WindowAssignerContext):
         return self._runtime
 
 
-class AssignerStateContext(Context):
-    """States of the key, under names of their own."""
-
-    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
-        super().__init__(info, backend)
-        self._keyed = backend
-
-    def _state(self, descriptor: Any) -> Any:
-        return self._keyed.get(descriptor, prefix=ASSIGNER)
-
-
 class KeyStateContext(Context):
-    """States of the key, all windows' alike; their names must not be those of the operator's own states."""
+    """Keyed state shared by all windows; names of the operator's own states are refused."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
         super().__init__(info, backend)
@@ -55,58 +44,63 @@ class KeyStateContext(Context):
 
     def _state(self, descriptor: Any) -> Any:
         check_name(self._info.operator.uid, self._keyed.described(descriptor).name)
-        return super()._state(descriptor)
+        return self._keyed.get(descriptor)
+
+
+class AssignerStateContext(KeyStateContext):
+    """Keyed state of the assigner, under prefixed names."""
+
+    def _state(self, descriptor: Any) -> Any:
+        return self._keyed.get(descriptor, prefix=ASSIGNER)
 
 
 def check_name(uid: str, name: str) -> None:
     if name in (CONTENTS, MERGING_WINDOWS) or name.startswith((ASSIGNER, TRIGGER, WINDOW)):
         raise GraphError(
-            f"operator {uid!r}: a state named {name!r} is one of the windows' own; give the function's state another name"
+            f"operator {uid!r}: a state named {name!r} is reserved for the windows; give the function's state another name"
         )
 
 
-class WindowStateContext(Context):
-    """States of the key and the window at hand."""
+class WindowStateContext(KeyStateContext):
+    """State of the current key and window."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, namespace: Namespace, *, merging: bool) -> None:
         super().__init__(info, backend)
-        self._keyed, self._namespace, self._merging = backend, namespace, merging
+        self._namespace, self._merging = namespace, merging
         self._handles: dict[str, Any] = {}
 
     def _state(self, descriptor: Any) -> Any:
         if self._merging:
             raise UserFunctionError(
-                f"operator {self._info.operator.uid!r}: window_state() with windows that merge; what would become of two "
-                "windows' states is not defined. Use global_state()"
+                f"operator {self._info.operator.uid!r}: window_state() is not available with windows that merge, whose "
+                "states cannot be merged; use global_state()"
             )
         descriptor = self._keyed.described(descriptor)
         handle = self._handles[descriptor.name] = self._keyed.get(descriptor, self._namespace, WINDOW)
         return handle
 
     def clear(self) -> None:
-        """Empty all states of the window at hand."""
+        """Clear all states of the current window."""
         for handle in self._handles.values():
             handle.clear()
 
 
-class Clock:
-    """Both clocks, at the element or timer at hand."""
-
-    __slots__ = ("backend", "watermark_ms")
+class Clock(EvictorContext):
+    """Both clocks at the current element or timer; evictors see nothing else."""
 
     def __init__(self, backend: KeyedBackend) -> None:
         self.backend = backend
         self.watermark_ms = MIN_WATERMARK
 
-    def processing_time(self) -> int:
+    def get_current_processing_time(self) -> int:
         return self.backend.processing_time_ms
 
-    def watermark(self) -> int:
+    def get_current_watermark(self) -> int:
         return self.watermark_ms
 
 
 class WindowTriggerContext(OnMergeContext):
-    """The trigger's view of the window at hand."""
+    """The trigger's view of the current window."""
 
     def __init__(self, clock: Clock, namespace: Namespace) -> None:
         self._clock = clock
@@ -115,10 +109,10 @@ class WindowTriggerContext(OnMergeContext):
         self.merged: list[bytes] = []
 
     def get_current_processing_time(self) -> int:
-        return self._clock.processing_time()
+        return self._clock.get_current_processing_time()
 
     def get_current_watermark(self) -> int:
-        return self._clock.watermark()
+        return self._clock.get_current_watermark()
 
     def register_event_time_timer(self, time: int) -> None:
         self.timers.event.register(time, self._namespace.current)
@@ -139,21 +133,8 @@ class WindowTriggerContext(OnMergeContext):
         self.get_partitioned_state(state_descriptor).merge(self._namespace.current, self.merged)
 
 
-class WindowEvictorContext(EvictorContext):
-    """The evictor's view."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def get_current_processing_time(self) -> int:
-        return self._clock.processing_time()
-
-    def get_current_watermark(self) -> int:
-        return self._clock.watermark()
-
-
 class WindowContext(ProcessWindowFunction.Context):
-    """The window function's view of the window at hand."""
+    """The window function's view of the current window."""
 
     def __init__(self, clock: Clock, window_state: Context, global_state: Context) -> None:
         self._clock = clock
@@ -164,10 +145,10 @@ class WindowContext(ProcessWindowFunction.Context):
         return self.at
 
     def current_processing_time(self) -> int:
-        return self._clock.processing_time()
+        return self._clock.get_current_processing_time()
 
     def current_watermark(self) -> int:
-        return self._clock.watermark()
+        return self._clock.get_current_watermark()
 
     def window_state(self) -> Context:
         return self._window_state

@@ -1,7 +1,7 @@
-"""Which windows of a key are in flight where windows merge, and under which window each keeps its contents.
+"""The merging windows of a key, each with the window that its contents are saved under.
 
-When windows become one, the contents of the first stay where they are: so the window that a state is kept under and the
-window that it belongs to are two things, and this map leads from the one to the other.
+When windows merge, the contents stay under the first one. So a window and its state window can differ; this map leads from the
+one to the other, as Flink's MergingWindowSet does.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from forkpoint.types import TypeInformation
 MERGING_WINDOWS = "merging-windows"
 
 OnMerge = Callable[[Any, list[Any], Any, list[Any]], None]
-"""Called with the merged window, those that went into it, the window its state is under, and those of the others' states."""
+"""Called with the merged window, its members, the window its state is under, and the windows of the members' other states."""
 
 
 def merging_windows(window_type: TypeInformation) -> MapStateDescriptor[Any, Any]:
-    """The state in which the map is saved."""
+    """The state that holds the map."""
     descriptor = MapStateDescriptor[Any, Any](MERGING_WINDOWS, window_type, window_type)
-    descriptor.value_type = window_type  # each window is kept under another, never under none
+    descriptor.value_type = window_type  # never None
     return descriptor
 
 
@@ -35,17 +35,16 @@ class _Merges:
 
 
 class MergingWindows:
-    """The windows in flight of the key at hand.
+    """The current key's windows.
 
-    Each element asks for all of them, so they are held as objects while the key is at hand; what changed is written when it
-    is left.
+    Each element needs all of them, so they stay objects while the key is current; changes are written when the key is left.
     """
 
     def __init__(self, backend: KeyedBackend, assigner: MergingWindowAssigner, window_type: TypeInformation) -> None:
         self._assigner = assigner
         self._state: MapState[Any, Any] = backend.get(merging_windows(window_type))
         self._saved: dict[Any, Any] = {}
-        self._in_flight: dict[Any, Any] | None = None
+        self._current: dict[Any, Any] | None = None
         backend.add(self)
 
     # -- the state
@@ -54,10 +53,10 @@ class MergingWindows:
         pass
 
     def enter(self, index: int) -> None:
-        self._in_flight = None
+        self._current = None
 
     def leave(self, index: int) -> None:
-        windows, saved = self._in_flight, self._saved
+        windows, saved = self._current, self._saved
         if windows is None or windows == saved:
             return
         for window in saved.keys() - windows.keys():
@@ -70,22 +69,22 @@ class MergingWindows:
         pass
 
     def _windows(self) -> dict[Any, Any]:
-        if self._in_flight is None:
+        if self._current is None:
             self._saved = dict(self._state.items())
-            self._in_flight = dict(self._saved)
-        return self._in_flight
+            self._current = dict(self._saved)
+        return self._current
 
-    # -- what the operator asks
+    # -- for the operator
 
     def state_window(self, window: Any) -> Any:
-        """The window that a window's contents are kept under; None where it is not in flight."""
+        """The window that a window's contents are saved under; None for a window that is not in the map."""
         return self._windows().get(window)
 
     def retire(self, window: Any) -> None:
         self._windows().pop(window, None)
 
     def add(self, new: Any, on_merge: OnMerge) -> Any:
-        """Take a window in; returns the one in flight that it is now part of."""
+        """Add a window; returns the window that it is now part of."""
         windows = self._windows()
         if new in windows:
             return new
@@ -98,7 +97,7 @@ class MergingWindows:
                 result, merged_in = merged, True
             state_window = [windows.pop(m) for m in old]
             windows[merged] = state_window[0]
-            if old != [merged]:  # else the new window lies within one that is there
+            if old != [merged]:  # else the new window lies within an existing one
                 on_merge(merged, old, state_window[0], state_window[1:])
         if not merged_in:
             windows[new] = new

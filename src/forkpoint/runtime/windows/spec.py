@@ -1,4 +1,4 @@
-"""What windows of a keyed stream are: whatever the program said about them, and the states that this comes to."""
+"""The spec of windows of a keyed stream, and the states that follow from it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ Contents = Literal["list", "reducing", "aggregating"]
 class WindowSpec(KeyedSpec):
     """Windows of a keyed stream.
 
-    ``contents``: what the state of a window is, its elements (``list``; with an evictor pairs with their timestamps), or
-    what ``reduce`` or ``aggregate`` made of them: ``combine`` is the function, ``contents_type`` the type of one element,
-    of the reduced element or of the accumulator. ``fn``: the window function, None where ``combine``'s result comes out.
-    ``tagged``: the elements are those of two streams, each a TaggedUnion.
+    ``contents``: the state of a window: its elements (``list``; with an evictor pairs with their timestamps), or the result of
+    ``combine``, the function of ``reduce`` or ``aggregate``. ``contents_type``: the type of an element, of the reduced element
+    or of the accumulator. ``fn``: the window function, None if ``combine``'s result is emitted. ``tagged``: the elements are
+    TaggedUnions of two streams.
     """
 
     kind = "window"
@@ -60,7 +60,7 @@ class WindowSpec(KeyedSpec):
 
     @staticmethod
     def of_all(contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any = None) -> WindowSpec:
-        """One window of all of a key's elements, whose result comes out at the end of the input."""
+        """One window of all elements of a key, which fires at the end of the input."""
         return WindowSpec(GlobalWindows(), EndOfStreamTrigger(), None, 0, None, contents, contents_type, combine, fn)
 
     @property
@@ -69,16 +69,16 @@ class WindowSpec(KeyedSpec):
 
     @property
     def fingerprint(self) -> str:
-        """What saved contents mean; those of another meaning are not restored."""
+        """The meaning of saved contents; those with another fingerprint are not restored."""
         combine = self.combine
-        made = f"{combine.aggregate}({combine.field})" if isinstance(combine, Rolling) else self.contents
-        made = f"{made} of two streams" if self.tagged else made
-        parts = [self.assigner.describe(), self.trigger.describe(), made]
+        contents = f"{combine.aggregate}({combine.field})" if isinstance(combine, Rolling) else self.contents
+        contents = f"{contents} of two streams" if self.tagged else contents
+        parts = [self.assigner.describe(), self.trigger.describe(), contents]
         return ", ".join(parts if self.evictor is None else [*parts, self.evictor.describe()])
 
     @property
     def declares_all_states(self) -> bool:
-        return False  # triggers have state too
+        return False  # triggers have states too
 
     def states(self) -> list[DeclaredState]:
         space = self.window_type
@@ -89,6 +89,6 @@ class WindowSpec(KeyedSpec):
         return [*found, *timer_states(space)]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> WindowOperator:
-        from forkpoint.runtime.windows.choice import window_operator  # what computes over columns: only where it runs
+        from forkpoint.runtime.windows.operator import WindowOperator  # loads pyarrow.compute, so only where it runs
 
-        return window_operator(info, state.keyed, self)
+        return WindowOperator(info, state.keyed, self)

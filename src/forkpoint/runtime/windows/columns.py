@@ -1,0 +1,270 @@
+"""Event-time windows over columns: all keys of an epoch at once.
+
+The watermark that each row sees is known, so lateness is arithmetic. Each saved window has a timer for its end, so the due
+timers give the saved windows that end in the epoch; of the others, only those that get rows are read.
+
+A kernel changes nothing: it returns the windows that fire and the changes of the store. It refuses epochs in which numpy would
+differ from Python, or with timers of another version of the program, and keys whose windows do not follow from arithmetic.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.runtime.columnar.keys import (
+    KeySet,
+    codes_of,
+    column_of,
+    decode_keys,
+    key_columns,
+    key_parts,
+    parts_of,
+    read_timers,
+)
+from forkpoint.runtime.columnar.leaves import Codec, Leaves, merged, to_list
+from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
+from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
+from forkpoint.runtime.columnar.msgpack import layout_of
+from forkpoint.runtime.columnar.plans import Plan
+from forkpoint.runtime.columnar.segments import Bools, Segments
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, spread
+from forkpoint.runtime.operators.base import Epoch, TaskInfo
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
+from forkpoint.state import key_group_range, timer_range
+
+LARGEST_MS = 2**59  # larger times go to the element-wise kernel
+
+
+class ColumnarUnsupported(Exception):
+    """The keys of ``rows``, or all keys if None, have to be computed element by element in this epoch."""
+
+    def __init__(self, rows: Longs | None = None) -> None:
+        super().__init__()
+        self.rows = rows
+
+
+@dataclass(frozen=True)
+class Due:
+    """The timers up to the epoch's watermark: store keys, times, and the keys and windows that they belong to."""
+
+    names: list[bytes]
+    times: Longs
+    encoded: list[bytes]
+    keys: pa.Array
+    starts: Longs
+    ends: Longs
+
+    def without(self, skipped: frozenset[bytes]) -> Due:
+        kept = np.array([i for i, key in enumerate(self.encoded) if key not in skipped], np.int64)
+        return Due(
+            [self.names[i] for i in kept], self.times[kept], [self.encoded[i] for i in kept], self.keys.take(pa.array(kept)),
+            self.starts[kept], self.ends[kept],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The elements of an epoch: key columns, timestamps, and the watermark that each sees."""
+
+    keys: list[pa.Array]
+    timestamps: Longs
+    seen: Longs
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of an epoch: the i-th is of key ``key_of[i]``, its contents are saved under the window from
+    ``kept_starts[i]`` to ``kept_ends[i]``.
+
+    ``order``: the rows of all windows, ``sizes[i]`` consecutive ones for the i-th. ``late``: the rows too late for any window.
+    """
+
+    keys: KeySet
+    key_of: Longs
+    starts: Longs
+    ends: Longs
+    kept_starts: Longs
+    kept_ends: Longs
+    order: Longs
+    sizes: Longs
+    late: Longs
+
+
+@dataclass(frozen=True)
+class Computed:
+    """An epoch over columns: its windows, their accumulators, the windows that fire, and the changes of the store."""
+
+    batch: Batch
+    windows: Windows
+    leaves: Leaves
+    fires: Longs
+    log: ChangeLog
+
+
+W = TypeVar("W", bound=Windows)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Of each window: whether it gets rows in the epoch (``touched``), ends in it, and has expired at its end."""
+
+    touched: Bools
+    ended: Bools
+    expired: Bools
+
+
+class ColumnKernel(ABC, Generic[W]):
+    """One kind of windows over columns."""
+
+    requires_contents = False  # whether every window that is looked up must have contents
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, plan: Plan) -> None:
+        key = info.operator.key
+        assert key is not None
+        assert key.key_type is not None
+        assert spec.window_type is not None
+        parts, layout = key_parts(key), layout_of(spec.window_type)
+        assert parts is not None
+        assert layout is not None
+        self._plan, self._by, self._key_type, self._key_parts, self._layout = plan, key, key.key_type, parts, layout
+        self._max_parallelism, self._store, self._lateness_ms = info.max_parallelism, backend.store, spec.lateness_ms
+        self._codec = Codec(plan.type)
+        self._groups_range = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
+        self._contents_sid, self._timer_sid = backend.sid(CONTENTS), backend.sid(EVENT_TIMERS)
+
+    @abstractmethod
+    def _windows(self, rows: Rows, due: Due, epoch: Epoch, skipped: frozenset[bytes]) -> W:
+        """The windows of the rows and of the due timers."""
+
+    @abstractmethod
+    def _lookups(self, windows: W, status: Status) -> Bools:
+        """The windows whose contents are read."""
+
+    @abstractmethod
+    def _changes(self, windows: W, due: Due, status: Status, leaves: Leaves, saved: Bools) -> ChangeLog:
+        """The changes of the store. ``leaves``: accumulators at the end of the epoch; ``saved``: which windows had contents."""
+
+    def compute(self, batch: Batch, epoch: Epoch, skipped: frozenset[bytes] = frozenset()) -> Computed:
+        """Raises ColumnarUnsupported. ``skipped``: encoded keys whose windows are left alone; they have no rows here."""
+        (keys, timestamps), due = self._columns(batch), self._due(epoch, skipped)
+        rows = Rows(keys, timestamps, epoch.window.at(spread(batch.positions, batch.size)))
+        windows = self._windows(rows, due, epoch, skipped)
+        last, before, now = windows.ends - 1, epoch.window.before, epoch.window.end
+        status = Status(windows.sizes > 0, (last > before) & (last <= now), last + self._lateness_ms <= now)
+        contents, saved_at = self._contents(windows, np.flatnonzero(self._lookups(windows, status)))
+        leaves = self._accumulated(windows, batch, status.touched, contents, saved_at)
+        saved = saved_at >= 0
+        log = self._changes(windows, due, status, leaves, saved)
+        fires = np.flatnonzero(status.ended & (status.touched | saved))
+        return Computed(batch, windows, leaves, fires, log)
+
+    def parted(self, batch: Batch, rows: Longs) -> tuple[Batch, Batch, frozenset[bytes]]:
+        """The batch without the keys of these rows, the elements of these keys, and the keys encoded."""
+        columns = self._columns(batch)[0]
+        codes = codes_of(columns)
+        mine, firsts = np.isin(codes, codes[rows]), np.unique(codes[rows], return_index=True)[1]
+        keys = frozenset(to_list(self._keys_of(columns, rows[firsts]).encoded))
+        return batch.take(np.flatnonzero(~mine)), batch.take(np.flatnonzero(mine)), keys
+
+    # -- reading an epoch
+
+    def _columns(self, batch: Batch) -> tuple[list[pa.Array], Longs]:
+        """Key columns and timestamps. Raises ColumnarUnsupported if elements are not columns or lack usable timestamps."""
+        if not batch.size:
+            return [pa.array([], part.arrow_type) for part in self._key_parts], np.empty(0, np.int64)
+        timestamps = None if batch.table is None else batch.timestamps
+        if timestamps is None or NO_TIMESTAMP_MS in (timestamps[0], timestamps.min()):
+            raise ColumnarUnsupported
+        columns = key_columns(batch, self._by, self._key_parts)
+        if columns is None or max(abs(int(timestamps.min())), abs(int(timestamps.max()))) > LARGEST_MS:
+            raise ColumnarUnsupported
+        return columns, timestamps
+
+    def _due(self, epoch: Epoch, skipped: frozenset[bytes]) -> Due:
+        """Raises ColumnarUnsupported if a timer cannot belong to these windows."""
+        window, names = epoch.window, list[bytes]()
+        if window.end > window.before:
+            for group in range(*self._groups_range):
+                start, stop = timer_range(group, self._timer_sid, to_flink_ms(window.end))
+                names += [name for name, _ in self._store.scan(start, stop)]
+        times, keys, spaces = read_timers(names)
+        bounds = decode_numbers(self._layout, spaces) if spaces else [times, times]
+        if bounds is None or (len(times) and not window.before < int(times.min()) <= int(times.max()) <= LARGEST_MS):
+            raise ColumnarUnsupported
+        due = Due(names, times, keys, self._decoded(keys), bounds[0], bounds[1])
+        return due.without(skipped) if skipped else due
+
+    def _keys_of(self, columns: list[pa.Array], rows: Longs) -> KeySet:
+        """The keys of these rows."""
+        at = pa.array(rows)
+        column = column_of([each.take(at) for each in columns], self._key_type)
+        return KeySet(column, self._key_type, self._max_parallelism)
+
+    def _decoded(self, encoded: list[bytes]) -> pa.Array:
+        """Raises ColumnarUnsupported if a key contains None."""
+        keys = decode_keys(encoded, self._key_type)
+        if any(part.null_count for part in parts_of(keys, self._by)):
+            raise ColumnarUnsupported
+        return keys
+
+    # -- contents
+
+    def _contents(self, windows: W, asked: Longs) -> tuple[Leaves, Longs]:
+        """The saved contents of the windows ``asked``, and for each window of the epoch the index of its own, -1 for none."""
+        read = self._codec.read(self._store, self._kept(windows, asked))
+        if read is None or (self.requires_contents and (read[1] < 0).any()):
+            raise ColumnarUnsupported
+        saved_at = np.full(len(windows.starts), -1)
+        contents, saved_at[asked] = read
+        return contents, saved_at
+
+    def _accumulated(self, windows: W, batch: Batch, touched: Bools, contents: Leaves, saved_at: Longs) -> Leaves:
+        """The accumulators of all windows with their rows added."""
+        if not touched.any():
+            return [
+                leaf.take(pa.array(np.maximum(saved_at, 0))) if len(leaf) else pa.nulls(len(saved_at), leaf.type)
+                for leaf in contents
+            ]
+        assert batch.table is not None
+        offsets = np.concatenate(([0], np.cumsum(windows.sizes[touched])))
+        updated = self._plan.update(Segments(batch.table, windows.order, offsets, saved_at[touched]), contents)
+        if updated is None:
+            raise ColumnarUnsupported
+        if touched.all():
+            return updated
+        place = pa.array(np.maximum(np.cumsum(touched) - 1, 0))
+        held = ~touched & (saved_at >= 0)
+        return [merged(new.take(place), old, held, saved_at) for new, old in zip(updated, contents, strict=True)]
+
+    # -- writing changes
+
+    def _spaces(self, starts: Longs, ends: Longs) -> pa.BinaryArray:
+        """Windows as namespaces."""
+        return encode_numbers(self._layout, [starts, ends], len(starts))
+
+    def _kept(self, windows: W, at: Longs) -> list[bytes]:
+        """The store keys of windows' contents."""
+        spaces = self._spaces(windows.kept_starts[at], windows.kept_ends[at])
+        return windows.keys.names(self._contents_sid, windows.key_of[at], spaces)
+
+    def _keep(self, log: ChangeLog, windows: W, at: Longs, leaves: Leaves) -> None:
+        log.keys += self._kept(windows, at)
+        log.values += self._codec.encode([leaf.take(pa.array(at)) for leaf in leaves])
+
+    def _set_timers(self, log: ChangeLog, windows: W, at: Longs, behind_ms: int) -> None:
+        """Timers ``behind_ms`` after the windows' ends."""
+        spaces = self._spaces(windows.starts[at], windows.ends[at])
+        log.keys += windows.keys.timers(self._timer_sid, windows.ends[at] - 1 + behind_ms, windows.key_of[at], spaces)
+        log.values += [b""] * len(at)
+
+
+def delete(log: ChangeLog, names: list[bytes]) -> None:
+    log.keys += names
+    log.values += [None] * len(names)
