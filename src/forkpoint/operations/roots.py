@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.errors import JobNotFound
 from forkpoint.savepoint.catalog import free_label
+from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 

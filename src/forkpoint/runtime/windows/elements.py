@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from forkpoint.errors import UserFunctionError
 from forkpoint.functions import (
     MAX_WATERMARK,
@@ -30,7 +28,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.event_time.timers import Timers, to_flink_ms
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo, shorten
-from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyedProcess, TimerContext
+from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, TimerContext, TimestampedProcess
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.windows.contexts import AssignerContext, WindowTriggerContext, check_name
 from forkpoint.runtime.windows.firing import WindowFiring
@@ -232,7 +230,7 @@ class ElementWindows(KeyedProcessFunction):
             self._merging.retire(window)
 
 
-class ElementKernel(KeyedProcess):
+class ElementKernel(TimestampedProcess):
     """Runs windows element by element, a key at a time."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, firing: WindowFiring) -> None:
@@ -254,12 +252,3 @@ class ElementKernel(KeyedProcess):
         emission = Emission()
         self._firing.collect_in(emission.values, self._windows.stamps)
         return emission
-
-    def _stamped(self, batch: Batch) -> Batch:
-        stamps, self._windows.stamps = self._windows.stamps, []
-        batch.stamp(np.array(stamps, dtype=np.int64), None)
-        return batch
-
-    def _late_records_dropped(self) -> int:
-        dropped, self._windows.dropped = self._windows.dropped, 0
-        return dropped
