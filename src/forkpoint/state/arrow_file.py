@@ -100,7 +100,8 @@ class ArrowFileWriter:
         self._tap = _Tap(sink.write)
         self._kind = kind
         self._blocks: list[Block] = []
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        # Tasks already use all cores; most batches are small, and a thread pool costs more than compressing them.
+        options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         self._arrow = pa.ipc.new_file(pa.PythonFile(self._tap, mode="w"), _SCHEMA, options=options)
 
     def write(self, keys: pa.Array, values: pa.Array) -> None:

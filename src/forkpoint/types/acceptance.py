@@ -7,8 +7,10 @@ decoding would return, or refused. The tests of immutable types are compiled, in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from itertools import count
 from operator import is_
+from types import CodeType
 from typing import Any
 
 from forkpoint.types.row import Row
@@ -43,14 +45,20 @@ class Source:
 
     def compiled(self, expression: str) -> Any:
         """Return the function of `value` that evaluates the expression."""
-        return eval(f"lambda value: {expression}", self.names)
+        return eval(_code(f"lambda value: {expression}", "eval"), self.names)
 
     def defined(self, text: str) -> Any:
         """Return the only function that the text defines."""
         found: dict[str, Any] = {}
-        exec(text, self.names, found)
+        exec(_code(text, "exec"), self.names, found)
         (function,) = found.values()
         return function
+
+
+@lru_cache(maxsize=4096)
+def _code(text: str, mode: str) -> CodeType:
+    """Compiling takes milliseconds, and the operators of a program, its subtasks and its epochs have few texts between them."""
+    return compile(text, "<forkpoint>", mode)
 
 
 def keeping(source: Source, test: str, coerce: Convert) -> Convert:
