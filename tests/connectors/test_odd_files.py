@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import forkpoint as fp
-from forkpoint.errors import RecordParseError, StorageError
+from forkpoint.errors import ConfigError, RecordParseError, StorageError
 from forkpoint.testing import run_local
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -82,3 +82,10 @@ def test_a_file_that_cannot_be_cut_is_read_once_also_where_it_is_the_path_itself
         path, fp.Types.ROW_NAMED(["n"], [fp.Types.INT()]), bounded=True, newlines_in_values=newlines
     )
     assert [row.n for row in read(source)] == list(range(5000))  # type: ignore[attr-defined]
+
+
+def test_a_file_source_that_is_not_created_by_its_methods_says_which_there_are(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"create a FileSource with FileSource\.json\(\), csv\(\), parquet\(\) or text\(\)"
+    ):
+        fp.FileSource(tmp_path, "json", type=None)  # type: ignore[arg-type]

@@ -94,6 +94,16 @@ class TestConfiguration:
         config = env.get_config().disable_object_reuse().set_task_cancellation_interval(5)
         assert (config.is_object_reuse_enabled(), config.get_task_cancellation_interval()) == (False, 5)
         assert config == env.get_config() != environment().get_config()
+        config = env.configure(
+            {
+                "pipeline.object-reuse": "false",
+                "pipeline.closure-cleaner-level": "RECURSIVE",
+                "pipeline.generic-types": "false",
+            }
+        ).get_config()
+        assert not config.is_object_reuse_enabled()
+        assert config.is_closure_cleaner_enabled()
+        assert config.has_generic_types_disabled()
         checkpoints = env.get_checkpoint_config()
         assert isinstance(checkpoints, fp.CheckpointConfig)
         checkpoints.enable_unaligned_checkpoints().set_alignment_timeout(timedelta(seconds=1))

@@ -81,11 +81,17 @@ class AcceptedMixin:
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""
-        return bool(self._accepted("execution.checkpointing.unaligned.enabled", False))
+        return parse_boolean(
+            "execution.checkpointing.unaligned.enabled",
+            self._accepted("execution.checkpointing.unaligned.enabled", False),
+        )
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """The value set, False by default."""
-        return bool(self._accepted("execution.checkpointing.unaligned.forced", False))
+        return parse_boolean(
+            "execution.checkpointing.unaligned.forced",
+            self._accepted("execution.checkpointing.unaligned.forced", False),
+        )
 
     # -- dependencies
 

@@ -34,7 +34,7 @@ class NamingMixin:
         return self
 
     def name(self, name: str) -> Self:
-        """Set the operator's display name, shown on the web page, in metrics and messages. Can change at any time."""
+        """Set the operator's display name, shown in the status and in messages. Can change at any time."""
         if not isinstance(name, str) or not name:
             raise GraphError(f"a name must be a non-empty string, not {name!r}")
         _check_unicode("name", name)

@@ -31,6 +31,9 @@ class _OptionsView:
     def _accepted(self, key: str, default: Any) -> Any:
         return self._env.options.accepted.get(self._prefix + key, default)
 
+    def _flag(self, key: str, default: bool) -> bool:
+        return parse_boolean(self._prefix + key, self._accepted(key, default))
+
 
 class CheckpointConfig(_OptionsView):
     """The checkpoint options of an environment. Setters modify them and return this object.
@@ -139,7 +142,7 @@ class CheckpointConfig(_OptionsView):
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""
-        return parse_boolean(self._prefix + "unaligned.enabled", self._accepted("unaligned.enabled", False))
+        return self._flag("unaligned.enabled", False)
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         """Accepted without effect."""
@@ -147,7 +150,7 @@ class CheckpointConfig(_OptionsView):
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """The value set, False by default."""
-        return parse_boolean(self._prefix + "unaligned.forced", self._accepted("unaligned.forced", False))
+        return self._flag("unaligned.forced", False)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
         """Accepted without effect."""
@@ -227,7 +230,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_closure_cleaner_enabled(self) -> bool:
         """The value set, True by default."""
-        return bool(self._accepted("pipeline.closure-cleaner-level", True))
+        return str(self._accepted("pipeline.closure-cleaner-level", True)).upper() not in ("NONE", "FALSE")
 
     def enable_force_kryo(self) -> ExecutionConfig:
         """Accepted without effect: nothing is serialized by Java."""
@@ -239,7 +242,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_force_kryo_enabled(self) -> bool:
         """The value set, False by default."""
-        return bool(self._accepted("pipeline.force-kryo", False))
+        return self._flag("pipeline.force-kryo", False)
 
     def enable_force_avro(self) -> ExecutionConfig:
         """Accepted without effect: nothing is serialized by Java."""
@@ -251,7 +254,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_force_avro_enabled(self) -> bool:
         """The value set, False by default."""
-        return bool(self._accepted("pipeline.force-avro", False))
+        return self._flag("pipeline.force-avro", False)
 
     def enable_object_reuse(self) -> ExecutionConfig:
         """Accepted without effect: Python objects are passed on without copying."""
@@ -263,7 +266,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_object_reuse_enabled(self) -> bool:
         """The value set, False by default."""
-        return bool(self._accepted("pipeline.object-reuse", False))
+        return self._flag("pipeline.object-reuse", False)
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
         """Accepted without effect: uids are required wherever state can outlive the run."""
@@ -275,7 +278,7 @@ class ExecutionConfig(_OptionsView):
 
     def has_auto_generated_uids_enabled(self) -> bool:
         """The value set, True by default."""
-        return bool(self._accepted("pipeline.auto-generate-uids", True))
+        return self._flag("pipeline.auto-generate-uids", True)
 
     def enable_generic_types(self) -> ExecutionConfig:
         """Accepted without effect: nothing is serialized by Java."""
@@ -287,7 +290,7 @@ class ExecutionConfig(_OptionsView):
 
     def has_generic_types_disabled(self) -> bool:
         """Whether generic types were disabled."""
-        return not self._accepted("pipeline.generic-types", True)
+        return not self._flag("pipeline.generic-types", True)
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
         """Accepted without effect: savepoints are always compressed."""
@@ -295,7 +298,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_use_snapshot_compression(self) -> bool:
         """The value set, False by default."""
-        return bool(self._accepted("execution.checkpointing.snapshot-compression", False))
+        return self._flag("execution.checkpointing.snapshot-compression", False)
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
         """Accepted without effect."""
@@ -303,7 +306,7 @@ class ExecutionConfig(_OptionsView):
 
     def get_latency_tracking_interval(self) -> int:
         """The value set, 0 by default."""
-        return int(self._accepted("metrics.latency.interval", 0))
+        return parse_duration_ms("metrics.latency.interval", self._accepted("metrics.latency.interval", 0))
 
     def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
         """Accepted without effect: the engine cancels its tasks."""
@@ -311,7 +314,7 @@ class ExecutionConfig(_OptionsView):
 
     def get_task_cancellation_interval(self) -> int:
         """The value set, 30,000 ms by default."""
-        return int(self._accepted("task.cancellation.interval", 30_000))
+        return parse_duration_ms("task.cancellation.interval", self._accepted("task.cancellation.interval", 30_000))
 
     def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
         """Accepted without effect: the engine cancels its tasks."""
@@ -319,7 +322,7 @@ class ExecutionConfig(_OptionsView):
 
     def get_task_cancellation_timeout(self) -> int:
         """The value set, 180,000 ms by default."""
-        return int(self._accepted("task.cancellation.timeout", 180_000))
+        return parse_duration_ms("task.cancellation.timeout", self._accepted("task.cancellation.timeout", 180_000))
 
     def __eq__(self, other: object) -> bool:
         return self._env.options == other._env.options if isinstance(other, ExecutionConfig) else NotImplemented

@@ -63,7 +63,8 @@ class SplitEnumerator(ABC):
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         """Plan the next epoch: about ``max_rows`` elements at most, or none if there are none now. Does not wait for data.
 
-        Advances ``position``. If possible, divides the work into at least ``parallelism_hint`` pieces of similar size.
+        Advances ``position``. If possible, divides the work into at least ``parallelism_hint`` pieces of similar size. An empty
+        range announces a split that has no elements yet, so that its watermark counts.
         """
 
     @property

@@ -74,6 +74,10 @@ class FileSource(Source[T]):
     max_remembered_files: int = 2048
     on_parse_error: OnParseError = "fail"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Path) or not isinstance(self.format, FileFormat):
+            raise ConfigError("create a FileSource with FileSource.json(), csv(), parquet() or text()")
+
     @overload
     @classmethod
     def json(cls, path: str | Path, type: TypeLike[R], **options: Unpack[_Options]) -> FileSource[R]: ...
