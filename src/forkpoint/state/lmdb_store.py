@@ -18,7 +18,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
@@ -233,31 +233,30 @@ def _put_all(txn: Any, changes: Changes) -> None:
 class _Scan:
     """The rows of a scan, in one read transaction as long as nothing in this process ends it."""
 
+    _txn: Any = None
+    _rows: Any = None
+    _version: int | None = None
+    _generation = -1
+
     def __init__(self, store: LmdbStore) -> None:
         self._store = store
-        self._txn: Any = None
-        self._rows: Iterator[tuple[bytes, bytes]] = iter(())
-        self._version: int | None = None
-        self._generation = -1
 
     def read(self, start: bytes, size: int) -> Page:
         handle = self._store._handle
         with handle.lock:
             try:
                 if handle.generation != self._generation:  # the first page, or the map was enlarged
-                    self._begin(handle, start)
+                    self._txn = txn = handle.begin()
+                    self._generation, state = handle.generation, _state(txn)
+                    if self._version is not None:
+                        check_scan(handle.path, self._version, state.version)
+                    self._version, cursor = state.version, txn.cursor()
+                    if state.phase == _LOADING or not cursor.set_range(start or b"\0"):
+                        return []
+                    self._rows = cursor.iternext()
                 return list(islice(self._rows, size))
             except lmdb.Error as e:
                 raise handle.damaged(e) from e
-
-    def _begin(self, handle: _LmdbHandle, start: bytes) -> None:
-        self._txn = handle.begin()
-        self._generation, state = handle.generation, _state(self._txn)
-        check_scan(handle.path, self._version, state.version)
-        self._version = state.version
-        cursor = self._txn.cursor()
-        found = state.phase != _LOADING and cursor.set_range(start or b"\0")
-        self._rows = cursor.iternext() if found else iter(())
 
     def close(self) -> None:
         if self._txn is not None:
@@ -291,8 +290,9 @@ class LmdbStore(SharedStore[_LmdbHandle]):
         # Long keys are stored in the order of their stems only: entries of one stem are collected and sorted.
         stop_stored = stop if len(stop) <= _STEM else stop[:_STEM] + _ABOVE_HASH
         held: Page = []
-        with closing(_Scan(self)) as rows:
-            for page in pages(rows.read, start[:_STEM], stop_stored):
+        scan = _Scan(self)
+        try:
+            for page in pages(scan.read, start[:_STEM], stop_stored):
                 if not held and max(len(key) for key, _ in page) < _STEM:
                     yield from page
                     continue
@@ -301,6 +301,8 @@ class LmdbStore(SharedStore[_LmdbHandle]):
                 cut = bisect_left(held, stem, key=lambda item: item[0][:_STEM]) if len(stem) == _STEM else len(held)
                 yield from _in_order(held[:cut], start, stop)
                 del held[:cut]
+        finally:
+            scan.close()
         yield from _in_order(held, start, stop)
 
     def apply(self, changes: Changes, version: int, base: int) -> None:

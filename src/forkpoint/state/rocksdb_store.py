@@ -156,7 +156,8 @@ class _Scan:
         with handle.use() as db:
             if self.rows is None:  # the first page, or the process was forked
                 state = handle.state()
-                check_scan(handle.path, self._version, state.version)
+                if self._version is not None:
+                    check_scan(handle.path, self._version, state.version)
                 self._version = state.version
                 self.rows = iter(()) if state.phase == _LOADING else db.items(from_key=start)
                 handle.scans.add(self)

@@ -105,9 +105,9 @@ def check_load(path: object, current: int, version: int) -> None:
         raise StorageError(f"local store {path}: cannot load version {version}; versions of state begin at 1")
 
 
-def check_scan(path: object, before: int | None, version: int) -> None:
-    """Raises StorageError if a store has another version than before in a scan (None: at its start)."""
-    if before not in (None, version):
+def check_scan(path: object, before: int, version: int) -> None:
+    """Raises StorageError if a store has another version than before in a scan."""
+    if before != version:
         raise StorageError(f"local store {path} changed from version {before} to {version} during a scan")
 
 
