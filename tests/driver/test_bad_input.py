@@ -302,7 +302,7 @@ def test_a_checkpoint_of_a_newer_format_or_cut_short(tmp_path: Path) -> None:
     text = newer(file)
     fails(SavepointCorrupt, lambda: run(tmp_path, ELEMENTS), file.name, "has manifest format 2", "upgrade forkpoint")
     file.write_text(text[:-100])
-    fails(SavepointCorrupt, lambda: run(tmp_path, ELEMENTS), file.name, "cut short")
+    fails(SavepointCorrupt, lambda: run(tmp_path, ELEMENTS), file.name, "not complete JSON")
     assert past.epochs() == epochs
     file.write_text(text)
     run(tmp_path, ELEMENTS)

@@ -134,19 +134,20 @@ def test_an_epoch_that_takes_too_long(tmp_path: Path) -> None:
         def process_element(self, click: Any, ctx: fp.KeyedProcessFunction.Context) -> Any:
             if click.ts == 100 and not marker.exists():
                 marker.touch()
-                time.sleep(0.3)
+                while True:
+                    time.sleep(0.01)
             self.total.update((self.total.value() or 0) + click.count)
             yield click
 
     marker = tmp_path / "slept"
 
     def change(options: JobOptions) -> JobOptions:
-        return replace(restarts(options), checkpoint=replace(options.checkpoint, timeout_ms=100))
+        return replace(restarts(options), checkpoint=replace(options.checkpoint, timeout_ms=1_500))
 
     prepared = job(tmp_path / "state", ELEMENTS, fn=Slow(), change=change)
     assert finish(prepared).outcome == "finished"
     assert prepared.driver.status().restarts == 1
-    assert "epoch 4 took longer than the checkpoint timeout of 100 ms" in str(prepared.driver.status().failure)
+    assert "epoch 4 took longer than the checkpoint timeout of 1500 ms" in str(prepared.driver.status().failure)
     assert state_of(tmp_path / "state") == sums(ELEMENTS)
 
 
