@@ -5,6 +5,7 @@ SHELL := /bin/bash
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
+SPARK_WORKERS ?= 2
 SECONDS_EACH ?= 60
 ROUNDS ?= 3
 MINUTES ?= 5
@@ -22,15 +23,15 @@ lock: setup ## update uv.lock for pyproject.toml; UPGRADE=1 takes the newest ver
 demo: setup ## a job on flight data: stopped with a savepoint, changed, and resumed
 	$(RUN) python examples/demo.py
 
-test: setup ## all tests: those without Spark in parallel, those with Spark one by one
+test: setup ## all tests: those without Spark, then those with Spark, SPARK_WORKERS side by side
 	$(RUN) pytest -n $(WORKERS) -m "not spark"
-	$(RUN) pytest -m spark
+	$(RUN) pytest -n $(SPARK_WORKERS) --dist worksteal -m spark
 
 test-fast: setup ## the tests without Spark
 	$(RUN) pytest -n $(WORKERS) -m "not spark"
 
 test-spark: setup ## the tests with Spark
-	$(RUN) pytest -m spark
+	$(RUN) pytest -n $(SPARK_WORKERS) --dist worksteal -m spark
 
 coverage: setup ## the tests without Spark, with code coverage; fails below the floor
 	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
