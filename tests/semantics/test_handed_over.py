@@ -432,6 +432,33 @@ def test_a_sum_of_32_bits_is_rounded_at_each_step(epochs):
     assert found == expected
 
 
+class Averages(fp.KeyedProcessFunction):
+    state = fp.ValueStateDescriptor("state", tuple[int, float])
+
+    def process_element(self, number, ctx):
+        before = self.state.value()
+        yield repr(before)
+        self.state.update(sparsely_whole(number, before))
+
+
+def sparsely_whole(number, before):
+    """A state whose second part is an int, and not a float as its type says, for one number."""
+    return (0 if before is None else before[0]) + 1, number if number == 5 else float(number)
+
+
+@pytest.mark.parametrize("cuts", [[2], [2, 3, 4]])
+@pytest.mark.parametrize("process", [True, False])
+def test_a_state_is_what_its_type_says_also_where_only_the_next_element_sees_it(process, cuts):
+    def averages(env, source):
+        keyed = env.from_source(source, NO_TIME, "numbers").key_by(lambda number: "key", str)
+        if process:
+            return keyed.process(Averages(), str)
+        return keyed.map_with_state(lambda n, before: (repr(before), sparsely_whole(n, before)), tuple[int, float], str)
+
+    ran = run_local(averages, TestSource([1, 2, 5, 6, 7], type=int), epochs=cuts)
+    assert ran.output == ["None", "(1, 1.0)", "(2, 2.0)", "(3, 5.0)", "(4, 6.0)"]
+
+
 @pytest.mark.parametrize("epochs", [None, 1])
 def test_a_state_that_is_none_of_its_type_is_refused_with_the_key(epochs):
     def build(env, source):

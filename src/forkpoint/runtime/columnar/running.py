@@ -128,7 +128,7 @@ class ElementAggregates(OneValue):
         unchanging = self._guard.type.immutable
         for value in values[start:stop]:
             accumulator = aggregates.add(value, accumulator)
-            if unchanging and self._one_by_one:
+            if unchanging:
                 accumulator = self._kept(accumulator)
             extend((row(key, None, aggregates.get_result(accumulator)),))
         # add() changes no accumulator that is part of a result, so one that is mutable is encoded only here.

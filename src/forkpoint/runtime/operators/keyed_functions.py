@@ -30,9 +30,19 @@ STATE_NAME = "state"
 _ALL_EXACT = """
 def all_exact(states):
     for state in states:
-        if not EXACT(state) and state is not None:
+        if not EXACT(state):
             return False
     return True
+"""
+
+_RUN_EXACT = """
+def run_exact(fn, values, state, append):
+    for value in values:
+        result, state = fn(value, state)
+        if not EXACT(state) and state is not None:
+            raise ChangingOutput(uid)
+        append(result)
+    return state
 """
 
 
@@ -45,8 +55,8 @@ class OneValue(KeyedOperator, ABC):
     """Runs ``_run_key`` over the elements of each key, which takes and returns what is kept of the key's value.
 
     Within an epoch, a call gets the state that the last one returned. If outputs are taken one by one or the state is
-    mutable, the state is converted to its type between the calls, as it would be at an epoch's end. Otherwise only its class
-    is checked, and each key's last state; if that is not exactly of the type, the epoch is repeated one by one.
+    mutable, the state is converted to its type between the calls, as it would be at an epoch's end. Otherwise it is only
+    checked; if it is not exactly of the type, the epoch is repeated one by one.
     """
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
@@ -58,8 +68,7 @@ class OneValue(KeyedOperator, ABC):
         self._backend = backend
         self._cell: KeyCell = backend.get(ValueStateDescriptor(STATE_NAME, type)).cell
         self._guard = self._cell.guard
-        self._class = present(type).python_class
-        self._never_at_once = not type.immutable or self._class is None
+        self._never_at_once = not type.immutable
         self._all_exact: Callable[[list[Any]], bool] = present(type).specialized(_ALL_EXACT)
         self._one_by_one = True
 
@@ -106,8 +115,6 @@ class OneValue(KeyedOperator, ABC):
         except USER_ERRORS as error:
             value = batch.element(int(groups.order[self._done(out)]))
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
-        if not self._one_by_one and not self._all_exact(states):
-            raise ChangingOutput(self._uid)
         cell.set_all(states)
         return self._outlet.outputs(self._finish(batch, groups.order, out))
 
@@ -122,7 +129,10 @@ class OneValue(KeyedOperator, ABC):
         running = accumulate(values, reduce) if state is None else accumulate(values, reduce, initial=state)
         if state is not None:
             next(running)
+        before = len(out)
         out.extend(running)
+        if not self._all_exact(out[before:]):
+            raise ChangingOutput(self._uid)
         return out[-1]
 
     def _done(self, out: list[Any]) -> int:
@@ -154,6 +164,8 @@ class MapWithState(OneValue):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
         super().__init__(info, backend, spec.state_type)
         self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
+        names = {"ChangingOutput": ChangingOutput, "uid": self._uid}
+        self._run_exact = present(spec.state_type).specialized(_RUN_EXACT, **names)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         fn, append = self._fn, out.append
@@ -164,13 +176,7 @@ class MapWithState(OneValue):
                 append(take(result))
                 state = keep(state)
             return state
-        cls = self._class
-        for value in values[start:stop]:
-            result, state = fn(value, state)
-            if type(state) is not cls and state is not None:
-                raise ChangingOutput(self._uid)
-            append(result)
-        return state
+        return self._run_exact(fn, values[start:stop], state, append)
 
 
 class FlatMapWithState(MapWithState):

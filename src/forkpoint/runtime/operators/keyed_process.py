@@ -223,9 +223,7 @@ class KeyedProcess(KeyedOperator):
         moment = Moment(batch, groups.order, window, emission)
         self._element_context.moment = self._moment = moment
         timers.watermark = moment.watermark
-        backend.begin(
-            keys, epoch.processing_time_ms, moment.watermark, one_by_one=epoch.one_by_one, trusted=epoch.trusted
-        )
+        backend.begin(keys, epoch.processing_time_ms, moment.watermark)
         backend.element_time = moment.element_time
         try:
             self._run_epoch(batch, groups, window, emission)

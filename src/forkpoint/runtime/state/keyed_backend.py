@@ -104,9 +104,6 @@ class KeyedBackend:
         self.watermark: Callable[[], int] = lambda: 0
         self.element_time: Callable[[int], int] = lambda default: default
         self.groups = (0, max_parallelism)  # the key groups in the store
-        self.trusting = False  # whether only the class of values is checked in this epoch
-        self.never_trusting = False
-        self._ran = False
         self.sweepers: list[Callable[[ChangeLog], None]] = []
 
     # -- declaring states
@@ -203,15 +200,7 @@ class KeyedBackend:
 
     # -- an epoch
 
-    def begin(
-        self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int], *, one_by_one: bool = True,
-        trusted: bool = False,
-    ) -> None:  # fmt: skip
-        """``one_by_one``: check each value in full. That is always done until a run of this or, if ``trusted``, of any subtask
-        has shown that all values are exactly of their types."""
-        self.never_trusting = self.never_trusting or one_by_one
-        self.trusting = (self._ran or trusted) and not self.never_trusting
-        self._ran = self._ran or bool(keys)
+    def begin(self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int]) -> None:
         self.keys = keys
         self.processing_time_ms = processing_time_ms
         self.watermark = watermark

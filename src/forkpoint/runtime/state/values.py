@@ -22,11 +22,10 @@ from forkpoint.functions import (
     ValueState,
     ValueStateDescriptor,
 )
-from forkpoint.runtime.operators.outlet import ChangingOutput
 from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.namespace import Namespace, NamespacedEntries
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import optional, present
+from forkpoint.types.containers import optional
 
 if TYPE_CHECKING:
     from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -264,30 +263,25 @@ class AggregatingHandle(_MergingHandle, AggregatingState[Any, Any]):
 
 class ImmutableValueHandle(KeyCell, ValueState[Any]):
     """Keyed values of an immutable type: they are kept as they are, so the handle is the cell itself, which saves a call. Each
-    type has a class of its own, made by ``of``.
-
-    Each value is checked. If all values of an operator's first run were exactly of the type, only their class is checked from
-    then on, and in full only a key's last value in an epoch. If that is not exactly of the type, the epoch is repeated with
-    all checks.
+    type has a class of its own, made by ``of``, whose ``update`` has the type's test within it.
     """
 
-    __slots__ = ("_trusting",)
+    __slots__ = ()
 
     @staticmethod
     def of(type: TypeInformation) -> type[ImmutableValueHandle]:
         """A new class each time: types of two Python classes may be equal, and each accepts its own values."""
-        every, cls = optional(type), present(type).python_class
-        update = every.specialized(_UPDATE if cls is None else _UPDATE_OF_CLASS, cls=cls)
-        methods = {"__slots__": (), "update": update, "leave": every.specialized(_LEAVE)}
+        methods = {"__slots__": (), "update": optional(type).specialized(_UPDATE)}
         return new_class("ImmutableValueHandle", (ImmutableValueHandle,), exec_body=lambda body: body.update(methods))
 
     @property
     def cell(self) -> KeyCell:
         return self
 
-    def begin(self) -> None:
-        super().begin()
-        self._trusting = self._backend.trusting
+    def leave(self, index: int) -> None:
+        if self._current is not self._values[index]:
+            self._values[index] = self._current
+            self._dirty[index] = None
 
     def value(self) -> Any:
         return self._current
@@ -303,38 +297,10 @@ class ImmutableValueHandle(KeyCell, ValueState[Any]):
         """Whether there is a value to read."""
         return self._current is not None
 
-    def _kept(self, value: Any) -> Any:
-        if value is None:
-            return None
-        kept = self.guard.keep(value)
-        if kept is not value:
-            self._backend.never_trusting = True
-        return kept
-
-    def _found_other(self, value: Any) -> None:
-        """Refuse a value that is not of the type; have the epoch repeated for one that the type converts."""
-        self._kept(value)
-        raise ChangingOutput(self._backend.uid)
-
 
 _UPDATE = """
 def update(self, value):
-    self._current = value if EXACT(value) else self._kept(value)
-"""
-
-_UPDATE_OF_CLASS = """
-def update(self, value):
-    self._current = value if (type(value) is cls if self._trusting else EXACT(value)) else self._kept(value)
-"""
-
-_LEAVE = """
-def leave(self, index):
-    current = self._current
-    if current is not self._values[index]:
-        if not EXACT(current):
-            self._found_other(current)
-        self._values[index] = current
-        self._dirty[index] = None
+    self._current = value if EXACT(value) else self.guard.keep(value)
 """
 
 
