@@ -84,7 +84,7 @@ def leave_things(root: Path, paths: JobPaths = JobPaths("digits")) -> list[Path]
     """What a process leaves that dies in the middle of things."""
     made = [
         paths.savepoint("unfinished") + "/operators/a/b/part-0.parquet", paths.savepoint("unfinished") + "/label.json",
-        paths.changelog(1, 1, 0, "dead"), paths.snapshot(10**6, 0, "dead"), paths.staging(10**6, "out", "x"),
+        paths.changelog(10**6, 1, 0, "dead"), paths.snapshot(10**6, 0, "dead"), paths.staging(10**6, "out", "x"),
         f"{paths.checkpoints}/.fp-tmp-1",
     ]  # fmt: skip
     for path in made:
