@@ -39,11 +39,11 @@ class AcceptedMixin:
 
     def is_chaining_enabled(self) -> bool:
         """The value set, True by default."""
-        return parse_boolean(_CHAINING, self._accepted(_CHAINING, True))
+        return self._flag(_CHAINING, True)
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
         """The value set, True by default."""
-        return parse_boolean(_CHAINING_WITH_MAX, self._accepted(_CHAINING_WITH_MAX, True))
+        return self._flag(_CHAINING_WITH_MAX, True)
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:
         """Accepted for PyFlink compatibility, without effect: every epoch commits a changelog."""
@@ -81,17 +81,11 @@ class AcceptedMixin:
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""
-        return parse_boolean(
-            "execution.checkpointing.unaligned.enabled",
-            self._accepted("execution.checkpointing.unaligned.enabled", False),
-        )
+        return self._flag("execution.checkpointing.unaligned.enabled", False)
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """The value set, False by default."""
-        return parse_boolean(
-            "execution.checkpointing.unaligned.forced",
-            self._accepted("execution.checkpointing.unaligned.forced", False),
-        )
+        return self._flag("execution.checkpointing.unaligned.forced", False)
 
     # -- dependencies
 
@@ -154,6 +148,9 @@ class AcceptedMixin:
 
     def _accepted(self, key: str, default: Any) -> Any:
         return self.options.accepted.get(key, default)
+
+    def _flag(self, key: str, default: bool) -> bool:
+        return parse_boolean(key, self._accepted(key, default))
 
     def _listed(self, key: str) -> list[str]:
         given = self._accepted(key, [])

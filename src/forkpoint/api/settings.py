@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from forkpoint.api.configuration import accept, checkpoint_config, parse_boolean, parse_duration_ms
+from forkpoint.api.configuration import accept, checkpoint_config, parse_duration_ms
 from forkpoint.errors import ConfigError
 from forkpoint.functions import Duration, to_ms
 from forkpoint.graph.options import CheckpointingMode, CheckpointOptions, ExternalizedCheckpointRetention
@@ -29,10 +29,10 @@ class _OptionsView:
         return self
 
     def _accepted(self, key: str, default: Any) -> Any:
-        return self._env.options.accepted.get(self._prefix + key, default)
+        return self._env._accepted(self._prefix + key, default)
 
     def _flag(self, key: str, default: bool) -> bool:
-        return parse_boolean(self._prefix + key, self._accepted(key, default))
+        return self._env._flag(self._prefix + key, default)
 
 
 class CheckpointConfig(_OptionsView):

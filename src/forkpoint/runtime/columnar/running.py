@@ -21,7 +21,7 @@ from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
 from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
-from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, one_value
+from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, RunningReduction, one_value
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -145,19 +145,9 @@ class RollingSpec(Rolling, KeyedSpec):
         return one_value(self.value_type)
 
     def instance(self, info: TaskInfo, state: ManagedState) -> RunningOperator:
-        elements = ElementReduction(info, state.keyed, self)
+        reduce = rolling_function(self, info.operator.uid)
+        elements = RunningReduction(info, state.keyed, self.value_type, reduce)
         return RunningOperator(info, state.keyed, elements, element_plan(self))
 
     def in_batch(self) -> WindowSpec:
         return WindowSpec.of_all("reducing", self.value_type, self)
-
-
-class ElementReduction(OneValue):
-    """Rolling aggregates element by element."""
-
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: RollingSpec) -> None:
-        super().__init__(info, backend, spec.value_type)
-        self._reduce = rolling_function(spec, info.operator.uid)
-
-    def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        return self._reduced(self._reduce, values[start:stop], state, out)

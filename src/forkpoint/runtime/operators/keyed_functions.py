@@ -27,14 +27,6 @@ from forkpoint.types.containers import present
 
 STATE_NAME = "state"
 
-_ALL_EXACT = """
-def all_exact(states):
-    for state in states:
-        if not EXACT(state):
-            return False
-    return True
-"""
-
 _RUN_EXACT = """
 def run_exact(fn, values, state, append):
     for value in values:
@@ -69,7 +61,6 @@ class OneValue(KeyedOperator, ABC):
         self._cell: KeyCell = backend.get(ValueStateDescriptor(STATE_NAME, type)).cell
         self._guard = self._cell.guard
         self._never_at_once = not type.immutable
-        self._all_exact: Callable[[list[Any]], bool] = present(type).specialized(_ALL_EXACT)
         self._one_by_one = True
 
     @abstractmethod
@@ -115,25 +106,9 @@ class OneValue(KeyedOperator, ABC):
         except USER_ERRORS as error:
             value = batch.element(int(groups.order[self._done(out)]))
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
+        results = self._finish(batch, groups.order, out)
         cell.set_all(states)
-        return self._outlet.outputs(self._finish(batch, groups.order, out))
-
-    def _reduced(self, reduce: Callable[[Any, Any], Any], values: list[Any], state: Any, out: list[Any]) -> Any:
-        """Append the running reductions of one key's elements to ``out``; returns the last one."""
-        if self._one_by_one:
-            keep, give, take, append = self._kept, self._given, self._outlet.take, out.append
-            for value in values:
-                state = keep(value if state is None else reduce(give(state), value))
-                append(take(give(state)))
-            return state
-        running = accumulate(values, reduce) if state is None else accumulate(values, reduce, initial=state)
-        if state is not None:
-            next(running)
-        before = len(out)
-        out.extend(running)
-        if not self._all_exact(out[before:]):
-            raise ChangingOutput(self._uid)
-        return out[-1]
+        return self._outlet.outputs(results)
 
     def _done(self, out: list[Any]) -> int:
         """How many elements are completed."""
@@ -221,16 +196,40 @@ class ReduceSpec(KeyedSpec):
         return WindowSpec.of_all("reducing", self.value_type, self.fn)
 
 
-class Reduce(OneValue):
-    """The running reduction: emits the value so far for each element."""
+class RunningReduction(OneValue):
+    """Emits the value so far for each element."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, value_type: TypeInformation, fn: Any) -> None:
-        super().__init__(info, backend, value_type)
-        if isinstance(fn, ReduceFunction):
-            fn.open(Context(info, backend))
-            self._reduce: Callable[[Any, Any], Any] = fn.reduce
-        else:
-            self._reduce = fn
+    def __init__(
+        self, info: TaskInfo, backend: KeyedBackend, type: TypeInformation, reduce: Callable[[Any, Any], Any]
+    ) -> None:
+        super().__init__(info, backend, type)
+        self._reduce = reduce
+        self._all_exact = present(type).all_exact
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        return self._reduced(self._reduce, values[start:stop], state, out)
+        reduce, elements = self._reduce, values[start:stop]
+        if self._one_by_one:
+            keep, give, take, append = self._kept, self._given, self._outlet.take, out.append
+            for value in elements:
+                state = keep(value if state is None else reduce(give(state), value))
+                append(take(give(state)))
+            return state
+        running = accumulate(elements, reduce) if state is None else accumulate(elements, reduce, initial=state)
+        if state is not None:
+            next(running)
+        out.extend(running)
+        return out[-1]
+
+    def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
+        if not self._one_by_one and not self._all_exact(out):
+            raise ChangingOutput(self._uid)
+        return super()._finish(batch, order, out)
+
+
+class Reduce(RunningReduction):
+    """A ReduceFunction, or a plain function."""
+
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, value_type: TypeInformation, fn: Any) -> None:
+        super().__init__(info, backend, value_type, fn.reduce if isinstance(fn, ReduceFunction) else fn)
+        if isinstance(fn, ReduceFunction):
+            fn.open(Context(info, backend))

@@ -291,7 +291,6 @@ class ImmutableValueHandle(KeyCell, ValueState[Any]):
 
     def clear(self) -> None:
         self._current = None
-        self._changed = True
 
     def alive(self) -> bool:
         """Whether there is a value to read."""
