@@ -4,82 +4,22 @@ import os
 import re
 import socket
 import stat
-import threading
 import time
 
 import httpx
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control import endpoint as records
 from forkpoint.control.client import ControlClient, Unreachable
 from forkpoint.control.registry import drop_stale, find_live, list_runs
-from forkpoint.control.server import HOST, ControlServer
+from forkpoint.control.server import HOST
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound
 from forkpoint.savepoint.reading import open_savepoint
-from forkpoint.storage.base import open_storage
 from patience import PATIENCE_S
 
 JOB = "odd / name"
-
-
-class Control:
-    """Puts a driver on record, as the command line does; ``linger_seconds`` is how long answers wait."""
-
-    def __init__(self, storage, linger_seconds=10.0):
-        self.storage = storage
-        self.linger_seconds = linger_seconds
-        self.driver = self.endpoint = self.server = None
-        self.closed = threading.Event()
-
-    def on_driver(self, driver):
-        self.driver = driver
-        self.server = ControlServer(driver)
-        self.endpoint = records.Endpoint(
-            job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST,
-            port=self.server.start(), token=self.server.token, started_ms=time.time_ns() // 10**6,
-        )  # fmt: skip
-        records.register(self.storage, self.endpoint)
-
-        def ended(outcome):
-            records.withdraw(self.storage, self.endpoint)
-            self.server.close(self.linger_seconds)
-            self.closed.set()
-
-        return ended
-
-
-@pytest.fixture
-def storage(tmp_path):
-    return open_storage(tmp_path / "root")
-
-
-@pytest.fixture
-def start(storage, tmp_path):
-    clients = []
-
-    def begin(linger_seconds=10.0, count=lambda number, state: (number, (state or 0) + 1)):
-        control = Control(storage, linger_seconds)
-        env = fp.StreamExecutionEnvironment.get_execution_environment()
-        env.enable_checkpointing(10)
-        numbers = env.from_source(fp.CounterSource(per_epoch=50), fp.WatermarkStrategy.no_watermarks(), "n").uid(
-            "numbers"
-        )
-        numbers.key_by(lambda n: n % 5, int).map_with_state(count, int).uid("counts").sink_to(fp.DiscardSink()).uid(
-            "out"
-        )
-        env.launch = Launch({"state_root": storage.url, "engine": "local"}, on_driver=control.on_driver)
-        job = env.execute_async(JOB)
-        clients.append((job, control))
-        return control, job
-
-    yield begin
-    for job, control in clients:
-        control.linger_seconds = 0
-        if not job.get_job_execution_result().done():
-            job.cancel().result(PATIENCE_S)
 
 
 def test_status_savepoint_and_stop(start, storage, tmp_path):

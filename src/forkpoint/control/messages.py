@@ -10,10 +10,16 @@ RequestStatus = Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
 
 
 class Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    """Fields that a later version adds are ignored, so that an earlier client understands its answers."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
-class SavepointBody(Message):
+class RequestBody(Message):
+    model_config = ConfigDict(extra="forbid")
+
+
+class SavepointBody(RequestBody):
     """``directory``: an absolute path or URL below which the savepoint gets a directory; None: the job's default."""
 
     directory: str | None = None
@@ -22,7 +28,7 @@ class SavepointBody(Message):
     skip_unreadable: bool = False
 
 
-class StopBody(Message):
+class StopBody(RequestBody):
     directory: str | None = None
     drain: bool = False
     skip_unreadable: bool = False
