@@ -255,6 +255,7 @@ _SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's Kubernetes
     "savepoint.history.max.age": ("keep_for_ms", parse_duration_ms),
 }
 _PARAMETERS = "pipeline.global-job-parameters"
+_SPARK = "spark."
 KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, _PARAMETERS)
 
 # Flink options without a counterpart here, accepted without effect so that Flink programs run.
@@ -272,14 +273,17 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
     """
     given = configuration.values if isinstance(configuration, Configuration) else configuration
     for key in given:
-        if key not in KEYS:
+        if key not in KEYS and not key.startswith(_SPARK):
             ignored = key.startswith(IGNORED_PREFIXES)
             near = difflib.get_close_matches(key, KEYS, 1, _TYPO if ignored else 0.6)
             if near or not ignored:
                 hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(KEYS)}"
                 raise ConfigError(f"there is no option {key!r}; {hint}")
     changes = _parsed(given, _JOB_KEYS)
-    changes["accepted"] = {**options.accepted, **{key: value for key, value in given.items() if key not in KEYS}}
+    spark = {key: _as_text(value) for key, value in given.items() if key.startswith(_SPARK)}
+    others = {key: value for key, value in given.items() if key not in KEYS and key not in spark}
+    changes["spark"] = {**options.spark, **spark}
+    changes["accepted"] = {**options.accepted, **others}
     changes["checkpoint"] = replace(options.checkpoint, **_parsed(given, _CHECKPOINT_KEYS))
     if any(key in given for key in _RESTART_KEYS):
         changes["restart"] = _restart_strategy(given, options)

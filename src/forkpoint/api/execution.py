@@ -150,7 +150,8 @@ def _compile(env: StreamExecutionEnvironment, options: JobOptions, *, require_ui
 
 
 def _options(env: StreamExecutionEnvironment) -> JobOptions:
-    return replace(env.options, **env.launch.options)
+    given = env.launch.options
+    return replace(env.options, **{**given, "spark": {**env.options.spark, **given.get("spark", {})}})
 
 
 def _state_root(launch: Launch, options: JobOptions) -> str | None:
@@ -205,7 +206,7 @@ def make_executor(options: JobOptions) -> tuple[Executor, int]:
     if engine == "spark":
         from forkpoint.spark.engine import make_spark_executor
 
-        return make_spark_executor(options.checkpoint.interval_ms)
+        return make_spark_executor(options.checkpoint.interval_ms, options.spark)
     raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
 
 

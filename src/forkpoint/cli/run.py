@@ -17,6 +17,7 @@ from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.pairs import split_pair
 from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
+from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.cli.text import visible
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restorer import NONE
@@ -85,6 +86,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Subtasks of each stage.",
         ),
         allow_non_restored_option,
+        spark_options,
     ):  # fmt: skip
         command = option(command)
     return command
@@ -100,7 +102,7 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
     return RunRequest(
         app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
-        given("trial_epochs"), given("capture"),
+        given("trial_epochs"), given("capture"), spark_settings(options),
     )  # fmt: skip
 
 

@@ -36,6 +36,13 @@ class Executor(Protocol):
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """Call ``fn`` with each argument, in parallel where the engine can; results in the arguments' order."""
 
+    @property
+    def has_other_hosts(self) -> bool:
+        """Whether tasks may run on other hosts than the driver's, or in environments unlike the driver's."""
+
+    def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
+        """Call ``fn`` with ``arg`` at least once on each host that runs tasks; waits until there is one."""
+
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
         stops: Mapping[str, SourcePosition] | None = None,

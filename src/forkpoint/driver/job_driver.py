@@ -31,6 +31,7 @@ from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
 from forkpoint.driver.publishing import clean_sinks
+from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
@@ -203,6 +204,7 @@ class JobDriver:
 
     def _run(self) -> Result:
         try:
+            check_hosts(self.executor, self._storage, self.graph, self._local_dir)
             manifest = self.starter.start()
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):

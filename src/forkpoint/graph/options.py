@@ -214,7 +214,8 @@ class JobOptions:
     None for under the state root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the
     default; see ``restart_strategy``. ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks'
     local store. ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are
-    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit.
+    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``spark``:
+    settings of the SparkSession, by name, for the session that the job starts; an active one keeps its own.
     ``accepted``: Flink options without effect, by key, which a program may read back.
     """
 
@@ -230,6 +231,7 @@ class JobOptions:
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
     accepted: Mapping[str, object] = field(default_factory=dict)
     runtime_mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
 

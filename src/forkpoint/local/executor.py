@@ -70,6 +70,13 @@ class LocalExecutor:
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         return [fn(arg) for arg in args]
 
+    @property
+    def has_other_hosts(self) -> bool:
+        return False
+
+    def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
+        return [fn(arg)]
+
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
         stops: Mapping[str, SourcePosition] | None = None,

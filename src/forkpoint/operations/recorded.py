@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from forkpoint.storage.private import make_directories, open_new
 
 PREFIX = "run:"
 ENGINE = "FORKPOINT_ENGINE"
+_SECRET = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)  # as in Spark's own redaction
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,16 @@ class Invocation:
         """Save it with the driver's run, which is about to start."""
         archive = pack(_files(self.source))
         program = Program(
-            app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name, options=self.options,
-            engine=os.environ.get(ENGINE), pyflink=installed(), bytes=len(archive), checksum=checksum(archive),
+            app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name,
+            options=_without_secrets(self.options), engine=os.environ.get(ENGINE), pyflink=installed(), bytes=len(archive), checksum=checksum(archive),
         )  # fmt: skip
         save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
+
+
+def _without_secrets(options: dict[str, Any]) -> dict[str, Any]:
+    """What may be recorded: credentials among Spark's settings are given anew each time."""
+    spark = {name: value for name, value in options.get("spark", {}).items() if not _SECRET.search(name)}
+    return {**options, "spark": spark} if spark else {name: value for name, value in options.items() if name != "spark"}
 
 
 def invocation(root: StateRoot, request: RunRequest) -> Invocation:
@@ -57,11 +65,9 @@ def invocation(root: StateRoot, request: RunRequest) -> Invocation:
         os.environ[ENGINE] = program.engine
     if program.pyflink:
         install()
+    options = {**program.options, **request.overrides, "spark": {**program.options.get("spark", {}), **request.spark}}
     return Invocation(
-        source,
-        request.arguments or tuple(program.arguments),
-        {**program.options, **request.overrides},
-        request.name or program.name,
+        source, request.arguments or tuple(program.arguments), options, request.name or program.name
     )
 
 

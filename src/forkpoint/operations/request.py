@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions, SavepointSchedule
-
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -18,7 +18,8 @@ class RunRequest:
     speed and stop with a savepoint there: a time (ISO 8601, UTC by default, or ms), or a savepoint, for its sources'
     positions. ``engine``: "spark" or "local". ``savepoint_schedule``: overrides the program's. ``pyflink``: the program
     imports pyflink. ``trial_epochs``: withhold the output until so many epochs are committed, and fail without restart
-    before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks.
+    before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
+    SparkSession, by name ("spark.master").
     """
 
     app: str
@@ -33,6 +34,7 @@ class RunRequest:
     pyflink: bool = False
     trial_epochs: int | None = None
     capture: str | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -42,13 +44,14 @@ class RunRequest:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What overrides the program's options, as plain data: it is recorded with the run."""
+        """What overrides the program's options, as plain data."""
         schedule = self.savepoint_schedule
         given = {
             "parallelism": self.parallelism, "max_parallelism": self.max_parallelism, "engine": self.engine,
             "savepoint_schedule": None if schedule is None else {
                 "interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms,
             },
+            "spark": dict(self.spark) or None,
         }  # fmt: skip
         return {option: value for option, value in given.items() if value is not None}
 
@@ -72,6 +75,7 @@ class RunRequest:
                 ("--savepoint-keep-for", None if schedule.keep_for_ms is None else f"{schedule.keep_for_ms}ms"),
             ]),
             ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
+            *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
             ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
         ]  # fmt: skip
         given = [flag for flag, on in flags.items() if on]

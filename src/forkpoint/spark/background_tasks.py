@@ -61,12 +61,16 @@ def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]
 
 
 def map_arguments(
-    sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int
-) -> list[bytes]:
-    """`[fn(each) for each in arguments]` in Spark tasks. Raises tasks' original exceptions."""
+    sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int,
+    hosts: Sequence[str] | None = None,
+) -> list[bytes]:  # fmt: skip
+    """`[fn(each) for each in arguments]` in Spark tasks. Raises tasks' original exceptions.
+
+    ``hosts``: where each partition runs, if that host has a free core within Spark's locality wait.
+    """
     stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
     with raising_originals(stage.token):
-        return map_bytes(sc, stage, arguments, partitions)
+        return map_bytes(sc, stage, arguments, partitions, hosts)
 
 
 def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:

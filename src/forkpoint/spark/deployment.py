@@ -16,20 +16,31 @@ _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different vers
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 
 
+_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
+
+
 def deployment_error(report: str) -> ConfigError | None:
-    """The problem of the executors according to Spark's report of a failed task; None if there is none."""
+    """The problem of an executor according to Spark's report of a failed task; None if there is none."""
+    found = _problem(report)
+    if found is None:
+        return None
+    host = _HOST.search(report)
+    return ConfigError(found if host is None else f"on host {host[1]}, {found}")
+
+
+def _problem(report: str) -> str | None:
     if (missing := _MISSING_MODULE.search(report)) is not None:
-        return ConfigError(
+        return (
             f"the executors' Python has no module {missing[1]!r}; install forkpoint there in the same version as here, or ship "
             "an environment that has it (spark.archives) and set PYSPARK_PYTHON to its interpreter"
         )
     if any(sign in report for sign in _OTHER_PYTHON):
-        return ConfigError(
+        return (
             "the executors run another Python version than the driver; give both the same one (PYSPARK_PYTHON, "
             "PYSPARK_DRIVER_PYTHON)"
         )
     if (program := _NO_PYTHON.search(report)) is not None:
-        return ConfigError(
+        return (
             f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there"
         )
     return None

@@ -19,10 +19,11 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.spark.background_tasks import map_arguments
-from forkpoint.spark.exchange import EpochJobs
+from forkpoint.spark.exchange import EpochJobs, executor_cores, has_several_hosts
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.rows import pair_struct
+from forkpoint.spark.shipping import ship_program
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
@@ -76,11 +77,13 @@ class SparkExecutor(Executor):
     def start(self, spec: JobSpec) -> None:
         """Ships the job to the cluster, and closes an earlier run. Raises EngineLost if Spark has terminated."""
         self.close()
-        with self._detecting_loss(), self._job(self._epoch_tag, {_DESCRIPTION_PROPERTY: "forkpoint: place subtasks"}):
+        with self._detecting_loss():
             self._ship(spec)
 
     def _ship(self, spec: JobSpec) -> None:
-        handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(pack_job(self._runtime, spec)))
+        if self.has_other_hosts:
+            ship_program(self._sc)
+        handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(pack_job(self._runtime, spec, on_cluster=self.has_other_hosts)))
         stages = spec.graph.stages
         subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
         jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
@@ -119,6 +122,18 @@ class SparkExecutor(Executor):
         properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
         with self._job(self._background_tag, properties):
             return map_arguments(self._sc, fn, args, min(slots, len(args)))
+
+    @property
+    def has_other_hosts(self) -> bool:
+        return has_several_hosts(self._sc.master)
+
+    def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
+        """`fn(arg)` at least once on each host that has an executor. Executors start in parallel, so the first one is waited for
+        with a task, and the others are those that there are then."""
+        with self._detecting_loss(), self._job(self._background_tag, {_DESCRIPTION_PROPERTY: "forkpoint: try hosts"}):
+            first = map_arguments(self._sc, fn, [arg], 1)
+            hosts = sorted(executor_cores(self._sc))
+            return first + map_arguments(self._sc, fn, [arg] * len(hosts), len(hosts), hosts)
 
     def frame_stage(self, operator: int, frame: DataFrame) -> DataFrame:
         """Stage 0 of a DataFrame source: a DataFrame, streaming if `frame` is, that `run_epoch` takes as its `frame`.
@@ -191,7 +206,6 @@ class SparkExecutor(Executor):
         if run is None or self._is_lost():
             return
         self.abandon()
-        run.jobs.close()
         run.handle.payload.unpersist(blocking=False)
 
     @contextmanager

@@ -1,7 +1,7 @@
 """The SparkSession that forkpoint runs on: the active one, or a new one with settings for short epochs.
 
-A user's session keeps its settings. Those that forkpoint's streaming query needs (`QUERY_SETTINGS`) are only set while the
-query starts, when Spark clones the session.
+The user's settings win, wherever they are from: the program, the command line, spark-submit or spark-defaults.conf. Those that
+forkpoint's streaming query needs (`QUERY_SETTINGS`) are only set while the query starts, when Spark clones the session.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ QUERY_SETTINGS: Mapping[str, str] = {
     "fs.file.impl.disable.cache": "true",
 }
 
-OWN_SETTINGS: Mapping[str, str] = {
+DEFAULT_SETTINGS: Mapping[str, str] = {
     **{name: value for name, value in QUERY_SETTINGS.items() if name.startswith("spark.")},
-    "spark.driver.memory": "2g",
     "spark.executorEnv.PYTHONWARNINGS": f"ignore:{_PANDAS_WARNING}:FutureWarning",
     "spark.log.level": "WARN",
     # Loopback TCP would add 40 ms to each Python stage.
@@ -64,13 +63,19 @@ OWN_SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# What the driver's JVM starts with, where spark-submit looks last.
+_JVM_DEFAULTS: Mapping[str, str] = {
+    "SPARK_DRIVER_MEMORY": "2g",
+    "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}",
+}
+
 
 def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     """The active SparkSession, or else a new one.
 
-    `options` are Spark settings by name ("spark.master": "local[4]"); they override forkpoint's own, and apply only to a new
-    session. The master is that of the options, of the environment's SPARK_MASTER, of spark-submit or spark-defaults.conf,
-    or local[*], in this order. Raises ConfigError for Spark Connect, and if no Java is found.
+    `options` are Spark settings by name ("spark.master": "local[4]"). They apply only to a new session, and override those of
+    spark-submit and spark-defaults.conf, which override forkpoint's defaults. The master is that of the options, of the
+    environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. Raises ConfigError for Spark Connect, and if no Java is found.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
         raise ConfigError(
@@ -82,23 +87,16 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     if active is not None:
         _refuse_connect(active)
         return active
-    settings = {**OWN_SETTINGS, **(options or {})}
-    if "spark.master" not in settings and os.environ.get("SPARK_MASTER"):
-        settings["spark.master"] = os.environ["SPARK_MASTER"]
-    logging = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
-    given = settings.get("spark.driver.extraJavaOptions", "")
-    if "log4j" not in given:
-        settings["spark.driver.extraJavaOptions"] = f"{given} {logging}".strip()
+    given = dict(options or {})
+    if "spark.master" not in given and os.environ.get("SPARK_MASTER"):
+        given["spark.master"] = os.environ["SPARK_MASTER"]
     # Workers would otherwise run the system's python3, without the project's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _set_java_home()
-    settings.setdefault("spark.app.name", "forkpoint")
-    builder = SparkSession.builder
-    for name, value in sorted(settings.items()):
-        builder = builder.config(name, value)
     try:
-        session = _start(builder, settings)
+        with _environment(_JVM_DEFAULTS):
+            session = _start(given)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
             raise
@@ -110,6 +108,18 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     # A session is only active on the thread that created it.
     SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
     return session
+
+
+@contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Within it, the environment has these variables unless it has them already."""
+    added = [name for name in defaults if name not in os.environ]
+    os.environ.update({name: defaults[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _set_java_home() -> None:
@@ -124,22 +134,24 @@ def _set_java_home() -> None:
         os.environ["JAVA_HOME"] = str(find_java_home())
 
 
-def _start(builder: Any, settings: Mapping[str, str]) -> SparkSession:
+def _start(given: Mapping[str, str]) -> SparkSession:
     """Starts Spark, unless it runs, on a separate thread, so that Ctrl-C ends the waiting but not PySpark's work.
 
     On the main thread PySpark would install its own handler of Ctrl-C, which fails in the middle of a call to the JVM. The
     JVM ends with this process, as its input closes, but only after it has written its port to a directory that PySpark
     removes if it is interrupted before. Such a JVM failed half-way and never ended.
     """
-    conf = SparkConf()
-    for name, value in settings.items():
-        conf.set(name, value)
     started: Future[SparkSession] = Future()
 
     def start() -> None:
         try:
-            SparkContext._ensure_initialized(conf=conf)
-            started.set_result(builder.getOrCreate())
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+            conf = SparkConf().setAll(list(given.items()))  # now with what spark-submit and spark-defaults.conf set
+            if conf.get("spark.app.name", "pyspark-shell") == "pyspark-shell":  # PySpark's default
+                conf.setAppName("forkpoint")
+            for name, value in {"spark.master": "local[*]", **DEFAULT_SETTINGS}.items():
+                conf.setIfMissing(name, value)
+            started.set_result(SparkSession.builder.config(conf=conf).getOrCreate())
         except BaseException as error:
             started.set_exception(error)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,9 +47,9 @@ class Job(NamedTuple):
     spec: JobSpec
 
 
-def pack_job(runtime: Runtime, spec: JobSpec) -> bytes:
+def pack_job(runtime: Runtime, spec: JobSpec, *, on_cluster: bool) -> bytes:
     """The bytes to broadcast: the job, and the driver's import path, for modules beside a script."""
-    return pickle.dumps((import_path(), dumps(Job(runtime, spec))))
+    return pickle.dumps((import_path(), on_cluster, dumps(Job(runtime, spec))))
 
 
 def import_path() -> list[str]:
@@ -67,15 +69,33 @@ class JobHandle:
         job = _jobs.pop(self.token, None)
         if job is None:
             collecting = gc.isenabled()
-            path, pickled = pickle.loads(self.payload.value)
+            path, on_cluster, pickled = pickle.loads(self.payload.value)
             if not collecting:
                 gc.disable()  # PySpark enables the collector after reading a broadcast
             extend_import_path(path)
             job = pickle.loads(pickled)
+            if on_cluster:
+                job = job._replace(spec=replace(job.spec, local_dir=executors_directory(job.spec.local_dir)))
             while len(_jobs) >= _MAX_JOBS:
                 drop_worker(_jobs.pop(next(iter(_jobs))).spec.run)
         _jobs[self.token] = job  # at the end, as the most recently used
         return job
+
+
+def executors_directory(local_dir: str) -> str:
+    """Where this host keeps the local stores: in Spark's directory of the application, which all its executors on the host
+    share, and which the cluster manager removes after the application. Directories of the run's earlier attempts are removed.
+    """
+    spark_dirs = os.environ.get("SPARK_LOCAL_DIRS")
+    if spark_dirs is None:
+        return local_dir
+    # Spark gives workers the block manager's own directory, which goes with the executor.
+    here = Path(spark_dirs.split(",")[0]).parent / "forkpoint-stores" / Path(local_dir).name
+    run, _, attempt = here.name.rpartition("-")
+    for other in here.parent.glob(f"{run}-*"):
+        if (number := other.name.rpartition("-")[2]).isdigit() and int(number) < int(attempt):
+            shutil.rmtree(other, ignore_errors=True)
+    return str(here)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,44 @@
+"""The options of spark-submit that `run`, `fork`, `upgrade` and `ab` take, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+_SETTINGS = {
+    "master": "spark.master", "py_files": "spark.submit.pyFiles", "files": "spark.files", "archives": "spark.archives",
+}  # fmt: skip
+
+
+def split_settings(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """Parse --conf: a setting's name → its value."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise click.BadParameter(f"{each!r} is not of the form {param.metavar}")
+        found[name] = value
+    return found
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of where and how Spark runs."""
+    for option in (
+        click.option("--archives", metavar="A,B", help="Archives that Spark unpacks in the executors' working directories."),
+        click.option("--files", metavar="A,B", help="Files that Spark copies to the executors' working directories."),
+        click.option("--py-files", metavar="A,B", help=".py, .zip and .egg files for the executors' import path."),
+        click.option(
+            "--conf", metavar="spark.NAME=VALUE", multiple=True, callback=split_settings, help="A Spark setting; repeatable.",
+        ),
+        click.option("--master", metavar="URL", help="Spark's master. [env: SPARK_MASTER; default: local[*]]"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def spark_settings(options: Mapping[str, Any]) -> dict[str, str]:
+    """The Spark settings in a command's options."""
+    named = {setting: options.get(option) for option, setting in _SETTINGS.items()}
+    return {**options.get("conf", {}), **{name: value for name, value in named.items() if value is not None}}
