@@ -11,6 +11,7 @@ import click
 from forkpoint.cli import failures, settings
 from forkpoint.cli.ab import ab
 from forkpoint.cli.check import check
+from forkpoint.cli.doctor import doctor
 from forkpoint.cli.edit import edit
 from forkpoint.cli.fork import fork
 from forkpoint.cli.gc import gc
@@ -65,7 +66,7 @@ main = Group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
     commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit,
-              import_spark, dispose, label, gc, recover, tree],
+              import_spark, dispose, label, gc, recover, tree, doctor],
     no_args_is_help=True,
 )  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

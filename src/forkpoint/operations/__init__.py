@@ -5,16 +5,19 @@
     savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
     saved state       states, entries, query, diff
     the state root    tree, recover, gc
+    the cluster       doctor
 
 ``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. Long operations report to an
 ``Observer``. All raise forkpoint's errors.
 """
 
+from forkpoint.driver.preflight import HostReport
 from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
 from forkpoint.operations.checking import check
 from forkpoint.operations.cleaning import gc
 from forkpoint.operations.comparing import VersionsCompared, ab
 from forkpoint.operations.detached import DriverFailed, Started
+from forkpoint.operations.doctor import doctor
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
 from forkpoint.operations.foreground import ProgramEnd, drive
@@ -45,6 +48,7 @@ __all__ = [
     "DriverFailed",
     "EditRequest",
     "Edited",
+    "HostReport",
     "ImportRequest",
     "NoJob",
     "Observer",
@@ -71,6 +75,7 @@ __all__ = [
     "check",
     "diff",
     "dispose",
+    "doctor",
     "drive",
     "edit",
     "entries",

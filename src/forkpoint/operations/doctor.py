@@ -1,0 +1,27 @@
+"""Checking a cluster before a job runs there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from forkpoint.driver.preflight import HostReport, try_hosts
+from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.roots import StateRoot
+
+
+def doctor(
+    *, spark: Mapping[str, str], directories: Sequence[str] = (), state_root: str | None = None, observer: Observer = SILENT
+) -> list[HostReport]:
+    """Try on each host that runs Spark's tasks what a job needs there: versions, the state root, shared directories, disk, clock.
+
+    ``spark``: settings by name ("spark.master"). ``directories``: those that sinks write to. Starts a SparkSession, or takes the
+    active one, and leaves it running.
+    """
+    from forkpoint.spark.executor import SparkExecutor  # loads PySpark
+    from forkpoint.spark.session import get_session
+
+    with observer.steps("starting Spark") as step:
+        executor = SparkExecutor(get_session(spark))
+        step("trying the hosts")
+        return try_hosts(executor, StateRoot(state_root).storage, {each: each for each in directories}, tempfile.gettempdir())
