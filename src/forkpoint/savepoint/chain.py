@@ -118,9 +118,8 @@ def _bases(manifest: Manifest) -> tuple[Base, ...]:
     refs = manifest.snapshots
     borders = {0, manifest.max_parallelism}
     borders |= {border for ref in refs for border in (ref.kg_start, ref.kg_stop) if border <= manifest.max_parallelism}
-    cuts = sorted(borders)
     bases: list[Base] = []
-    for start, stop in pairwise(cuts):
+    for start, stop in pairwise(sorted(borders)):
         covering = [ref for ref in refs if ref.kg_start <= start and stop <= ref.kg_stop]
         newest = max(covering, key=lambda ref: ref.epoch, default=None)
         base = Base(start, stop, EMPTY if newest is None else newest.epoch, None if newest is None else _file(newest))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
-from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
+from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState, no_savepoint
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
+from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.savepoint.directory import check_links, is_own_file, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
 from forkpoint.savepoint.layout import layout_of, typed
@@ -88,10 +88,7 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
     path = within(directory, SAVEPOINT_FILE)
     file = within(storage.url, path)
     if not storage.exists(path):  # checked first: any directory may be named by mistake
-        raise SavepointNotFound(
-            f"{file.removesuffix(f'/{SAVEPOINT_FILE}')} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written "
-            "last; name the directory of a complete savepoint"
-        )
+        raise no_savepoint(storage, directory)
     check_links(storage, directory)
     content = storage.read(path)
     sealed = read_seal(storage, within(directory, SEAL_FILE))

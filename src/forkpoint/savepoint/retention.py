@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import RUN, Run
 from forkpoint.checkpoint.paths import JOBS, parse_run_file
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ForkpointError
-from forkpoint.savepoint.catalog import jobs_with_savepoints, list_savepoints, readable, savepoints_below
+from forkpoint.savepoint.catalog import readable, savepoints_below
 from forkpoint.savepoint.dispose import dependents, dispose_savepoint
 from forkpoint.savepoint.label import is_labelled
+from forkpoint.savepoint.naming import all_savepoints
 from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.storage.base import Storage
 
@@ -60,7 +61,8 @@ def remove_expired(
     candidates = expired(mine, retention, now_ms)
     if not candidates:
         return []
-    runs, known = last_runs(state_root), _known(state_root)
+    runs = last_runs(state_root)
+    known = [each.listed.savepoint for each in all_savepoints(state_root) if each.listed.savepoint is not None]
     removed = []
     for savepoint in candidates:
         if dependents(savepoint.id, runs, [*known, *mine]):
@@ -86,9 +88,3 @@ def last_runs(storage: Storage) -> list[Run]:
             if run.job not in newest or run.generation > newest[run.job].generation:
                 newest[run.job] = run
     return list(newest.values())
-
-
-def _known(storage: Storage) -> Sequence[Savepoint]:
-    """All savepoints in default directories."""
-    listed = (each for job in jobs_with_savepoints(storage) for each in list_savepoints(storage, job))
-    return [savepoint for savepoint, _ in readable(listed)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from forkpoint.checkpoint.paths import state_part, timers_part
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, state_part, timers_part
 from forkpoint.checkpoint.savepoint_manifest import (
     SAVEPOINT,
     Savepoint,
@@ -16,7 +16,6 @@ from forkpoint.checkpoint.savepoint_manifest import (
     SavepointOperator,
     SavepointState,
     Versions,
-    save_savepoint,
 )
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.savepoint.directory import clear_place, source_files
@@ -69,22 +68,23 @@ class NewSavepoint:
 
         A state without rows gets a file without rows, which has its columns.
         """
-        return [self._operator(operator) for operator in operators]
+        return [
+            SavepointOperator(
+                uid=operator.uid, name=operator.name, kind=operator.kind,
+                key_type=next((state.key_type for state in operator.states if state.key_type is not None), None),
+                states=[self._state(state) for state in operator.states],
+            )
+            for operator in operators
+        ]  # fmt: skip
 
     def complete(self, savepoint: Savepoint) -> None:
         """Write all other files, and then ``savepoint.json``. Raises AlreadyExists."""
         for uid, position in savepoint.sources.items():
             for path, data in source_files(uid, position).items():
                 self.target.put(path, data)
-        write_seal(self.target, SAVEPOINT.dump(savepoint))
-        save_savepoint(self.target, savepoint)
-
-    def _operator(self, operator: OperatorStates) -> SavepointOperator:
-        key_type = next((state.key_type for state in operator.states if state.key_type is not None), None)
-        states = [self._state(state) for state in operator.states]
-        return SavepointOperator(
-            uid=operator.uid, name=operator.name, kind=operator.kind, key_type=key_type, states=states
-        )
+        content = SAVEPOINT.dump(savepoint)
+        write_seal(self.target, content)
+        self.target.create(SAVEPOINT_FILE, content)
 
     def _state(self, state: StateInfo) -> SavepointState:
         address = state.uid, state.name
