@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, RestoreRefused, TypeNotSupported
-from forkpoint.savepoint.layout import Layout, Role, layout_of
-from forkpoint.savepoint.rows import Columns, Rows
+from forkpoint.savepoint.layout import Columns, Layout, Role, layout_of
+from forkpoint.savepoint.rows import Rows
 from forkpoint.types import Step, TypeInformation
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
 from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Number, Same
@@ -157,8 +157,7 @@ def changed(tables: Iterable[pa.Table], saved: Layout, change: Change) -> Iterat
             parts = _migrated(rows, target, values) if values else _converted(rows, target, change.step)
             if target.has("key"):
                 parts["key"] = _keys(parts["key"], saved, target, keys)
-            arrays = [array for part in target.parts for array in parts[part.role]]
-            yield pa.Table.from_arrays(arrays, schema=target.schema)
+            yield target.table(parts)
 
 
 class _Failed(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.format import checksum, damaged
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState, no_savepoint
@@ -111,10 +111,8 @@ def _check_structure(opened: OpenedSavepoint, file: str) -> None:
             if (other := seen.setdefault(part.path, info.where)) != info.where:
                 raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {info.where}")
             if opened.path(part.path) not in present:
-                raise SavepointCorrupt(
-                    f"{opened.url}: the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded; "
-                    "restore it from a copy"
-                )
+                what = f"the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded"
+                raise damaged(opened.url, what)
             if part.kg_stop > opened.savepoint.max_parallelism:
                 raise SavepointCorrupt(
                     f"{file}: {part.path} goes up to key group {part.kg_stop}, the max parallelism is "

@@ -6,7 +6,7 @@ restore could place, before any of them is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -18,14 +18,13 @@ import pyarrow.compute as pc
 
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.runtime.columnar.leaves import Codec
-from forkpoint.savepoint.layout import Layout, Role
+from forkpoint.savepoint.layout import Columns, Layout, Role
 from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.state import hash_column, hash_encoded, key_group
 from forkpoint.storage.base import Storage
 from forkpoint.types import TypeInformation
 
 Ints = npt.NDArray[np.int64]
-Columns = Sequence[pa.Array | pa.ChunkedArray]
 
 _COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
 

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from forkpoint.errors import EditRefused, StateNotFound
+from forkpoint.savepoint.layout import UniqueNames
 from forkpoint.state_processor import sandbox
 from forkpoint.state_processor.names import no_operator, no_state
 from forkpoint.storage.base import LocalStorage
@@ -24,25 +25,11 @@ _RESERVED = ("temp", "system", "information_schema", "pg_catalog", _DATABASE)  #
 
 def views(savepoint: SavepointReader) -> dict[tuple[str, str], StateReader]:
     """All states by schema (the uid) and view; a name that is taken gets a number as suffix."""
-    schemas = _Names(_RESERVED)
-    by_uid = {uid: schemas.take(uid) for uid in savepoint.operators}
-    inside = {uid: _Names() for uid in by_uid}
+    schemas = UniqueNames(_RESERVED)
+    by_uid = {uid: schemas.first_free(uid) for uid in savepoint.operators}
+    inside = {uid: UniqueNames() for uid in by_uid}
     plain = sorted(savepoint.states, key=lambda state: state.is_timers)  # a state named "timers" keeps its name
-    return {(by_uid[state.uid], inside[state.uid].take(state.name)): state for state in plain}
-
-
-class _Names:
-    """Assigns names that are unique ignoring case."""
-
-    def __init__(self, taken: tuple[str, ...] = ()) -> None:
-        self._taken = set(taken)
-
-    def take(self, name: str) -> str:
-        found, number = name, 2
-        while found.lower() in self._taken:
-            found, number = f"{name}_{number}", number + 1
-        self._taken.add(found.lower())
-        return found
+    return {(by_uid[state.uid], inside[state.uid].first_free(state.name)): state for state in plain}
 
 
 def query(savepoint: SavepointReader, sql: str) -> pa.Table:
