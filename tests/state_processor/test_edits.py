@@ -16,7 +16,7 @@ import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.savepoint import ProgramOperator, Saved, import_savepoint, open_savepoint, plan_restore, run_here, slices
 from forkpoint.state import key_group, key_hash
-from forkpoint.state_processor import SavepointReader, SavepointWriter, data, diff, rows
+from forkpoint.state_processor import SavepointReader, SavepointWriter, data, diff, tasks
 from forkpoint.state_processor.plan import ExternalData
 from forkpoint.state_processor.rows import store_order
 from forkpoint.storage.base import LocalStorage
@@ -113,7 +113,7 @@ def check_files(savepoint: SavepointReader, of: Any) -> None:
         for entry in state.rows():
             assert entry.key_group == key_group(key_hash(entry.key, key_type), savepoint.metadata.max_parallelism)
         for spec, file in state.parts():
-            order = store_order(state.layout, pa.concat_tables(state.part(spec, file)))
+            order = store_order(Rows(state.layout, pa.concat_tables(state.part(spec, file))))
             assert order == sorted(order)
 
 
@@ -203,7 +203,7 @@ def test_edits_do_what_a_dict_would(drawn: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         # Few entries have to do for many slices, blocks and runs.
         patch.setattr(slices, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10**5])))
-        patch.setattr(rows, "BLOCK_ROWS", draw(st.sampled_from([1, 3, 10**5])))
+        patch.setattr(tasks, "BLOCK_ROWS", draw(st.sampled_from([1, 3, 10**5])))
         patch.setattr(data, "RUN_ROWS", draw(st.sampled_from([1, 4, 10**5])))
         new = SavepointWriter.new_savepoint("job", max_parallelism=draw(st.sampled_from([4, 128])), parallelism=2)
         savepoint = put(new, model, of).write(f"{directory}/0")

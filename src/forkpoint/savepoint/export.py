@@ -100,16 +100,12 @@ def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:
         for entry in state.examples
     ]
     count = sum(state.entries for state in left_out)
-    more = [f"  and {count - SHOWN} more"] if count > SHOWN else []
-    return "\n".join(
-        [
-            f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, because {count} entries do not fit the "
-            "types of their states (earlier versions of forkpoint did not refuse them):",
-            *lines[:SHOWN],
-            *more,
-            "Use --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`), which leaves them out and lists them in "
-            "savepoint.json; or have the job overwrite or clear them first",
-        ]
+    shown = "\n".join([*lines[:SHOWN], *([f"  and {count - SHOWN} more"] if count > SHOWN else [])])
+    return (
+        f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, because {count} entries do not fit the "
+        f"types of their states (earlier versions of forkpoint did not refuse them):\n{shown}\n"
+        "Use --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`), which leaves them out and lists them in "
+        "savepoint.json; or have the job overwrite or clear them first"
     )
 
 

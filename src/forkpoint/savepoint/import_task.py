@@ -46,11 +46,10 @@ class StateImport:
 
 @dataclass(frozen=True)
 class Redistribution:
-    """The operator state for one subtask, and the parallelism before and after."""
+    """The operator state for one subtask of ``parallelism``."""
 
     states: tuple[StateImport, ...]
     subtask: int
-    saved_parallelism: int
     parallelism: int
 
 
@@ -158,7 +157,7 @@ def _redistributed(source: Storage, plan: Redistribution) -> Iterator[Entry]:
         if len(set(keys)) != len(keys):
             files = ", ".join(file.name for file in state.files)
             raise SavepointCorrupt(f"{files}: two elements of {state.info.where} have the same place; restore a copy")
-        mine = redistribute(state.info.kind, keys, values, plan.subtask, plan.saved_parallelism, plan.parallelism)
+        mine = redistribute(state.info.kind, keys, values, plan.subtask, state.parallelism, plan.parallelism)
         yield from zip(*mine, strict=True)
 
 

@@ -108,10 +108,6 @@ class _DraftWriter:
     def states(self) -> list[PlannedState]:
         return [state for operator in self.draft.operators.values() for state in operator.states.values()]
 
-    @property
-    def target(self) -> Storage:
-        return self.new.target
-
     def run(self, run_tasks: RunTasks, progress: Progress) -> None:
         """Write all files."""
         states = self.states
@@ -128,8 +124,8 @@ class _DraftWriter:
             tasks.advance(1)
         self._merge(tasks)
         tasks.advance(tasks.total - tasks.done)  # slices without rows have no task
-        for run in self.target.list(_RUNS):
-            self.target.delete(run)
+        for run in self.new.target.list(_RUNS):
+            self.new.target.delete(run)
 
     def _keeps_groups(self, state: PlannedState) -> bool:
         if not isinstance(state.origin, SavedRows):
@@ -141,7 +137,7 @@ class _DraftWriter:
 
     def _rewrite(self, tasks: TaskRunner, chosen: list[int]) -> None:
         sources = [source for n in chosen for source in _sources(self.states[n])]
-        arguments = [Rewrite(source, self.target.url, self.new.path(source.target)) for source in sources]
+        arguments = [Rewrite(source, self.new.target.url, self.new.path(source.target)) for source in sources]
         for source, part in zip(sources, tasks(rewrite, arguments), strict=True):
             self.new.add(source.target, part, source.file.kg_start, source.file.kg_stop)
 
@@ -160,7 +156,7 @@ class _DraftWriter:
                 slices[run.slice].append(run)
             for number, pieces in sorted(slices.items()):
                 files = tuple(run.file for run in pieces)
-                planned.append((n, number, Merge(self.target.url, info, files, self.new.path(info))))
+                planned.append((n, number, Merge(self.new.target.url, info, files, self.new.path(info))))
         written = tasks(merge, [argument for _, _, argument in planned])
         for (n, number, _), part in zip(planned, written, strict=True):
             self.new.add(self.states[n].info, part, *self._ranges(self.states[n])[number])
@@ -172,7 +168,7 @@ class _DraftWriter:
     def _run_writer(self, number: int, piece: int) -> RunWriter:
         prefix = f"{_RUNS}/{self.attempt}-{number}-{piece}/part-"
         cuts = tuple(start for start, _ in self._ranges(self.states[number]))
-        return RunWriter(self.target.url, prefix, cuts, self.draft.max_parallelism)
+        return RunWriter(self.new.target.url, prefix, cuts, self.draft.max_parallelism)
 
     # -- external data
 
@@ -199,7 +195,7 @@ class _DraftWriter:
         assigned = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
         if not assigned and state.info.kind == "operator-list" and table.num_rows:
             table = _distributed(layout, table, self.draft.parallelism)
-        self.new.add(state.info, put_rows(self.target, self.new.path(state.info), layout, table), 0, 0)
+        self.new.add(state.info, put_rows(self.new.target, self.new.path(state.info), layout, table), 0, 0)
 
 
 def _sources(state: PlannedState) -> Iterator[Source]:

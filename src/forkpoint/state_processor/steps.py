@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,24 +18,10 @@ from forkpoint.errors import EditRefused, RestoreRefused
 from forkpoint.extras import require
 from forkpoint.savepoint.evolution import Change, changed
 from forkpoint.savepoint.layout import Layout, layout_of
-from forkpoint.state_processor.rows import in_order, is_listed, objects_of, store_order
+from forkpoint.state_processor.rows import in_order, is_listed, objects_of
 
 Condition = str | Callable[[Any], Any]
 _ROW = "__row"
-
-
-class Step(Protocol):
-    """One change of a state's rows."""
-
-    def after(self, info: StateInfo) -> StateInfo:
-        """The state afterwards."""
-
-    def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
-        """The rows of a slice afterwards. A slice has all rows of its keys."""
-
-    @property
-    def reorders(self) -> bool:
-        """Whether rows may be in another order afterwards."""
 
 
 def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[Layout, pa.Table]:
@@ -43,8 +29,9 @@ def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[L
     for step in steps:
         table = step(layout, table)
         layout = layout_of(step.after(layout.info))
-        if step.reorders or is_listed(layout):  # the next step relies on lists without gaps and distinct keys
-            table = in_order(layout, table, store_order(layout, table))
+        # A transform may change keys, and the next step relies on distinct keys and lists without gaps.
+        if isinstance(step, Transform) or is_listed(layout):
+            table = in_order(layout, table)
     return layout, table
 
 
@@ -65,10 +52,6 @@ class Keep:
     """Keeps the rows for which the condition holds: SQL over the columns, or a function of an entry."""
 
     condition: Condition
-
-    @property
-    def reorders(self) -> bool:
-        return False
 
     def after(self, info: StateInfo) -> StateInfo:
         return info
@@ -124,10 +107,6 @@ class Transform:
 
     change: Change
 
-    @property
-    def reorders(self) -> bool:
-        return True
-
     def after(self, info: StateInfo) -> StateInfo:
         return self.change.target
 
@@ -139,3 +118,7 @@ class Transform:
         except RestoreRefused as error:
             raise EditRefused(f"{self.change.target.where}: {error.__cause__ or error}") from error
         return pa.concat_tables(found)
+
+
+Step = Keep | Transform
+"""A change of a state's rows: it is called with a slice, which has all rows of its keys; ``after`` gives the new state."""

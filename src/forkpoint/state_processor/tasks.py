@@ -19,9 +19,11 @@ from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import PartWriter, SavedFile, WrittenPart, put_part
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.state_processor.rows import blocks, each_once, grouped, in_order, store_order
+from forkpoint.state_processor.rows import each_once, grouped, in_order
 from forkpoint.state_processor.steps import Step, run_steps
 from forkpoint.storage.base import Storage, open_storage
+
+BLOCK_ROWS = 65_536  # of a row group
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,11 @@ def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> Written
     if not table.num_rows:
         return None
     part = PartWriter(layout)
-    for block in blocks(table):
-        part.write(block)
+    for start in range(0, table.num_rows, BLOCK_ROWS):
+        part.write(table.slice(start, BLOCK_ROWS))
     return put_part(target, path, part)
 
 
 def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
     """Sort and write rows."""
-    return _put(target, path, layout, in_order(layout, table, store_order(layout, table)))
+    return _put(target, path, layout, in_order(layout, table))
