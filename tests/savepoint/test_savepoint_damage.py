@@ -17,19 +17,14 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, SavepointNotFound, StorageError
-from forkpoint.savepoint import (
-    OpenedSavepoint,
-    ProgramOperator,
-    Saved,
-    export_savepoint,
-    import_savepoint,
-    list_savepoints,
-    open_savepoint,
-    plan_restore,
-    remove_partial,
-    run_here,
-    verify_files,
-)
+from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.directory import remove_partial
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.restore_plan import Saved, plan_restore
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import type_of
 

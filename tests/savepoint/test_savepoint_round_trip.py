@@ -21,20 +21,13 @@ from job_state import UID, Cluster, Model, States, lists
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint import (
-    ProgramOperator,
-    Saved,
-    StateMapping,
-    export_savepoint,
-    export_task,
-    import_savepoint,
-    import_task,
-    open_savepoint,
-    plan_restore,
-    run_here,
-    slices,
-    verify_files,
-)
+from forkpoint.savepoint import export_task, import_task, slices
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.reading import open_savepoint, verify_files
+from forkpoint.savepoint.restore_plan import Saved, StateMapping, plan_restore
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import TypeInformation, Types, type_of
 

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint import ProgramOperator, Saved, import_savepoint, open_savepoint, plan_restore, run_here, slices
+from forkpoint.savepoint import slices
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.restore_plan import Saved, plan_restore
+from forkpoint.savepoint.rows import Rows
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor import SavepointReader, SavepointWriter, data, diff, tasks
 from forkpoint.state_processor.plan import ExternalData
