@@ -59,7 +59,8 @@ def test_it_hangs_on_the_one_that_it_was_made_from(savepoint: SavepointReader, t
     node = lineage.nodes[savepoint_key(copy.id)]
     assert (node.parent, node.line) == (old, old)
     assert [row.graph for row in lineage.rows() if row.node is not None and row.node.record is not None] == ["◆", "◆"]
-    assert "made from it" in str(dependents(savepoint.metadata.id, [], [savepoint.metadata, copy]))
+    (dependent,) = dependents(savepoint.metadata.id, [], [savepoint.metadata, copy])
+    assert "made from it" in dependent
 
 
 def test_operators_and_states_go_and_get_other_names(savepoint: SavepointReader, tmp_path: Path) -> None:

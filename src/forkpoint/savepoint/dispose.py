@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import Run
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE
@@ -13,31 +12,20 @@ from forkpoint.savepoint.directory import remove_partial
 from forkpoint.savepoint.reading import OpenedSavepoint
 
 
-@dataclass(frozen=True)
-class Dependents:
-    """What depends on a savepoint: runs that started from it and have not ended, and savepoints that descend from it."""
-
-    runs: tuple[Run, ...]
-    savepoints: tuple[Savepoint, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.runs or self.savepoints)
-
-    def __str__(self) -> str:
-        runs = [f"run {run.run!r} of job {run.job!r}, which has not ended" for run in self.runs]
-        savepoints = [
-            f"savepoint {savepoint.id!r}, {'made' if savepoint.edited else 'whose run started'} from it"
-            for savepoint in self.savepoints
-        ]
-        return "; ".join([*runs, *savepoints])
-
-
-def dependents(savepoint_id: str, runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Dependents:
-    """Which of the given records depend on a savepoint. Pure."""
-    return Dependents(
-        tuple(run for run in runs if run.parent.savepoint_id == savepoint_id and run.ended_ms is None),
-        tuple(each for each in savepoints if each.parent.savepoint_id == savepoint_id and each.id != savepoint_id),
-    )
+def dependents(savepoint_id: str, runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> list[str]:
+    """Which records depend on a savepoint, for people: runs that started from it and have not ended, and savepoints that
+    descend from it. Pure."""
+    found = [
+        f"run {run.run!r} of job {run.job!r}, which has not ended"
+        for run in runs
+        if run.parent.savepoint_id == savepoint_id and run.ended_ms is None
+    ]
+    found += [
+        f"savepoint {each.id!r}, {'made' if each.edited else 'whose run started'} from it"
+        for each in savepoints
+        if each.parent.savepoint_id == savepoint_id and each.id != savepoint_id
+    ]
+    return found
 
 
 def dispose_savepoint(
@@ -51,8 +39,8 @@ def dispose_savepoint(
     found = dependents(opened.savepoint.id, runs, savepoints)
     if found and not force:
         raise StorageError(
-            f"savepoint {opened.savepoint.id!r} at {opened.url} was not disposed of, because of {found}; use --force to "
-            "delete it anyway"
+            f"savepoint {opened.savepoint.id!r} at {opened.url} was not disposed of, because of {'; '.join(found)}; use "
+            "--force to delete it anyway"
         )
     opened.storage.delete(opened.path(SAVEPOINT_FILE))
     listed = [file.path for state in opened.states() for file in state.files]

@@ -11,12 +11,11 @@ from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState, no_savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import NotFound, SavepointCorrupt
-from forkpoint.savepoint.directory import check_links, is_own_file, source_files
+from forkpoint.savepoint.directory import SEAL_FILE, check_links, is_own_file, read_seal, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
 from forkpoint.savepoint.layout import layout_of, typed
 from forkpoint.savepoint.parquet import SavedFile, errors_naming
 from forkpoint.savepoint.rows import checked_tables
-from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
 from forkpoint.savepoint.tasks import (
     FileRef,
     Progress,
@@ -91,11 +90,12 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
         raise no_savepoint(storage, directory)
     check_links(storage, directory)
     content = storage.read(path)
-    sealed = read_seal(storage, within(directory, SEAL_FILE))
-    if sealed is not None:
-        check_seal(checksum(content), sealed, file)
+    found, sealed = checksum(content), read_seal(storage, directory)
+    if sealed not in (None, found):
+        raise SavepointCorrupt(f"{file}: has SHA-256 {found}, {sealed} was recorded in {SEAL_FILE}; restore a copy")
     savepoint = SAVEPOINT.parse(content, file)  # a newer format is reported as such, with or without a seal
-    check_seal(checksum(content), sealed, file)
+    if sealed is None:
+        raise SavepointCorrupt(f"{file}: {SEAL_FILE} beside it, which holds its checksum, is missing; restore a copy")
     opened = OpenedSavepoint(labelled(savepoint, storage, directory), storage, directory)
     _check_structure(opened, file)
     return opened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import RUN, Run
@@ -28,12 +28,10 @@ class Retention:
     keep_for_ms: int | None = None
 
 
-def expired(
-    savepoints: Iterable[Savepoint], retention: Retention, now_ms: int, held: Collection[str] = ()
-) -> list[Savepoint]:
+def expired(savepoints: Iterable[Savepoint], retention: Retention, now_ms: int) -> list[Savepoint]:
     """Those of one job's savepoints that may be removed, oldest first. Pure.
 
-    Never one made on request, with a label or a note, among the ids ``held``, or the newest.
+    Never one made on request, with a label or a note, or the newest.
     """
     if retention.keep_last is None and retention.keep_for_ms is None:
         return []
@@ -44,7 +42,7 @@ def expired(
     if retention.keep_for_ms is not None:
         kept |= {each.id for each in ours if each.created_ms >= now_ms - retention.keep_for_ms}
     kept |= {each.id for each in (*ordered[-1:], *scheduled[-1:])}
-    return [each for each in ours if each.id not in kept and each.id not in held]
+    return [each for each in ours if each.id not in kept]
 
 
 def remove_expired(

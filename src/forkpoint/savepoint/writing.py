@@ -18,10 +18,9 @@ from forkpoint.checkpoint.savepoint_manifest import (
     Versions,
 )
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.savepoint.directory import clear_place, source_files
+from forkpoint.savepoint.directory import clear_place, source_files, write_seal
 from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
-from forkpoint.savepoint.seal import write_seal
 from forkpoint.storage.base import Storage
 
 

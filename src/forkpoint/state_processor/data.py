@@ -16,7 +16,6 @@ from forkpoint.savepoint.rows import Rows
 from forkpoint.types import TypeInformation
 
 RUN_ROWS = 250_000
-_IGNORED = ("key_group",)  # columns that the data may have, but that are recomputed
 
 
 def is_spark(data: Any) -> bool:
@@ -114,7 +113,8 @@ class Fitter:
         """The rows, with key groups of 0. Raises EditRefused naming a column that is missing or does not fit."""
         used: set[str] = set()
         arrays = [array for part in self.layout.parts for array in self._part(part, table, used)]
-        if left := [name for name in table.column_names if name not in used and name not in _IGNORED]:
+        # The data may have key groups, which are recomputed.
+        if left := [name for name in table.column_names if name not in used and name != "key_group"]:
             raise EditRefused(
                 f"{self._where}: the data has the column {left[0]!r}, which the state does not have (it has "
                 f"{', '.join(self._expected())}); leave it out, or map it with columns="

@@ -76,14 +76,12 @@ _VALUED = ("key", "map_key", "namespace", "value")
 
 @dataclass(frozen=True)
 class _Shaped:
-    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls; ``rows``: their number."""
+    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls."""
 
-    uid: str
     state: QueryState
     operator: ImportedOperator
     wanted: ImportedState
     frame: DataFrame
-    rows: int
     nulls: frozenset[str]
 
 
@@ -126,8 +124,8 @@ def _shape(state: QueryState, operator: ImportedOperator) -> _Shaped:
         frame = _of_hook(state, wanted.rows)
     else:
         frame = select(state, _expressions(state, operator, wanted))
-    rows, found = nulls(frame, [name for name in _VALUED if name in frame.columns])
-    return _Shaped(operator.uid, state, operator, wanted, frame, rows, found)
+    _, found = nulls(frame, [name for name in _VALUED if name in frame.columns])
+    return _Shaped(state, operator, wanted, frame, found)
 
 
 def _expressions(state: QueryState, operator: ImportedOperator, wanted: ImportedState) -> list[str]:

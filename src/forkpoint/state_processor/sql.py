@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,8 +34,7 @@ def views(savepoint: SavepointReader) -> dict[tuple[str, str], StateReader]:
 def query(savepoint: SavepointReader, sql: str) -> pa.Table:
     """See ``SavepointReader.query``."""
     known = views(savepoint)
-    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
-        connection = sandbox.connect(_DATABASE, Path(scratch))
+    with sandbox.connected(_DATABASE) as (connection, scratch):
         try:
             needed: dict[tuple[str, str], list[str]] = {}
             for schema, name in sandbox.tables(connection, sql):
@@ -46,7 +44,7 @@ def query(savepoint: SavepointReader, sql: str) -> pa.Table:
                 if found is None and schema:
                     raise _unknown(savepoint, known, schema, name)
                 if found is not None:
-                    place = Path(scratch) / "-".join(found).replace("/", "-")
+                    place = scratch / "-".join(found).replace("/", "-")
                     needed[found] = list(_files(known[found], place))
             sandbox.lock(connection, [file for files in needed.values() for file in files])
             for found, files in needed.items():
@@ -57,8 +55,6 @@ def query(savepoint: SavepointReader, sql: str) -> pa.Table:
         except duckdb.Error as error:
             listed = ", ".join(f"{_quoted(s)}.{_quoted(n)}" for s, n in known) or "none"
             raise EditRefused(f"the query is invalid: {error}; the views of {savepoint.path} are {listed}") from error
-        finally:
-            connection.close()
 
 
 def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files: Sequence[str]) -> None:

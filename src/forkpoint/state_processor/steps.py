@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,8 +82,7 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
 
     numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
     sql = f'SELECT "{_ROW}" FROM rows WHERE ({condition}\n)'
-    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
-        connection = sandbox.connect("", Path(scratch))
+    with sandbox.connected() as (connection, _):
         try:
             connection.register("rows", numbered)
             sandbox.lock(connection)
@@ -96,8 +93,6 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
             raise EditRefused(
                 f"{where}: the condition {condition!r} is invalid: {error}; the columns are {columns}"
             ) from error
-        finally:
-            connection.close()
     return np.sort(found.column(0).to_numpy())
 
 
