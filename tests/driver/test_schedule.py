@@ -21,9 +21,9 @@ from forkpoint.driver.schedule import Schedule
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.dispose import Retention, expired, remove_expired
 from forkpoint.savepoint.label import set_label
 from forkpoint.savepoint.reading import open_savepoint
-from forkpoint.savepoint.retention import Retention, expired, remove_expired
 from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import Advance, Eof, ManualClock, run_local
 

@@ -35,7 +35,7 @@ def wanted(**more: Any) -> StateInfo:
 
 
 def plan(state: StateInfo, declared: StateInfo | None, migrations: Migrations, **more: Any) -> RestorePlan:
-    operator = ProgramOperator("op", "keyed_process", True, key_type=LONG, migrations=migrations, **more)
+    operator = ProgramOperator("op", True, key_type=LONG, migrations=migrations, **more)
     program = [] if declared is None else [declared]
     return plan_restore(Saved((state,), {"op": "op"}), program, [operator], check_only=True)
 

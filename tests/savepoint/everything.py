@@ -125,9 +125,9 @@ def saved(root: Path, events: int = 40) -> Path:
 
 def restored(opened: OpenedSavepoint, parallelism: int = 3, max_parallelism: int = MAX_PARALLELISM) -> Entries:
     """What a restore writes: the entries of each state, in the order of all subtasks' snapshots."""
-    operators = [ProgramOperator(o.uid, o.kind, True, complete=False) for o in opened.savepoint.operators]
+    operators = [ProgramOperator(o.uid, True, complete=False) for o in opened.savepoint.operators]
     sources = [
-        ProgramOperator(uid, "source", False, position.kind)
+        ProgramOperator(uid, False, position.kind)
         for uid, position in opened.savepoint.sources.items()
         if uid not in {o.uid for o in opened.savepoint.operators}
     ]

@@ -67,7 +67,7 @@ def root(original: Path, tmp_path: Path) -> Path:
 
 def restore(opened: OpenedSavepoint, target: LocalStorage, max_parallelism: int = 8) -> Any:
     saved = Saved.of(opened.savepoint)
-    plan = plan_restore(saved, [], [ProgramOperator(UID, "process", True, source="native", complete=False)])
+    plan = plan_restore(saved, [], [ProgramOperator(UID, True, source="native", complete=False)])
     return import_savepoint(
         opened=opened, storage=target, paths=JobPaths("new"), epoch=1, parallelism=3, max_parallelism=max_parallelism,
         states=plan.states, run_tasks=run_here,
@@ -283,7 +283,7 @@ def test_import_can_be_cancelled(root: Path) -> None:
             raise Killed
 
     opened = open_savepoint(str(root / "s"))
-    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, "", True, complete=False)])
+    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, True, complete=False)])
     for max_parallelism in (8, 16):
         with pytest.raises(Killed):
             import_savepoint(

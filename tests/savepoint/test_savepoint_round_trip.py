@@ -207,7 +207,7 @@ def through_savepoint(draw: Any, root: LocalStorage, old: Cluster, types: Any, g
     job, parallelism = f"job {generation}", draw(parallelisms)
     max_parallelism = draw(st.one_of(st.just(old.max_parallelism), max_parallelisms))
     plan = plan_restore(
-        Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, "process", True, complete=False)]
+        Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, True, complete=False)]
     )
     epoch = draw(st.integers(1, 9))
     refs = import_savepoint(
@@ -276,7 +276,7 @@ def test_more_subtasks_than_key_groups(tmp_path: Path) -> None:
     target = LocalStorage(f"{tmp_path}/s")
     export_savepoint(storage=root, manifest=old.manifest, target=target, savepoint_id="s", run_tasks=run_here)
     opened = open_savepoint(target.url)
-    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, "", True, complete=False)])
+    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, True, complete=False)])
     refs = import_savepoint(
         opened=opened, storage=root, paths=JobPaths("new"), epoch=1, parallelism=7, max_parallelism=3,
         states=plan.states, run_tasks=run_here,

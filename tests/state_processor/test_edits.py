@@ -251,7 +251,7 @@ def flat(content: dict[Any, Any], name: str) -> dict[Any, Any]:
 def check_restored(directory: str, savepoint: SavepointReader, parallelism: int, max_parallelism: int) -> None:
     """The ordinary restore takes it, with every entry."""
     opened = open_savepoint(savepoint.path)
-    operators = [ProgramOperator(uid, "process", True, complete=False) for uid in savepoint.operators]
+    operators = [ProgramOperator(uid, True, complete=False) for uid in savepoint.operators]
     plan = plan_restore(Saved.of(opened.savepoint), [], operators)
     refs = import_savepoint(
         opened=opened, storage=LocalStorage(f"{directory}/root"), paths=JobPaths("new"), epoch=7, parallelism=parallelism,

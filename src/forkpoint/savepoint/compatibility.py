@@ -25,7 +25,6 @@ class ProgramOperator:
     """
 
     uid: str
-    kind: str
     stateful: bool
     source: str | None = None
     complete: bool = True

@@ -15,7 +15,7 @@ import pyarrow as pa
 from forkpoint.checkpoint.savepoint_manifest import LeftOutState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.savepoint.chain import Base, StateFiles
+from forkpoint.savepoint.chain import StateFiles
 from forkpoint.savepoint.entries import Codec, codec_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.runs import key_groups
@@ -171,37 +171,32 @@ class _Reader:
         for base in self._files.bases:
             start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
             if start < stop:
-                some = self._merged(base, start, stop)
+                files = [] if base.snapshot is None else [(base.snapshot, SNAPSHOT)]
+                files += [
+                    (change.file, CHANGES)
+                    for change in self._files.changes
+                    if change.epoch > base.epoch and change.overlaps(start, stop)
+                ]
+                some = _merge([piece for file, kind in files for piece in self._read(file, kind, start, stop)])
                 keys += some.keys
                 values += some.values
         return _Entries(keys, values)
-
-    def _merged(self, base: Base, start: int, stop: int) -> _Entries:
-        pieces = [] if base.snapshot is None else self._read(base.snapshot, SNAPSHOT, start, stop)
-        changes = [
-            piece
-            for change in self._files.changes
-            if change.epoch > base.epoch and change.overlaps(start, stop)
-            for piece in self._read(change.file, CHANGES, start, stop)
-        ]
-        return _merge([*pieces, *changes])
 
     def operator_state(self) -> _Entries:
         """The operator state of all subtasks."""
         everything: list[tuple[bytes, bytes]] = []
         for base in self._files.operators:
-            pieces = [
-                _of_subtask(piece, base.subtask)
-                for snapshot in base.snapshots
-                for piece in self._read(snapshot, SNAPSHOT, OPERATOR_KG, OPERATOR_KG + 1)
-            ]
-            changes = [
-                _of_subtask(piece, base.subtask)
+            files = [(snapshot, SNAPSHOT) for snapshot in base.snapshots]
+            files += [
+                (change.file, CHANGES)
                 for change in self._files.changes
                 if change.subtask == base.subtask and change.epoch > base.epoch
-                for piece in self._read(change.file, CHANGES, OPERATOR_KG, OPERATOR_KG + 1)
             ]
-            merged = _merge([*pieces, *changes])
+            merged = _merge([
+                _of_subtask(piece, base.subtask)
+                for file, kind in files
+                for piece in self._read(file, kind, OPERATOR_KG, OPERATOR_KG + 1)
+            ])  # fmt: skip
             everything += zip(merged.keys, merged.values, strict=True)
         everything.sort()
         return _Entries([key for key, _ in everything], [value for _, value in everything])
