@@ -105,7 +105,7 @@ class Layout:
 
 
 def layout_of(info: StateInfo) -> Layout:
-    """The columns of a state's files. Raises SavepointCorrupt for unknown types or kinds."""
+    """The columns of a state's files. Raises SavepointCorrupt for unknown types."""
     names = UniqueNames()
     parts: list[Part] = []
 
@@ -123,30 +123,21 @@ def layout_of(info: StateInfo) -> Layout:
         add("key", typed(info.key_type, info, "key"))
     if info.is_timers:
         add("domain", Types.STRING())
-        _add_namespace(info, add, raw=True)
+    if info.kind == "map":
+        add("map_key", typed(info.namespace_type, info, "map key"))
+    elif info.namespace_type is not None and not info.is_operator_state:
+        add("namespace", typed(info.namespace_type, info, "namespace"))
+    elif info.is_timers:
+        add("namespace", Types.BYTES(), raw=True)
+    if info.kind == "list":
+        add("index", Types.LONG())
+    if info.is_timers:
         add("timestamp", Types.LONG())
         return Layout(info, tuple(parts))
-    match info.kind:
-        case "map":
-            add("map_key", typed(info.namespace_type, info, "map key"))
-        case "value" | "reducing" | "aggregating":
-            _add_namespace(info, add, raw=False)
-        case "list":
-            _add_namespace(info, add, raw=False)
-            add("index", Types.LONG())
-        case _ if not info.is_operator_state:
-            raise SavepointCorrupt(f"{info.where} has the unknown kind {info.kind!r}; {_REMEDY}")
     add("value", typed(info.value_type, info, "value"))
     if info.ttl_ms is not None and not info.is_operator_state:
         add("ttl_stamp", Types.LONG())
     return Layout(info, tuple(parts))
-
-
-def _add_namespace(info: StateInfo, add: Any, *, raw: bool) -> None:
-    if info.namespace_type is not None:
-        add("namespace", typed(info.namespace_type, info, "namespace"))
-    elif raw:
-        add("namespace", Types.BYTES(), raw=True)
 
 
 def _column_names(role: Role, type: TypeInformation, names: UniqueNames) -> tuple[str, ...]:

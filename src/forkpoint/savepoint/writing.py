@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, state_part, timers_part
@@ -22,16 +21,6 @@ from forkpoint.savepoint.directory import clear_place, source_files, write_seal
 from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.storage.base import Storage
-
-
-@dataclass(frozen=True)
-class OperatorStates:
-    """An operator, and its states in the new savepoint."""
-
-    uid: str
-    name: str
-    kind: str
-    states: Sequence[StateInfo]
 
 
 class NewSavepoint:
@@ -62,19 +51,14 @@ class NewSavepoint:
         if part is not None:
             self._files[state.uid, state.name].append(part.file(kg_start, kg_stop))
 
-    def operators(self, operators: Iterable[OperatorStates]) -> list[SavepointOperator]:
-        """The operators for ``savepoint.json``, with the files added so far.
+    def operator(self, uid: str, name: str, kind: str, states: Sequence[StateInfo]) -> SavepointOperator:
+        """An operator for ``savepoint.json``, with the files added so far.
 
         A state without rows gets a file without rows, which has its columns.
         """
-        return [
-            SavepointOperator(
-                uid=operator.uid, name=operator.name, kind=operator.kind,
-                key_type=next((state.key_type for state in operator.states if state.key_type is not None), None),
-                states=[self._state(state) for state in operator.states],
-            )
-            for operator in operators
-        ]  # fmt: skip
+        key_type = next((state.key_type for state in states if state.key_type is not None), None)
+        written = [self._state(state) for state in states]
+        return SavepointOperator(uid=uid, name=name, kind=kind, key_type=key_type, states=written)
 
     def complete(self, savepoint: Savepoint) -> None:
         """Write all other files, and then ``savepoint.json``. Raises AlreadyExists."""

@@ -24,7 +24,7 @@ from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import ENTRIES_PER_SLICE, MAX_SLICES, cut_groups
 from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner
-from forkpoint.savepoint.writing import NewSavepoint, OperatorStates, written_by
+from forkpoint.savepoint.writing import NewSavepoint, written_by
 from forkpoint.state_processor.data import Fitter, is_spark, tables_of
 from forkpoint.state_processor.plan import ExternalData, PlannedState, SavedRows
 from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_rows, rewrite
@@ -81,7 +81,7 @@ def write_draft(draft: Draft, target: Storage, run_tasks: RunTasks, progress: Pr
 def _savepoint(draft: Draft, new: NewSavepoint) -> Savepoint:
     base = draft.base
     operators = [
-        OperatorStates(uid, operator.name, operator.kind, [state.info for state in operator.states.values()])
+        new.operator(uid, operator.name, operator.kind, [state.info for state in operator.states.values()])
         for uid, operator in draft.operators.items()
     ]
     return Savepoint(
@@ -91,7 +91,7 @@ def _savepoint(draft: Draft, new: NewSavepoint) -> Savepoint:
         versions=written_by(None if base is None else base.versions.spark),
         code_version=None if base is None else base.code_version, max_parallelism=draft.max_parallelism,
         parallelism=draft.parallelism, sources=draft.sources, watermarks=draft.watermarks,
-        input_watermarks=draft.input_watermarks, operators=new.operators(operators),
+        input_watermarks=draft.input_watermarks, operators=operators,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ Condition = str | Callable[[Any], Any]
 _ROW = "__row"
 
 
-def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[Layout, pa.Table]:
+def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> pa.Table:
     """The rows after all steps, in order."""
     for step in steps:
         table = step(layout, table)
@@ -30,7 +30,7 @@ def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[L
         # A transform may change keys, and the next step relies on distinct keys and lists without gaps.
         if isinstance(step, Transform) or is_listed(layout):
             table = in_order(layout, table)
-    return layout, table
+    return table
 
 
 @lru_cache(maxsize=64)

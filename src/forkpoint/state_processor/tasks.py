@@ -114,8 +114,7 @@ def _stepped(source: Source) -> tuple[Layout, pa.Table]:
     found = list(source.file.tables(open_storage(source.storage_url), saved))
     table = pa.concat_tables(found) if found else saved.schema.empty_table()
     steps: Sequence[Step] = pickle.loads(source.steps) if source.steps else ()
-    _, table = run_steps(steps, saved, table)
-    return target, _with_schema(target, table)
+    return target, _with_schema(target, run_steps(steps, saved, table))
 
 
 def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
