@@ -19,7 +19,6 @@ from forkpoint.storage.base import LocalStorage, Storage
 SEAL_FILE = f"{SAVEPOINT_FILE}.sha256"
 _SEAL = re.compile(rb"([0-9a-f]{64})  (\S+)\n?")
 _OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[^/]+", re.ASCII)
-_POSITION = "position.json"
 
 
 def is_own_file(path: str) -> bool:
@@ -31,7 +30,7 @@ def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
     """The files below ``sources/``, which are for people and tools: a restore reads savepoint.json."""
     files = {source_file(uid, f"log-{name}"): text.encode() for name, text in position.spark_log.items()}
     content = position.model_dump(mode="json", exclude={"spark_log"})
-    return {source_file(uid, _POSITION): json.dumps(content, indent=2).encode(), **files}
+    return {source_file(uid, "position.json"): json.dumps(content, indent=2).encode(), **files}
 
 
 def clear_place(target: Storage) -> None:

@@ -32,8 +32,6 @@ from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner, no_progres
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
 
-_STAGING = "restore"
-
 
 def import_savepoint(
     *,
@@ -132,7 +130,7 @@ class _Plan:
         return f"{self.attempt}-{piece.number}"
 
     def run_path(self, group: int, piece: Slice) -> str:
-        return self.paths.staging(self.epoch, _STAGING, f"{self.attempt}-{group}-{piece.number}")
+        return self.paths.staging(self.epoch, "restore", f"{self.attempt}-{group}-{piece.number}")
 
     def run_paths(self) -> list[str]:
         if not self.regrouped:

@@ -92,12 +92,10 @@ def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
 
 @dataclass(frozen=True)
 class SavedFile(KeyGroupRange):
-    """A state's file in a savepoint: ``entries`` rows with key groups ``kg_start`` <= kg < ``kg_stop``."""
+    """A state's file in a savepoint: ``entries`` rows with these key groups."""
 
     ref: FileRef
     entries: int
-    kg_start: int
-    kg_stop: int
 
     @property
     def name(self) -> str:

@@ -64,7 +64,7 @@ class OpenedSavepoint:
         """One of its files, for tasks to read."""
         path = self.path(file.path)
         ref = FileRef(within(self.storage.url, path), path, None, file.bytes, file.checksum)
-        return SavedFile(ref, file.entries, file.kg_start, file.kg_stop)
+        return SavedFile(file.kg_start, file.kg_stop, ref, file.entries)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Sour
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
 
-BOOTSTRAP_RUN = "bootstrap"
 _RUNS = "operators/_runs"  # not a valid operator directory: escaped names have no leading underscore
 _PARTITION_ROWS = 1 << 40  # keeps the list indexes of different partitions apart
 
@@ -52,7 +51,7 @@ class Draft:
     job: str
     max_parallelism: int
     parallelism: int
-    run: str = BOOTSTRAP_RUN
+    run: str = "bootstrap"
     base: Savepoint | None = None
     parent: Parent = field(default_factory=Parent)
     operators: dict[str, DraftOperator] = field(default_factory=dict)
