@@ -143,12 +143,12 @@ class Fitter:
             found = {name: inside.get(own) for name, own in zip(part.names, part.type.column_names, strict=True)}
         else:
             found = {name: self._column(self._named(part, name), table, used) for name in part.names}
-        types = [each.type for each in part.type.fields] if part.type.fields else [part.type]
+        inner = [each.type for each in part.type.fields] if part.type.fields else [part.type]
         return [
             self._default(part, name, of, table)
             if found[name] is None
             else self._fitted(part, name, f, of, found[name])
-            for name, f, of in zip(part.names, part.fields, types, strict=True)
+            for name, f, of in zip(part.names, part.fields, inner, strict=True)
         ]
 
     def _named(self, part: Part, name: str) -> str:
@@ -171,8 +171,6 @@ class Fitter:
         if not part.type.fields or flat <= set(table.column_names) or name not in table.column_names:
             return None
         column = table.column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         if not types.is_struct(column.type):
             return None
         self._check_no_nulls(name, part.type, column)

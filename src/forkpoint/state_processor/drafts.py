@@ -27,7 +27,8 @@ from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner
 from forkpoint.savepoint.writing import NewSavepoint, written_by
 from forkpoint.state_processor.data import Fitter, is_spark, tables_of
 from forkpoint.state_processor.plan import ExternalData, PlannedState, SavedRows
-from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_rows, rewrite
+from forkpoint.state_processor.rows import in_order
+from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_sorted, rewrite
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
 
@@ -194,7 +195,7 @@ class _DraftWriter:
         assigned = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
         if not assigned and state.info.kind == "operator-list" and table.num_rows:
             table = _distributed(layout, table, self.draft.parallelism)
-        self.new.add(state.info, put_rows(self.new.target, self.new.path(state.info), layout, table), 0, 0)
+        self.new.add(state.info, put_sorted(self.new.target, self.new.path(state.info), layout, in_order(layout, table)), 0, 0)
 
 
 def _sources(state: PlannedState) -> Iterator[Source]:

@@ -19,7 +19,7 @@ from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import PartWriter, SavedFile, WrittenPart, put_part
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.state_processor.rows import each_once, grouped, in_order
+from forkpoint.state_processor.rows import each_once, grouped
 from forkpoint.state_processor.steps import Step, run_steps
 from forkpoint.storage.base import Storage, open_storage
 
@@ -88,7 +88,7 @@ def _rewrite(plan: Rewrite) -> WrittenPart | None:
         target.put(plan.path, data)
         return WrittenPart(plan.path, source.file.entries, len(data), checksum(data))
     layout, table = _stepped(source)
-    return _put(target, plan.path, layout, table)
+    return put_sorted(target, plan.path, layout, table)
 
 
 @task(Cut)
@@ -100,7 +100,7 @@ def _cut(plan: Cut) -> list[Run]:
 def _merge(plan: Merge) -> WrittenPart | None:
     target, layout = open_storage(plan.target_url), layout_of(plan.info)
     table, places = read_runs(target, plan.runs)
-    return _put(target, plan.path, layout, each_once(layout, _with_schema(layout, table), places))
+    return put_sorted(target, plan.path, layout, each_once(layout, _with_schema(layout, table), places))
 
 
 rewrite = TaskOf[Rewrite, WrittenPart | None](_rewrite, WrittenPart | None)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(table.columns, schema=layout.schema)
 
 
-def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
+def put_sorted(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
     """Write sorted rows; no file if there are none."""
     if not table.num_rows:
         return None
@@ -130,8 +130,3 @@ def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> Written
     for start in range(0, table.num_rows, BLOCK_ROWS):
         part.write(table.slice(start, BLOCK_ROWS))
     return put_part(target, path, part)
-
-
-def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
-    """Sort and write rows."""
-    return _put(target, path, layout, in_order(layout, table))
