@@ -90,7 +90,6 @@ class _Plan:
 
     @cached_property
     def imports(self) -> list[StateImport]:
-        """The mapped states with their files."""
         savepoint = self.opened.savepoint
         saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
         regrouped = self.max_parallelism if self.regrouped else None

@@ -84,7 +84,6 @@ class WrittenPart:
 
 
 def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
-    """Finish a part and write its file."""
     data = part.finish()
     target.put(path, data)
     return WrittenPart(path, part.rows, len(data), checksum(data))
@@ -155,7 +154,7 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
         except (pa.ArrowException, OSError) as error:
             raise damaged(file, f"row group {number} cannot be read: {error}") from error
         if groups is not None:
-            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which RowCheck refuses
+            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which ``checked_tables`` refuses
             wanted = (column >= groups[0]) & (column < groups[1])
             if not wanted.all():
                 table = table.take(pa.array(np.flatnonzero(wanted)))

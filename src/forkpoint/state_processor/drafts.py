@@ -109,7 +109,6 @@ class _DraftWriter:
         return [state for operator in self.draft.operators.values() for state in operator.states.values()]
 
     def run(self, run_tasks: RunTasks, progress: Progress) -> None:
-        """Write all files."""
         states = self.states
         kept = [n for n, state in enumerate(states) if self._keeps_groups(state)]
         moved = [n for n, state in enumerate(states) if isinstance(state.origin, SavedRows) and n not in kept]
@@ -195,7 +194,8 @@ class _DraftWriter:
         assigned = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
         if not assigned and state.info.kind == "operator-list" and table.num_rows:
             table = _distributed(layout, table, self.draft.parallelism)
-        self.new.add(state.info, put_sorted(self.new.target, self.new.path(state.info), layout, in_order(layout, table)), 0, 0)
+        part = put_sorted(self.new.target, self.new.path(state.info), layout, in_order(layout, table))
+        self.new.add(state.info, part, 0, 0)
 
 
 def _sources(state: PlannedState) -> Iterator[Source]:

@@ -36,11 +36,10 @@ def query(savepoint: SavepointReader, sql: str) -> pa.Table:
     known = views(savepoint)
     with sandbox.connected(_DATABASE) as (connection, scratch):
         try:
+            by_lower_case = {(schema.lower(), name.lower()): (schema, name) for schema, name in known}
             needed: dict[tuple[str, str], list[str]] = {}
             for schema, name in sandbox.tables(connection, sql):
-                found = next(
-                    ((s, n) for s, n in known if (s.lower(), n.lower()) == (schema.lower(), name.lower())), None
-                )
+                found = by_lower_case.get((schema.lower(), name.lower()))
                 if found is None and schema:
                     raise _unknown(savepoint, known, schema, name)
                 if found is not None:

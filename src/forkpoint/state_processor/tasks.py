@@ -118,7 +118,6 @@ def _stepped(source: Source) -> tuple[Layout, pa.Table]:
 
 
 def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
-    """The same columns, with this state's schema."""
     return pa.Table.from_arrays(table.columns, schema=layout.schema)
 
 
