@@ -154,7 +154,7 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
         except (pa.ArrowException, OSError) as error:
             raise damaged(file, f"row group {number} cannot be read: {error}") from error
         if groups is not None:
-            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which ``checked_tables`` refuses
+            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which are refused later
             wanted = (column >= groups[0]) & (column < groups[1])
             if not wanted.all():
                 table = table.take(pa.array(np.flatnonzero(wanted)))
