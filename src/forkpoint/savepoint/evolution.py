@@ -70,27 +70,19 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
         if array.null_count:
             return _scattered(convert(array.drop_null(), old, new, step), array)
         return convert(array, present(old), new.of, step)
-    match step:
-        case Number():
+    match step, old, new:
+        case (Number(), _, _) | (_, ScalarType(), ScalarType()):
             return array.cast(new.arrow_type)
-        case Fields(fields=fields):
-            assert isinstance(old, RecordType)
-            assert isinstance(new, RecordType)
+        case Fields(fields=fields), RecordType(), RecordType():
             return _struct(array, old, new, fields)
-        case Items(step=inner):
-            assert isinstance(old, SequenceType)
-            assert isinstance(new, SequenceType)
+        case Items(step=inner), SequenceType(), SequenceType():
             elements = convert(array.flatten(), old.element, new.element, inner)
             lengths = np.asarray(array.value_lengths().to_numpy(zero_copy_only=False), np.int64)
             offsets = np.zeros(len(array) + 1, np.int32)
             np.cumsum(lengths, out=offsets[1:])
             return pa.ListArray.from_arrays(pa.array(offsets), elements, type=new.arrow_type)
-        case Entries(step=inner):
-            assert isinstance(old, MapType)
-            assert isinstance(new, MapType)
+        case Entries(step=inner), MapType(), MapType():
             return _dicts(array, old, new, inner)
-    if isinstance(old, ScalarType) and isinstance(new, ScalarType):
-        return array.cast(new.arrow_type)
     # The encoding is the same, but some column inside differs.
     return new.to_arrow([new.decode(old.encode(value)) for value in old.from_arrow(array)])
 

@@ -64,7 +64,7 @@ class Part:
 
     @property
     def fields(self) -> list[pa.Field]:
-        inner = list(self.type.arrow_schema)
+        inner = self.type.arrow_schema
         return [pa.field(name, f.type, f.nullable) for name, f in zip(self.names, inner, strict=True)]
 
 
