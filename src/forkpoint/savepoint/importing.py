@@ -14,15 +14,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.entries import EntryTarget
 from forkpoint.savepoint.evolution import Change
-from forkpoint.savepoint.import_task import (
-    CutFiles,
-    ImportSlice,
-    Redistribution,
-    StateImport,
-    WrittenSnapshot,
-    cut_files,
-    import_slice,
-)
+from forkpoint.savepoint.import_task import CutFiles, ImportSlice, StateImport, WrittenSnapshot, cut_files, import_slice
 from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.savepoint.restore_plan import StateMapping
@@ -196,7 +188,7 @@ class _Plan:
             self.opened.storage.url, self.storage.url, self.snapshot_path(piece), piece.kg_start, piece.kg_stop,
             tuple(state for state in states if state.files),
             tuple(run.file for run in runs if run.slice == piece.number),
-            Redistribution(operator_state, piece.subtask, self.parallelism) if operator_state else None, self.rekeyed,
+            operator_state, piece.subtask, self.parallelism, self.rekeyed,
         )  # fmt: skip
 
 
