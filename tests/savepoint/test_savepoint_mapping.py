@@ -30,9 +30,7 @@ def wanted(
 
 
 def plan(states: list[StateInfo], program: list[StateInfo], *uids: str, empty: Any = (), **options: Any) -> RestorePlan:
-    operators = [
-        ProgramOperator(uid, True, complete=options.pop("complete", True)) for uid in uids or ("counts",)
-    ]
+    operators = [ProgramOperator(uid, True, complete=options.pop("complete", True)) for uid in uids or ("counts",)]
     saved = Saved(tuple(states), {s.uid: s.uid for s in states}, empty=empty)
     return plan_restore(saved, program, operators, **options)
 

@@ -206,9 +206,7 @@ def through_savepoint(draw: Any, root: LocalStorage, old: Cluster, types: Any, g
     assert verified.entries == sum(state.entries for operator in saved.operators for state in operator.states)
     job, parallelism = f"job {generation}", draw(parallelisms)
     max_parallelism = draw(st.one_of(st.just(old.max_parallelism), max_parallelisms))
-    plan = plan_restore(
-        Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, True, complete=False)]
-    )
+    plan = plan_restore(Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, True, complete=False)])
     epoch = draw(st.integers(1, 9))
     refs = import_savepoint(
         opened=opened, storage=root, paths=JobPaths(job), epoch=epoch, parallelism=parallelism,

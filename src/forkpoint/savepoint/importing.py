@@ -97,9 +97,7 @@ class _Plan:
             target = EntryTarget(declared.sid, ttl, self.now_ms, self.epoch, regrouped)
             files = tuple(self.opened.file(file) for file in state.files if file.entries)
             change = _change(mapping, info)
-            found.append(
-                StateImport(info, target, files, savepoint.max_parallelism, savepoint.parallelism, change)
-            )
+            found.append(StateImport(info, target, files, savepoint.max_parallelism, savepoint.parallelism, change))
         return found
 
     @cached_property
