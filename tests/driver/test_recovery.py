@@ -13,7 +13,7 @@ from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.recovery import recover as bring_back
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.savepoint import list_savepoints
+from forkpoint.savepoint.catalog import list_savepoints
 
 ELEMENTS = clicks(200)
 

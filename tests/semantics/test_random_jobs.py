@@ -17,7 +17,7 @@ from random_runs import build, results, run, sources
 import forkpoint as fp
 from forkpoint.driver.check import check_program
 from forkpoint.graph.compile import compile_graph
-from forkpoint.savepoint import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.testing import Abort, Eof
 

@@ -15,7 +15,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
 from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 

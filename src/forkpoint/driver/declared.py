@@ -23,7 +23,6 @@ def _program_operator(operator: Operator) -> ProgramOperator:
     key, spec = operator.key, operator.spec
     return ProgramOperator(
         operator.uid,
-        operator.kind,
         operator.stateful and spec.needs_uid,  # its state may belong to another operator
         spec.position if isinstance(spec, WatermarkSpec) else None,
         spec.declares_all_states,

@@ -12,7 +12,7 @@ from forkpoint.driver.requests import SavepointRequest
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.options import SavepointSchedule
 from forkpoint.savepoint.catalog import savepoints_below
-from forkpoint.savepoint.retention import Retention, remove_expired
+from forkpoint.savepoint.dispose import Retention, remove_expired
 from forkpoint.storage.base import Storage, open_storage
 
 log = logging.getLogger("forkpoint")
