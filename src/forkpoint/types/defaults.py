@@ -13,7 +13,9 @@ from forkpoint.types.information import Field, JsonObject, TypeInformation
 
 
 def wire_default(field: Field) -> Any:
-    """Return the field's default as `msgspec.defstruct` takes it."""
+    """Return the field's default, if it has one, as `msgspec.defstruct` takes it."""
+    if not field.has_default:
+        return msgspec.field()
     lower, make = field.type.lower, field.make_default
     if lower is not None:
         return msgspec.field(default_factory=lambda: lower(make()))
