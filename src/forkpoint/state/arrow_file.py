@@ -138,7 +138,7 @@ class ArrowFile:
     def _read_index(self) -> list[Block]:
         end = len(self._data) - _TRAILER.size
         index = self._data[max(end - self._trailer.blocks * _BLOCK.size, 0) : end]
-        self._compare("the index", zlib.crc32(index), self._trailer.index_crc)
+        _compare(self.name, "the index", zlib.crc32(index), self._trailer.index_crc)
         return [Block(*fields) for fields in _BLOCK.iter_unpack(index)]
 
     def _check_frame(self) -> None:
@@ -147,11 +147,7 @@ class ArrowFile:
         for block in self.blocks:
             crc = zlib.crc32(self._data[position : block.offset], crc)
             position = block.offset + block.length
-        self._compare("the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
-
-    def _compare(self, what: str, found: int, expected: int) -> None:
-        if found != expected:
-            raise _mismatch(self.name, what, found, expected)
+        _compare(self.name, "the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
 
     def read(self, number: int) -> tuple[list[bytes], list[bytes | None]]:
         """The keys and values of one batch."""
@@ -166,7 +162,7 @@ class ArrowFile:
     def _batch(self, number: int) -> pa.RecordBatch:
         block = self.blocks[number]
         data = self._data[block.offset : block.offset + block.length]
-        self._compare(f"batch {number} (at byte {block.offset})", zlib.crc32(data), block.crc)
+        _compare(self.name, f"batch {number} (at byte {block.offset})", zlib.crc32(data), block.crc)
         with self._readable():
             batch = self._arrow.get_batch(number)
             batch.validate(full=True)
@@ -195,10 +191,11 @@ def _trailer_crc(packed: bytes) -> int:
     return zlib.crc32(packed[:-8])  # all before the checksum itself and the magic
 
 
-def _mismatch(name: str, what: str, found: int, expected: int) -> SavepointCorrupt:
-    return SavepointCorrupt(
-        f"{name} is damaged: the checksum of {what} is {found:#010x}, expected {expected:#010x}; {_REMEDY}"
-    )
+def _compare(name: str, what: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise SavepointCorrupt(
+            f"{name} is damaged: the checksum of {what} is {found:#010x}, expected {expected:#010x}; {_REMEDY}"
+        )
 
 
 def _read_trailer(data: memoryview, name: str) -> _Trailer:
@@ -213,8 +210,7 @@ def _read_trailer(data: memoryview, name: str) -> _Trailer:
             f"{name} is cut short or not a file of forkpoint: "
             f"it ends with {trailer.magic!r}, expected {_MAGIC!r}; {_REMEDY}"
         )
-    if (crc := _trailer_crc(packed)) != trailer.crc:
-        raise _mismatch(name, "the trailer", crc, trailer.crc)
+    _compare(name, "the trailer", _trailer_crc(packed), trailer.crc)
     if trailer.format > _FORMAT:
         raise SavepointCorrupt(
             f"{name} has format {trailer.format}, expected at most {_FORMAT}; read it with a newer forkpoint"

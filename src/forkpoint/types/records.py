@@ -175,17 +175,11 @@ class RecordType(TypeInformation):
 
     @cached_property
     def immutable(self) -> bool:
-        return self._unchanging and all(child.immutable for child in self.children)
-
-    @property
-    def _unchanging(self) -> bool:
-        """Whether the record itself is immutable, whatever its fields are."""
-        if self.flavor in ("tuple", "namedtuple"):
-            return True
         cls: Any = self.cls
-        if cls is None or self.flavor == "row":
-            return False
-        return bool(cls.__struct_config__.frozen if self.flavor == "struct" else cls.__dataclass_params__.frozen)
+        frozen = not self._from_rows
+        if frozen and not self._is_array:
+            frozen = cls.__struct_config__.frozen if self.flavor == "struct" else cls.__dataclass_params__.frozen
+        return frozen and all(child.immutable for child in self.children)
 
     def _test(self, value: str, source: Source) -> str:
         (first, v), cls = source.once(value), source.bind(self.python_class)
