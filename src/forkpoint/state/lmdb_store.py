@@ -29,7 +29,7 @@ import lmdb
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, check_base, check_load, check_scan
+from forkpoint.state.store import Changes, check_base, check_load, check_scan, check_token
 
 DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
 
@@ -320,23 +320,19 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             _delete_all(txn)
             _put_state(txn, _LOADING, 0, token)
 
-        def check_token(txn: Any) -> None:
-            if _state(txn).token != token:
-                raise StorageError(f"local store {self.path}: another process began to write it during a load")
-
         # In several transactions: one would keep all its pages in memory.
         handle.write(begin)
         for chunk in chunks:
             ordered = chunk.in_order()
 
             def fill(txn: Any, ordered: Changes = ordered) -> None:
-                check_token(txn)
+                check_token(self.path, token, _state(txn).token)
                 _put_all(txn, ordered)
 
             handle.write(fill)
 
         def end(txn: Any) -> None:
-            check_token(txn)
+            check_token(self.path, token, _state(txn).token)
             _put_state(txn, _READY, version)
 
         handle.write(end)

@@ -23,7 +23,7 @@ import rocksdict
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, check_base, check_load, check_scan
+from forkpoint.state.store import Changes, check_base, check_load, check_scan, check_token
 
 _READY, _LOADING = 0, 1
 _STATE = struct.Struct(">BQ16s")
@@ -195,15 +195,11 @@ class RocksDbStore(SharedStore[_RocksHandle]):
         for chunk in chunks:
             ordered = chunk.in_order()
             with handle.use():
-                self._check_token(handle, token)
+                check_token(self.path, token, handle.state().token)
                 handle.write(ordered, _LOADING, 0, token)
         with handle.use():
-            self._check_token(handle, token)
+            check_token(self.path, token, handle.state().token)
             handle.write(_NOTHING, _READY, version)
-
-    def _check_token(self, handle: _RocksHandle, token: bytes) -> None:
-        if handle.state().token != token:
-            raise StorageError(f"local store {self.path}: another process began to write it during a load")
 
     def clear(self) -> None:
         handle = self._handle

@@ -25,7 +25,7 @@ _FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan reads while it holds the loc
 
 
 class Handle:
-    """One open store of this process. Every use is made holding `lock`. Here without a native object."""
+    """One open store of this process. Every use is made holding `lock`. By itself it has no native object."""
 
     def __init__(self, path: str, marker: str = "") -> None:
         self.path = path

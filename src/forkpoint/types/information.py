@@ -20,7 +20,6 @@ from forkpoint.types.wire import NativeClasses, pack, shown, unpacker
 
 JsonObject = dict[str, Any]
 
-
 REQUIRED: Any = NODEFAULT
 """The default of a `Field` without one."""
 
