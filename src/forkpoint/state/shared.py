@@ -29,7 +29,7 @@ class Handle:
 
     def __init__(self, path: str, marker: str = "") -> None:
         self.path = path
-        self.marker = os.path.join(path, marker)  # the file by which a store and its successor at the path are told apart
+        self.marker = os.path.join(path, marker)  # the file that tells a store from its successor at the path
         self.identity: tuple[int, int] | None = None  # the marker's, while the native object is open
         self.lock = threading.RLock()
         self.users = 0

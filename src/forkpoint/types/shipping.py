@@ -117,8 +117,9 @@ def _make(
     known = _classes.get(tracker)
     if known is not None:
         return known
-    declared: list[Any] = [
-        (field, annotation, msgspec.field(default=default, default_factory=factory, name=encoded))
+    make_field: Any = msgspec.field  # its annotations do not know NODEFAULT
+    declared = [
+        (field, annotation, make_field(default=default, default_factory=factory, name=encoded))
         for field, annotation, default, factory, encoded in fields
     ]
     namespace: dict[str, Any] = {"__post_init__": _deferred()} if post_init else {}
