@@ -24,7 +24,7 @@ from forkpoint.savepoint.tasks import FileRef, TaskOf, task
 from forkpoint.savepoint.unreadable import LeftOut, readable
 from forkpoint.state import OPERATOR_KG, decode_operator_key, operator_range, sid_of, sid_range
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, as_list
-from forkpoint.state.changelog import in_key_order
+from forkpoint.state.files import in_key_order
 from forkpoint.storage.base import Storage, open_storage
 
 BLOCK_ENTRIES = 65_536

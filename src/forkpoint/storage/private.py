@@ -51,7 +51,8 @@ def make_own_directory(directory: str) -> None:
     make_directories(directory)
     place = Path(os.path.abspath(directory))
     for each in (place, *place.parents):
-        if _is_open_to_all(each.parent) and (found := os.lstat(each)).st_uid not in (0, os.geteuid()):
+        open_to_all = each.parent.stat().st_mode & stat.S_IWOTH
+        if open_to_all and (found := os.lstat(each)).st_uid not in (0, os.geteuid()):
             raise StorageError(
                 f"{each} belongs to another user (id {found.st_uid}), who could read and change this job's files there; "
                 "remove it, or set TMPDIR to a directory of your own"
@@ -75,7 +76,3 @@ def close_to_others(directory: str) -> None:
 def is_shared(directory: str) -> bool:
     """Whether a directory is shared with a group. Raises FileNotFoundError."""
     return os.stat(directory or ".").st_mode & _SHARED == _SHARED
-
-
-def _is_open_to_all(directory: Path) -> bool:
-    return bool(directory.stat().st_mode & stat.S_IWOTH)
