@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from forkpoint.spark.exchange import map_bytes
 from forkpoint.spark.failures import raising_originals
-from forkpoint.spark.frames import struct_of_schema
+from forkpoint.spark.frames import struct_of
 from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
 from forkpoint.types import dumps
 
@@ -36,7 +36,7 @@ def read_frame(
                 yield from read(every[number])
 
     numbers = session.range(0, len(every), 1, max(1, len(every)))
-    return numbers.mapInArrow(partition, struct_of_schema(schema))
+    return numbers.mapInArrow(partition, struct_of(schema))
 
 
 def columns_of(frame: DataFrame) -> pa.Table:

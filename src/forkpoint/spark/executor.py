@@ -22,7 +22,7 @@ from forkpoint.runtime.tasks import entry_points
 from forkpoint.spark.background_tasks import map_arguments
 from forkpoint.spark.exchange import EpochJobs
 from forkpoint.spark.failures import raising_originals
-from forkpoint.spark.frames import check_columns, struct_of, struct_of_schema
+from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
 from forkpoint.spark.streams import StreamingSources, StreamSource
@@ -122,7 +122,7 @@ class SparkExecutor(Executor):
         """
         run = self._started("frame_stage")
         stage = FrameStage(run.handle, operator, last=run.spec.graph.stages == 0)
-        return frame.mapInArrow(stage, struct_of_schema(PAIR_SCHEMA))
+        return frame.mapInArrow(stage, struct_of(PAIR_SCHEMA))
 
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
@@ -144,15 +144,13 @@ class SparkExecutor(Executor):
             # A watermark generator needs elements in order, that of the partitions: one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
-        streams = StreamingSources(
+        return StreamingSources(
             self.session, self.frame_stage, token, sources, positions, on_batch, self._interval, stops
         )
-        streams.start()
-        return streams
 
     def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> DataFrame:
         """A DataFrame of `type`'s columns over staged Parquet files, without rows if there are no files."""
-        schema = struct_of(type)
+        schema = struct_of(type.arrow_schema)
         if not paths:
             return self.session.createDataFrame([], schema)
         return self.session.read.schema(schema).parquet(*paths)

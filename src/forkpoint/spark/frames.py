@@ -35,13 +35,15 @@ _SCALARS: dict[type[spark.DataType], TypeInformation] = {
 }
 
 
-def type_from_frame(schema: spark.StructType) -> TypeInformation:
+def type_from_frame(schema: spark.StructType, path: str = "") -> TypeInformation:
     """The type of a DataFrame's rows: a Row with the frame's columns; nullable ones are Optional.
 
     TIMESTAMP becomes an aware datetime in UTC, TIMESTAMP_NTZ a naive one, DECIMAL a Decimal. Raises TypeNotSupported
-    naming the column for Spark types that have no counterpart (VARIANT, INTERVAL YEAR TO MONTH, user-defined types).
+    naming the column (after ``path``) for Spark types that have no counterpart (VARIANT, INTERVAL YEAR TO MONTH,
+    user-defined types).
     """
-    return _row_type(schema, "")
+    types = [_of_spark(field.dataType, field.nullable, f"{path}{field.name}") for field in schema.fields]
+    return Types.ROW_NAMED(list(schema.names), types)
 
 
 def state_type(of: spark.DataType, nulls: Set[str], path: str) -> TypeInformation:
@@ -53,12 +55,7 @@ def state_type(of: spark.DataType, nulls: Set[str], path: str) -> TypeInformatio
     return from_description(_described(of, nulls, path))
 
 
-def struct_of(type: TypeInformation) -> spark.StructType:
-    """The Spark schema of `type`'s columns. Raises TypeNotSupported naming the column."""
-    return struct_of_schema(type.arrow_schema)
-
-
-def struct_of_schema(schema: pa.Schema) -> spark.StructType:
+def struct_of(schema: pa.Schema) -> spark.StructType:
     """The Spark schema of Arrow columns. Raises TypeNotSupported naming the column."""
     return spark.StructType([_struct_field(field) for field in schema])
 
@@ -96,16 +93,11 @@ def check_columns(
             )
 
 
-def _row_type(schema: spark.StructType, path: str) -> TypeInformation:
-    types = [_of_spark(field.dataType, field.nullable, f"{path}{field.name}") for field in schema.fields]
-    return Types.ROW_NAMED(list(schema.names), types)
-
-
 def _of_spark(data_type: spark.DataType, nullable: bool, path: str) -> TypeInformation:
     found: TypeInformation | None
     match data_type:
         case spark.StructType():
-            found = _row_type(data_type, f"{path}.")
+            found = type_from_frame(data_type, f"{path}.")
         case spark.ArrayType():
             found = Types.LIST(_of_spark(data_type.elementType, data_type.containsNull, f"{path}[]"))
         case spark.MapType():

@@ -253,10 +253,7 @@ def _flat(
     taken = {each.lower() for each in own}
     columns: list[Column] = [f.col(each) for each in own]
     names: dict[str, tuple[str, ...]] = {}
-    for role in ("key", "map_key", "value"):
-        names[role] = ()
-        if role not in frame.columns:
-            continue
+    for role in [role for role in ("key", "map_key", "value") if role in frame.columns]:
         inner = frame.schema[role].dataType
         if not isinstance(inner, spark.StructType):
             inner = spark.StructType([spark.StructField(role, inner)])
@@ -265,8 +262,7 @@ def _flat(
         frame = frame.withColumn(role, f.col(role).cast(_numbered(inner)))
         columns += [f.col(f"{role}.c{i}").alias(each) for i, each in enumerate(fresh)]
         names[role] = fresh
-    flat = frame.select(*columns)
-    return QueryState(number, operator, name, kind, flat, names["key"], names["map_key"], names["value"], expires)
+    return QueryState(number, operator, name, kind, frame.select(*columns), expires=expires, **names)
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -43,7 +43,7 @@ class StreamSource:
 
 
 class StreamingSources(Streams):
-    """Runs the query and calls `on_batch(frame, positions)` for each micro-batch, on the query's thread.
+    """A running query, which calls `on_batch(frame, positions)` for each micro-batch, on its own thread.
 
     stage: adds stage 0 to a DataFrame, given its operator id. token: marks the failures of its tasks. positions: where to
     continue, by uid; a source without one starts as its options say. interval: the time between micro-batches. stops: where
@@ -69,15 +69,9 @@ class StreamingSources(Streams):
         check_positions(sources, positions)
         for uid, stop in (stops or {}).items():
             check_follows(uid, positions.get(uid), stop)
-        self._session = session
-        self._stage = stage
         self._token = token
-        self._sources = tuple(sources)
-        self._positions = dict(positions)
-        self._stops = stops
-        self._last: int | None = None  # the last batch
+        self._uids = [source.uid for source in sources]
         self._on_batch = on_batch
-        self._interval = interval
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
         self._stopped = False
@@ -86,20 +80,15 @@ class StreamingSources(Streams):
         # Scratch that is written several times per epoch: in memory if possible.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._directory = Path(tempfile.mkdtemp(prefix="forkpoint-query-", dir=memory))
-        self._reader = CheckpointReader(self._directory, len(self._sources))
-
-    def start(self) -> None:
-        """Starts the query. May be called once."""
-        begin = [self._positions.get(source.uid) for source in self._sources]
-        if self._stops is None:
-            craft(self._directory, begin)
-        else:
-            self._last = craft(self._directory, begin, [self._stops[source.uid] for source in self._sources])
-        with settings(self._session, QUERY_SETTINGS):
-            staged = [self._stage(source.operator, source.frame) for source in self._sources]
+        self._reader = CheckpointReader(self._directory, len(sources))
+        begin = [positions.get(uid) for uid in self._uids]
+        last = craft(self._directory, begin, [stops[uid] for uid in self._uids] if stops is not None else ())
+        self._last = None if stops is None else last  # the last batch
+        with settings(session, QUERY_SETTINGS):
+            staged = [stage(source.operator, source.frame) for source in sources]
             writer = reduce(DataFrame.union, staged).writeStream.foreachBatch(self._batch)
             writer = writer.option("checkpointLocation", self._directory.as_uri())
-            pace = f"{int(self._interval / timedelta(milliseconds=1))} milliseconds"
+            pace = f"{int(interval / timedelta(milliseconds=1))} milliseconds"
             self._query = writer.trigger(processingTime=pace).start()
 
     def failure(self) -> BaseException | None:
@@ -133,9 +122,7 @@ class StreamingSources(Streams):
                 return  # Spark may log the batch as done, but only manifests count
             self._within = threading.get_ident()
             try:
-                positions = self._reader.positions(batch)
-                uids = [source.uid for source in self._sources]
-                self._on_batch(frame, dict(zip(uids, positions, strict=True)))
+                self._on_batch(frame, dict(zip(self._uids, self._reader.positions(batch), strict=True)))
             except BaseException as error:
                 self._failure = error
                 raise
