@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -151,10 +152,7 @@ def find_java_home(places: tuple[str, ...] | None = None) -> Path:
         str(Path.home() / ".jdk/*"),
     )
     for pattern in patterns:
-        root = Path(pattern)
-        fixed = Path(*[part for part in root.parts if "*" not in part]) if "*" in pattern else root
-        found = Path("/").glob(pattern.lstrip("/")) if fixed.exists() else iter(())
-        homes = sorted(home for home in found if (home / "bin" / "java").exists())
+        homes = sorted(home for home in map(Path, glob(pattern)) if (home / "bin" / "java").exists())
         if homes:
             return homes[-1]
     raise ConfigError("Spark needs Java 17 or newer and none was found; install a JDK or set JAVA_HOME")
