@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from forkpoint.connectors import Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.connectors.base import JSON
-from forkpoint.connectors.collection import fair_shares, in_pieces
+from forkpoint.connectors.collection import fair_shares
 from forkpoint.errors import ConfigError
 from forkpoint.testing.clock import ManualClock
 from forkpoint.testing.script import Abort, Advance, Eof, Script, Step, parse
@@ -119,9 +120,11 @@ class _Enumerator(SplitEnumerator):
         ranges: list[SplitRange] = []
         for split, share in enumerate(shares):
             start = self._next[split]
+            pieces = max(1, min(share, -(-parallelism_hint // max(active, 1))))
+            cuts = [start + share * i // pieces for i in range(pieces + 1)]
             # A split without elements read so far takes part too: it holds the watermark back.
             if share or (start == 0 and self._scripts[split].elements) or not (active or ranges):
-                ranges += in_pieces(str(split), start, share, -(-parallelism_hint // max(active, 1)))
+                ranges.extend(SplitRange(str(split), piece, a, b, b - a) for piece, (a, b) in enumerate(pairwise(cuts)))
             self._next[split] = start + share
         return ranges
 
