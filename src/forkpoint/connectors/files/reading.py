@@ -48,9 +48,7 @@ class FileReader(SourceReader):
     def read(self, range: SplitRange) -> Iterator[Elements]:
         segments = range.info["files"]
         runs = self._read_parquet(segments) if isinstance(self._format, ParquetFormat) else self._read_lines(segments)
-        for run in runs:
-            if len(run):
-                yield run
+        yield from filter(len, runs)
 
     def close(self) -> None:
         if self._parquet is not None:
