@@ -203,7 +203,7 @@ def make_executor(options: JobOptions) -> tuple[Executor, int]:
 
         return LocalExecutor(), LOCAL_PARALLELISM
     if engine == "spark":
-        from forkpoint.spark.engine import make_spark_executor
+        from forkpoint.spark.executor import make_spark_executor
 
         return make_spark_executor(options.checkpoint.interval_ms)
     raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")

@@ -10,7 +10,7 @@ from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.results import CloseableIterator
 from forkpoint.connectors.base import Sink
-from forkpoint.connectors.print_sink import PrintSink
+from forkpoint.connectors.sinks import PrintSink
 from forkpoint.errors import GraphError
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.graph.transformations import Transformation

@@ -45,22 +45,12 @@ class EpochJobs:
         # Java's own serialization would retain the last 100 objects written to each partition: whole chunks here.
         self._kryo = getattr(sc._jvm, "org.apache.spark.serializer.KryoSerializer")(sc._jsc.sc().conf())
         self._binary = getattr(sc._jvm, "org.apache.spark.sql.Encoders").BINARY()
-        self._anchor = self._make_anchor() if subtasks and has_several_hosts(sc.master) else None
+        several_hosts = not sc.master.startswith("local") or sc.master.startswith("local-cluster")
+        self._anchor = self._make_anchor() if subtasks and several_hosts else None
 
     def run(self, plans: Sequence[bytes], frame: DataFrame | None) -> list[bytes]:
         """Runs one job over the native source tasks and the DataFrame of pairs; returns commit blobs in partition order."""
         shuffles: list[Any] = []
-        try:
-            return self._run(plans, frame, shuffles)
-        finally:
-            self._clean(shuffles)
-
-    def close(self) -> None:
-        """Releases the run's resources on the cluster."""
-        if self._anchor is not None:
-            self._anchor.unpersist(False)
-
-    def _run(self, plans: Sequence[bytes], frame: DataFrame | None, shuffles: list[Any]) -> list[bytes]:
         heads: list[Any] = []
         if plans:
             heads.append(self._python(parallel_bytes(self._sc, plans, len(plans)), self._source).asJavaRDD())
@@ -71,11 +61,21 @@ class EpochJobs:
             # Keys and payloads alternate, also across partitions.
             frames = [] if head is None else collect_bytes(self._sc, head.rdd())
             return [blob_of_payload(payload) for payload in frames[1::2]]
-        # Without input the subtasks start on empty partitions, which saves a stage.
-        rows = parallel_bytes(self._sc, (), self._parallelism) if head is None else self._exchange(head.rdd(), shuffles)
-        for fn in self._subtasks[:-1]:
-            rows = self._exchange(self._python(rows, fn), shuffles)
-        return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))
+        try:
+            if head is None:  # the subtasks start on empty partitions, which saves a stage
+                rows = parallel_bytes(self._sc, (), self._parallelism)
+            else:
+                rows = self._exchange(head.rdd(), shuffles)
+            for fn in self._subtasks[:-1]:
+                rows = self._exchange(self._python(rows, fn), shuffles)
+            return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))
+        finally:
+            self._clean(shuffles)
+
+    def close(self) -> None:
+        """Releases the run's resources on the cluster."""
+        if self._anchor is not None:
+            self._anchor.unpersist(False)
 
     def _python(self, rdd: Any, function: Any) -> Any:
         return self._sc._jvm.PythonRDD(rdd, function, False, False)
@@ -110,11 +110,6 @@ class EpochJobs:
             return
         for rdd in shuffles:
             cleaner.get().doCleanupShuffle(rdd.dependencies().head().shuffleId(), False)
-
-
-def has_several_hosts(master: str) -> bool:
-    """Whether tasks may run outside of the driver's JVM."""
-    return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def parallel_bytes(sc: SparkContext, items: Sequence[bytes], partitions: int) -> Any:

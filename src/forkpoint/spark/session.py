@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -94,11 +94,8 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _set_java_home()
     settings.setdefault("spark.app.name", "forkpoint")
-    builder = SparkSession.builder
-    for name, value in sorted(settings.items()):
-        builder = builder.config(name, value)
     try:
-        session = _start(builder, settings)
+        session = _start(settings)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
             raise
@@ -124,22 +121,19 @@ def _set_java_home() -> None:
         os.environ["JAVA_HOME"] = str(find_java_home())
 
 
-def _start(builder: Any, settings: Mapping[str, str]) -> SparkSession:
+def _start(settings: dict[str, str]) -> SparkSession:
     """Starts Spark, unless it runs, on a separate thread, so that Ctrl-C ends the waiting but not PySpark's work.
 
     On the main thread PySpark would install its own handler of Ctrl-C, which fails in the middle of a call to the JVM. The
     JVM ends with this process, as its input closes, but only after it has written its port to a directory that PySpark
     removes if it is interrupted before. Such a JVM failed half-way and never ended.
     """
-    conf = SparkConf()
-    for name, value in settings.items():
-        conf.set(name, value)
     started: Future[SparkSession] = Future()
 
     def start() -> None:
         try:
-            SparkContext._ensure_initialized(conf=conf)
-            started.set_result(builder.getOrCreate())
+            SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
+            started.set_result(SparkSession.builder.config(map=settings).getOrCreate())
         except BaseException as error:
             started.set_exception(error)
 
@@ -158,10 +152,7 @@ def find_java_home(places: tuple[str, ...] | None = None) -> Path:
         str(Path.home() / ".jdk/*"),
     )
     for pattern in patterns:
-        root = Path(pattern)
-        fixed = Path(*[part for part in root.parts if "*" not in part]) if "*" in pattern else root
-        found = Path("/").glob(pattern.lstrip("/")) if fixed.exists() else iter(())
-        homes = sorted(home for home in found if (home / "bin" / "java").exists())
+        homes = sorted(home for home in map(Path, glob(pattern)) if (home / "bin" / "java").exists())
         if homes:
             return homes[-1]
     raise ConfigError("Spark needs Java 17 or newer and none was found; install a JDK or set JAVA_HOME")

@@ -202,7 +202,7 @@ def _key_type(uid: str, states: Sequence[_Shaped]) -> TypeInformation:
 
 
 def _column_type(shaped_state: _Shaped, column: str, nulls: frozenset[str] | None = None) -> TypeInformation:
-    from forkpoint.spark.state_types import state_type
+    from forkpoint.spark.frames import state_type
 
     found = shaped_state.frame.schema[column].dataType
     return state_type(found, shaped_state.nulls if nulls is None else nulls, column)

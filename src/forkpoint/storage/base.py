@@ -266,7 +266,7 @@ class LocalStorage:
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
-        _sync_directory(directory)
+        sync_directory(directory)
 
     def _open_new(self, temporary: str, directory: str) -> int:
         for _ in range(_MKDIR_ATTEMPTS):
@@ -288,7 +288,7 @@ class LocalStorage:
         with suppress(FileNotFoundError):  # the parent was pruned meanwhile; the caller retries
             with suppress(FileExistsError):
                 private.make_directory(directory)
-            _sync_directory(parent)
+            sync_directory(parent)
 
     def _prune(self, directory: str) -> None:
         """Remove directories that became empty, up to the root: each epoch creates some."""
@@ -338,7 +338,8 @@ def _unless_absent(error: OSError) -> None:
         raise error
 
 
-def _sync_directory(directory: str) -> None:
+def sync_directory(directory: str | os.PathLike[str]) -> None:
+    """Make the names in a directory durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
