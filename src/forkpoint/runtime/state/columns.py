@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow as pa
 from forkpoint.errors import TypeNotSupported, UserFunctionError
 from forkpoint.functions import BatchState, StateDescriptor
 from forkpoint.runtime.columnar.keys import KeySet
-from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.columnar.leaves import Codec, merged
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
 Bools = npt.NDArray[np.bool_]
@@ -55,9 +54,8 @@ class ValueColumns(BatchState):
         count = len(raw)
         self._exists = np.fromiter((r is not None for r in raw), bool, count)
         self._dirty = np.zeros(count, bool)
-        stored = raw if self._exists.all() else [r for r in raw if r is not None]
-        self._columns = self._codec.columns(stored)  # type: ignore[arg-type]
-        if len(stored) < count:
+        self._columns = self._codec.columns([r for r in raw if r is not None])
+        if not self._exists.all():
             places = pa.array(np.cumsum(self._exists) - 1, mask=~self._exists)
             self._columns = [column.take(places) for column in self._columns]
 
@@ -66,15 +64,11 @@ class ValueColumns(BatchState):
         self._load()
         return self._exists.copy()
 
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        return pa.schema([pa.field(f.name, f.type) for f in self.type.arrow_schema])
-
     def read(self) -> Any:
         self._load()
         if self.type.fields is None:
             return self._columns[0]
-        return pa.RecordBatch.from_arrays(self._columns, schema=self._schema)
+        return pa.RecordBatch.from_arrays(self._columns, names=self.type.arrow_schema.names)
 
     def write(self, entries: Any, where: Bools | None = None) -> None:
         self._load()
@@ -93,11 +87,7 @@ class ValueColumns(BatchState):
             self._dirty[:] = True
             return
         places = np.arange(count)
-        places[mask] += count
-        taken = pa.array(places)
-        self._columns = [
-            pa.concat_arrays([old, new]).take(taken) for old, new in zip(self._columns, columns, strict=True)
-        ]
+        self._columns = [merged(old, new, mask, places) for old, new in zip(self._columns, columns, strict=True)]
         self._exists = self._exists | mask
         self._dirty |= mask
 
@@ -145,15 +135,12 @@ class ValueColumns(BatchState):
         if names is None or not self._dirty.any():
             return
         if (self._dirty & self._exists).all():
-            log.keys += names
-            log.values += self._codec.encode_columns(self._columns)
+            log.add(names, self._codec.encode_columns(self._columns))
             return
         written, cleared = np.flatnonzero(self._dirty & self._exists), np.flatnonzero(self._dirty & ~self._exists)
-        taken = pa.array(written)
-        log.keys += [names[i] for i in written.tolist()]
-        log.values += self._codec.encode_columns([column.take(taken) for column in self._columns])
-        log.keys += [names[i] for i in cleared.tolist()]
-        log.values += [None] * len(cleared)
+        columns = [column.take(pa.array(written)) for column in self._columns]
+        log.add([names[i] for i in written.tolist()], self._codec.encode_columns(columns))
+        log.delete([names[i] for i in cleared.tolist()])
 
 
 class Collections(BatchState):

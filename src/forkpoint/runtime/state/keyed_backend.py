@@ -8,7 +8,7 @@ epoch has been committed.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,6 +38,13 @@ class ChangeLog:
 
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
+
+    def add(self, keys: Iterable[bytes], values: Iterable[bytes | None]) -> None:
+        self.keys.extend(keys)
+        self.values.extend(values)
+
+    def delete(self, keys: Sequence[bytes]) -> None:
+        self.add(keys, [None] * len(keys))
 
 
 class Handle(Protocol):

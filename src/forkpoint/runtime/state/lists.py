@@ -107,8 +107,7 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
                 stored = elements.stored
                 if stored is None:
                     stored = [name for name, _ in self._backend.scan(elements.name)]
-                log.keys.extend(stored)
-                log.values.extend([None] * len(stored))
+                log.delete(stored)
                 kept = elements.whole or []
             if kept:
                 log.keys.append(elements.name + chunk)

@@ -41,13 +41,10 @@ class Expiry:
         self._backend = backend
         self._on_read = config.updates_on_read
         self._returns_expired = config.returns_expired
-        self._now: Callable[[], int] = self._event_time if config.event_time else self._processing_time
-
-    def _processing_time(self) -> int:
-        return self._backend.processing_time_ms
-
-    def _event_time(self) -> int:
-        return self._backend.watermark()
+        # Not backend.watermark itself: each epoch has its own.
+        self._now: Callable[[], int] = (
+            (lambda: backend.watermark()) if config.event_time else (lambda: backend.processing_time_ms)
+        )
 
     def stamp(self) -> int:
         """The stamp of an entry written now: the current time; before the first watermark, the element's timestamp."""
@@ -149,8 +146,7 @@ class Sweeper:
             start, end = sid_range(group, self._sid)
             entries = list(islice(self._backend.store.scan(self._after or start, end), left))
             gone = [key for key, value in entries if key not in changed and self._expired(value)]
-            log.keys.extend(gone)
-            log.values.extend([None] * len(gone))
+            log.delete(gone)
             left -= len(entries)
             if left <= 0:
                 self._group, self._after = group, entries[-1][0] + b"\0"
