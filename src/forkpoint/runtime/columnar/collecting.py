@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from forkpoint.runtime.columnar.leaves import Leaves, numbers
 from forkpoint.runtime.columnar.ordering import Paired, ordered
 from forkpoint.runtime.columnar.reductions import OfValues, Running
-from forkpoint.runtime.columnar.segments import Segments, ranges
+from forkpoint.runtime.columnar.segments import Segments, ranges, run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 
 _MOST = np.iinfo(np.int32).max  # values that one list array holds
@@ -101,7 +101,7 @@ class CountingDistinct(OfValues):
             return None
         order, numbers = stable_order(pairs.numbers)
         new = np.zeros(len(order), np.int64)
-        new[order[np.append(True, numbers[1:] != numbers[:-1])]] = 1
+        new[order[run_starts(numbers)]] = 1
         seen = np.cumsum(new[len(before.values) :])
         begins = segments.starts[:-1]
         seen += np.repeat(before.lengths - (seen[begins] - new[len(before.values) + begins]), segments.sizes)

@@ -80,14 +80,12 @@ def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryAr
     for part in layout:
         if isinstance(part, bytes):
             block = np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
-            blocks.append(block)
-            used.append(np.broadcast_to(np.True_, block.shape))
-            continue
-        block, mask = _encode_numbers(part, next(remaining))
+            mask = np.broadcast_to(np.True_, block.shape)
+        else:
+            block, mask = _encode_numbers(part, next(remaining))
         blocks.append(block)
         used.append(mask)
-    matrix, mask = np.concatenate(blocks, axis=1), np.concatenate(used, axis=1)
-    return _gathered(matrix, mask)
+    return _gathered(np.concatenate(blocks, axis=1), np.concatenate(used, axis=1))
 
 
 def _gathered(matrix: Bytes, mask: npt.NDArray[np.bool_]) -> pa.BinaryArray:
@@ -127,10 +125,6 @@ _NEGATIVE = np.array([31, 127, 32767, 2**31 - 1], np.int64)
 _POSITIVE_HEAD = np.array([0, 0xCC, 0xCD, 0xCE, 0xCF], np.uint8)
 _NEGATIVE_HEAD = np.array([0, 0xD0, 0xD1, 0xD2, 0xD3], np.uint8)
 _WIDTHS = np.array([0, 1, 2, 4, 8], np.uint8)  # bytes after the first
-
-
-def encode_ints(numbers: Numbers) -> pa.BinaryArray:
-    return encode(("int",), [numbers], len(numbers))
 
 
 def writable(type: TypeInformation) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,6 @@ from forkpoint.runtime.columnar.reductions import (
     FirstOrLast,
     Reduction,
     Summing,
-    chosen,
 )
 from forkpoint.runtime.columnar.segments import Segments, Source
 from forkpoint.runtime.exchange.batch import Longs
@@ -53,7 +52,7 @@ from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import optional, present
 
-Bounds = Callable[[WindowBound], Longs]
+KeyColumns = Literal["none", "whole", "parts"]
 
 
 @dataclass(frozen=True)
@@ -82,33 +81,35 @@ class Plan(ABC):
         """The columns of results."""
 
     def shaped(
-        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
+        self, results: list[pa.Array], key: pa.Array, starts: Longs | None = None, ends: Longs | None = None
     ) -> list[pa.Array]:
-        """The output columns. ``key``: as one array, ``parts``: as its columns."""
+        """The output columns. ``starts`` and ``ends``: those of the windows, if the results are of windows."""
         return results
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the aggregates: its reduction, and the range of its leaves."""
+    """One of the aggregates: its reduction, and which leaves are its own."""
 
     reduction: Reduction
-    start: int
-    stop: int
+    own: slice
 
 
+@dataclass(frozen=True)
 class AggregatesPlan(Plan):
-    """``agg``."""
+    """``agg`` and ``count``. ``outputs``: the side of each result. ``key``: whether results follow the key, as one column or as
+    its parts. ``bounds``: window bounds by position among the columns after the key's."""
 
-    def __init__(
-        self, type: TypeInformation, sides: tuple[Side, ...], outputs: tuple[int, ...], shape: RowShape
-    ) -> None:
-        self.type, self.sides, self.outputs, self.shape = type, sides, outputs, shape
+    type: TypeInformation
+    sides: tuple[Side, ...]
+    outputs: tuple[int, ...]
+    key: KeyColumns
+    bounds: Mapping[int, WindowBound]
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         found: Leaves = []
         for side in self.sides:
-            leaves = side.reduction.update(segments, saved[side.start : side.stop])
+            leaves = side.reduction.update(segments, saved[side.own])
             if leaves is None:
                 return None
             found += leaves
@@ -118,7 +119,7 @@ class AggregatesPlan(Plan):
         leaves: Leaves = []
         results = []
         for side in self.sides:
-            found = side.reduction.running(segments, saved[side.start : side.stop])
+            found = side.reduction.running(segments, saved[side.own])
             if found is None:
                 return None
             leaves += found.leaves
@@ -126,88 +127,67 @@ class AggregatesPlan(Plan):
         return RunningColumns(leaves, [results[i] for i in self.outputs])
 
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
-        columns = [side.reduction.result(leaves[side.start : side.stop]) for side in self.sides]
+        columns = [side.reduction.result(leaves[side.own]) for side in self.sides]
         return [columns[i] for i in self.outputs]
 
     def shaped(
-        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
+        self, results: list[pa.Array], key: pa.Array, starts: Longs | None = None, ends: Longs | None = None
     ) -> list[pa.Array]:
         columns = list(results)
-        for place, bound in sorted(self.shape.bounds.items()):
-            columns.insert(place, pa.array(bounds(bound)))
-        head = [] if not self.shape.key_names else [key] if self.shape.single else list(parts)
-        return [*head, *columns]
-
-
-class CountPlan(Plan):
-    """``count``: pairs of key and count; without keys, counts."""
-
-    def __init__(self, type: TypeInformation, *, keyed: bool) -> None:
-        self.type, self.keyed = type, keyed
-
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return Counting(None).update(segments, saved)
-
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
-        found = Counting(None).running(segments, saved)
-        return RunningColumns(found.leaves, [found.results])
-
-    def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
-        return list(leaves)
-
-    def shaped(
-        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
-    ) -> list[pa.Array]:
-        return [key, *results] if self.keyed else results
+        for place, bound in sorted(self.bounds.items()):
+            columns.insert(place, pa.array(ends if bound.end else starts))
+        match self.key:
+            case "whole":
+                return [key, *columns]
+            case "parts":
+                return [*key.flatten(), *columns]
+        return columns
 
 
 class ElementPlan(Plan):
     """An aggregate of one field. Its accumulator is the first element with the field replaced, or the extreme element."""
 
     def __init__(self, rolling: Rolling, column: int) -> None:
-        self.type, self._aggregate = rolling.value_type, rolling.aggregate
+        self.type = rolling.value_type
         self._field = Source(column, column_type(column, self.type))
-        self._element = element(self.type)
         self._leaf = sum(len(leaf_types(column_type(i, self.type))) for i in range(column))
+        self._first = FirstOrLast(element(self.type), last=False)
         ufunc = np.minimum if rolling.aggregate in ("min", "min_by") else np.maximum
         of = Source(column, present(self._field.type))
-        self._by = ExtremeBy(of, ufunc, self._element)
-        self._replaced = Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
+        self._reduction: Summing | Extreme | ExtremeBy = (
+            Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
+        )
+        if rolling.aggregate in ("min_by", "max_by"):
+            self._reduction = ExtremeBy(of, ufunc, self._first.of)
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        if not self._complete(segments, saved):
-            return None
-        mine = saved[self._leaf]
-        if self._aggregate in ("min_by", "max_by"):
-            leaves = self._by.add(segments, [mine, *saved])
-            return None if leaves is None else leaves[1:]
-        first = chosen(segments, self._element, segments.starts[:-1], saved, segments.has_saved)
-        return self._with(first, self._replaced.add(segments, [mine]))
+        return self._leaves(segments, saved, self._reduction.add, self._first.add)
 
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
-        leaves = self._after_each(segments, saved) if self._complete(segments, saved) else None
+        leaves = self._leaves(segments, saved, self._reduction.after_each, self._first.after_each)
         if leaves is None:
             return None
         return RunningColumns([leaf.take(segments.last) for leaf in leaves], self.results(leaves))
 
-    def _after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        mine = saved[self._leaf]
-        if self._aggregate in ("min_by", "max_by"):
-            leaves = self._by.after_each(segments, [mine, *saved])
-            return None if leaves is None else leaves[1:]
-        at, use = np.repeat(segments.starts[:-1], segments.sizes), np.repeat(segments.has_saved, segments.sizes)
-        first = chosen(segments, self._element, at, saved, use)
-        return self._with(first, self._replaced.after_each(segments, [mine]))
-
-    def _complete(self, segments: Segments, saved: Sequence[pa.Array]) -> bool:
-        """Whether the field is never None; None is left to Python."""
-        return segments.present(self._field) is None and not saved[self._leaf].null_count
-
-    def _with(self, first: Leaves, replaced: Leaves | None) -> Leaves | None:
-        if replaced is None or (self._aggregate == "sum" and not _summed_alike(first[self._leaf])):
+    def _leaves(
+        self,
+        segments: Segments,
+        saved: Sequence[pa.Array],
+        aggregated: Callable[[Segments, Sequence[pa.Array]], Leaves | None],
+        first: Callable[[Segments, Sequence[pa.Array]], Leaves],
+    ) -> Leaves | None:
+        """The leaves of the elements. ``aggregated``: the field's leaf, then those of the extreme element; ``first``: the leaves
+        of the first element."""
+        if segments.present(self._field) is not None or saved[self._leaf].null_count:
+            return None  # None is left to Python
+        found = aggregated(segments, [saved[self._leaf], *saved])
+        if found is None or isinstance(self._reduction, ExtremeBy):
+            return found and found[1:]
+        leaves = first(segments, saved)
+        if isinstance(self._reduction, Summing) and not _summed_alike(leaves[self._leaf]):
             return None
-        first[self._leaf] = replaced[0].cast(first[self._leaf].type)
-        return first
+        leaves[self._leaf] = found[0].cast(leaves[self._leaf].type)
+        return leaves
 
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
         return to_columns(leaves, self.type)
@@ -227,7 +207,8 @@ def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | No
     if isinstance(combine, Aggregates) and isinstance(fn, WindowRows):
         return aggregates_plan(combine, fn.shape, spec.contents_type, elements)
     if type(combine) is CountElements and (fn is None or type(fn) is WithKey):
-        return CountPlan(spec.contents_type, keyed=fn is not None)
+        counting = Side(Counting(None), slice(0, 1))
+        return AggregatesPlan(spec.contents_type, (counting,), (0,), "none" if fn is None else "whole", {})
     if isinstance(combine, Rolling) and fn is None:
         return element_plan(combine)
     return None
@@ -252,9 +233,10 @@ def aggregates_plan(
         if reduction is None:
             return None
         width = len(leaf_types(field.type))
-        sides.append(Side(reduction, at, at + width))
+        sides.append(Side(reduction, slice(at, at + width)))
         at += width
-    return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, shape)
+    key: KeyColumns = "none" if not shape.key_names else "whole" if shape.single else "parts"
+    return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, key, shape.bounds)
 
 
 def element(type: TypeInformation) -> Source:

@@ -143,41 +143,37 @@ class OfValues(Reduction):
 @dataclass(frozen=True)
 class Summing(OfValues):
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values, has = segments.values(self.of), segments.has_saved
-        seeds = numbers(segments.saved(saved[0])) if has.any() else None
+        values, seeds = self._numbers(segments, saved)
         if values.dtype.kind == "f":
-            values = values.astype(np.float64, copy=False)
             groups = segments.of_row
-            if seeds is not None:
-                groups, values = np.concatenate((np.flatnonzero(has), groups)), np.concatenate((seeds, values))
+            if segments.has_saved.any():
+                groups, values = np.append(np.arange(segments.count), groups), np.append(seeds, values)
             # bincount adds weights one by one, as a loop does; reduceat adds pairwise.
             return [pa.array(np.bincount(groups, values, segments.count))]
-        values = values.astype(np.int64, copy=False)
-        if overflows(values, int(segments.sizes.max(initial=0)), seeds):
+        if overflows(segments, values, seeds):
             return None
-        sums = np.add.reduceat(values, segments.starts[:-1])
-        if seeds is not None:
-            sums[has] += seeds
-        return [pa.array(sums)]
+        return [pa.array(np.add.reduceat(values, segments.starts[:-1]) + seeds)]
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values = segments.values(self.of)
-        floats = values.dtype.kind == "f"
-        values = values.astype(np.float64 if floats else np.int64, copy=False)
-        seeds = segments.seeds(saved[0], np.zeros(segments.count, values.dtype))
-        if floats:
+        values, seeds = self._numbers(segments, saved)
+        if values.dtype.kind == "f":
             return [pa.array(accumulated(np.add, values, segments, seeds))]
-        if overflows(values, int(segments.sizes.max(initial=0)), seeds):
+        if overflows(segments, values, seeds):
             return None
         sums = np.cumsum(values)  # may wrap around, but the differences are right
         begins = segments.starts[:-1]
         return [pa.array(sums + np.repeat(seeds - (sums[begins] - values[begins]), segments.sizes))]
 
+    def _numbers(self, segments: Segments, saved: Sequence[pa.Array]) -> tuple[Numbers, Numbers]:
+        """The rows' numbers in 64 bits, and each group's saved sum."""
+        values = segments.values(self.of)
+        values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
+        return values, segments.seeds(saved[0], np.zeros(segments.count, values.dtype))
 
-def overflows(values: Numbers, most: int, seeds: Numbers | None) -> bool:
-    """Whether the sum of ``most`` of these ints and a seed might exceed 64 bits."""
-    bound = most * _largest(values) + (0 if seeds is None else _largest(seeds))
-    return bound >= 2**63
+
+def overflows(segments: Segments, values: Numbers, seeds: Numbers) -> bool:
+    """Whether a group's sum of these ints and its seed might exceed 64 bits."""
+    return int(segments.sizes.max(initial=0)) * _largest(values) + _largest(seeds) >= 2**63
 
 
 def _largest(values: Numbers) -> int:
@@ -331,11 +327,11 @@ class FirstOrLast(OfValues):
     def witness(self) -> int:
         return witness(self.of.type) or 0
 
-    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         at = segments.starts[1:] - 1 if self.last else segments.starts[:-1]
         return chosen(segments, self.of, at, saved, segments.has_saved & (not self.last))
 
-    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         if self.last:
             return take_apart(segments.picked(self.of), self.of.type)
         at = np.repeat(segments.starts[:-1], segments.sizes)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from forkpoint.functions import Aggregates, RowShape, WindowRows
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts, parts_of
+from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
@@ -57,14 +57,9 @@ class RunningKernel:
         if found is None:
             return None
         key = groups.keys.column.take(pa.array(segments.of_row))
-        shaped = self._plan.shaped(found.results, key, parts_of(key, self._key), _no_bounds)
-        table = pa.RecordBatch.from_arrays(shaped, schema=self._type.arrow_schema)
+        table = pa.RecordBatch.from_arrays(self._plan.shaped(found.results, key), schema=self._type.arrow_schema)
         log = ChangeLog(names, list(self._codec.encode(found.leaves)))
         return Outputs(batch.with_table(table, groups.order, self._type)), log
-
-
-def _no_bounds(_: Any) -> Any:
-    raise AssertionError("only windows have bounds")
 
 
 class RunningOperator(KeyedOperator):

@@ -136,6 +136,11 @@ def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Num
     return result
 
 
+def run_starts(numbers: Longs) -> Bools:
+    """Where each run of equal numbers begins."""
+    return np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+
+
 def ranges(starts: Longs, lengths: Longs) -> Longs:
     """Concatenated ranges: ``lengths[i]`` numbers from ``starts[i]``."""
     ends = np.cumsum(lengths)

@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported, UserFunctionError
 from forkpoint.functions import BatchState, StateDescriptor
 from forkpoint.runtime.columnar.keys import KeySet
 from forkpoint.runtime.columnar.leaves import Codec, merged
+from forkpoint.runtime.columnar.segments import Bools
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-
-Bools = npt.NDArray[np.bool_]
 
 
 def _mask_of(where: Any, count: int, uid: str, name: str) -> Bools:

@@ -19,14 +19,13 @@ import pyarrow as pa
 from forkpoint.runtime.columnar.keys import (
     KeySet,
     codes_of,
-    column_of,
     decode_keys,
     key_columns,
     key_parts,
     parts_of,
     read_timers,
 )
-from forkpoint.runtime.columnar.leaves import Codec, Leaves, merged, to_list
+from forkpoint.runtime.columnar.leaves import Codec, Leaves, column_of, merged, to_list
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.msgpack import layout_of
@@ -255,16 +254,10 @@ class ColumnKernel(ABC, Generic[W]):
         return windows.keys.names(self._contents_sid, windows.key_of[at], spaces)
 
     def _keep(self, log: ChangeLog, windows: W, at: Longs, leaves: Leaves) -> None:
-        log.keys += self._kept(windows, at)
-        log.values += self._codec.encode([leaf.take(pa.array(at)) for leaf in leaves])
+        log.add(self._kept(windows, at), self._codec.encode([leaf.take(pa.array(at)) for leaf in leaves]))
 
     def _set_timers(self, log: ChangeLog, windows: W, at: Longs, behind_ms: int) -> None:
         """Timers ``behind_ms`` after the windows' ends."""
         spaces = self._spaces(windows.starts[at], windows.ends[at])
-        log.keys += windows.keys.timers(self._timer_sid, windows.ends[at] - 1 + behind_ms, windows.key_of[at], spaces)
-        log.values += [b""] * len(at)
-
-
-def delete(log: ChangeLog, names: list[bytes]) -> None:
-    log.keys += names
-    log.values += [None] * len(names)
+        times = windows.ends[at] - 1 + behind_ms
+        log.add(windows.keys.timers(self._timer_sid, times, windows.key_of[at], spaces), [b""] * len(at))
