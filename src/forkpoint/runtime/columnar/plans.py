@@ -154,9 +154,7 @@ class ElementPlan(Plan):
         self._first = FirstOrLast(element(self.type), last=False)
         ufunc = np.minimum if rolling.aggregate in ("min", "min_by") else np.maximum
         of = Source(column, present(self._field.type))
-        self._reduction: Summing | Extreme | ExtremeBy = (
-            Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
-        )
+        self._reduction: Summing | Extreme = Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
         if rolling.aggregate in ("min_by", "max_by"):
             self._reduction = ExtremeBy(of, ufunc, self._first.of)
 

@@ -16,15 +16,7 @@ import pyarrow.compute as pc
 
 from forkpoint.runtime.columnar.leaves import Leaves, merged, numbers, put_together, take_apart, witness
 from forkpoint.runtime.columnar.ordering import Ordered, ordered
-from forkpoint.runtime.columnar.segments import (
-    Bools,
-    Numbers,
-    Segments,
-    Source,
-    accumulated,
-    either,
-    layers,
-)
+from forkpoint.runtime.columnar.segments import Bools, Numbers, Segments, Source, accumulated, either, layers
 from forkpoint.runtime.exchange.batch import Longs
 
 _ALONE = 64  # segments from which on a vectorized loop pays off
@@ -282,18 +274,16 @@ class Extreme(OfValues):
 
 
 @dataclass(frozen=True)
-class ExtremeBy(OfValues):
+class ExtremeBy(Extreme):
     """``value`` of the first element with the extreme. Leaves: the extreme, then those of the value."""
 
-    ufunc: np.ufunc
     value: Source
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        by = Extreme(self.of, self.ufunc)
-        ranks = by.ranked(segments, saved[0])
+        ranks = self.ranked(segments, saved[0])
         if ranks is None:
             return None
-        best, count = by.best(segments, ranks), len(ranks.new)
+        best, count = self.best(segments, ranks), len(ranks.new)
         at = np.where(ranks.new == np.repeat(best, segments.sizes), np.arange(count), count)
         first = np.minimum.reduceat(at, segments.starts[:-1])
         use = segments.has_saved.copy()
@@ -301,12 +291,11 @@ class ExtremeBy(OfValues):
         return [ranks.back(best), *chosen(segments, self.value, np.minimum(first, count - 1), saved[1:], use)]
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        by = Extreme(self.of, self.ufunc)
-        ranks = by.ranked(segments, saved[0])
+        ranks = self.ranked(segments, saved[0])
         if ranks is None:
             return None
         places, begins = np.arange(len(ranks.new)), np.repeat(segments.starts[:-1], segments.sizes)
-        best = by.best_so_far(segments, ranks)
+        best = self.best_so_far(segments, ranks)
         better = ranks.new == best  # and better than the row before:
         better[1:] &= (best[1:] != best[:-1]) | (begins[1:] == places[1:])
         of_first = segments.starts[:-1][segments.has_saved]

@@ -30,8 +30,7 @@ class Source:
     def of(self, table: pa.RecordBatch) -> pa.Array:
         if self.column is not None:
             return table.column(self.column)
-        fields = [pa.field(field.name, field.type) for field in table.schema]
-        return pa.StructArray.from_arrays(table.columns, fields=fields)
+        return pa.StructArray.from_arrays(table.columns, names=table.schema.names)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from forkpoint.errors import TypeNotSupported, UserFunctionError
 from forkpoint.functions import BatchState, StateDescriptor
 from forkpoint.runtime.columnar.keys import KeySet
-from forkpoint.runtime.columnar.leaves import Codec, merged
+from forkpoint.runtime.columnar.leaves import Codec, merged, numbers
 from forkpoint.runtime.columnar.segments import Bools
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
@@ -71,21 +71,16 @@ class ValueColumns(BatchState):
     def write(self, entries: Any, where: Bools | None = None) -> None:
         self._load()
         count = len(self._exists)
-        columns = self._columns_of(entries, count)
-        mask = None if where is None else _mask_of(where, count, self._backend.uid, self.name)
+        columns, mask = self._columns_of(entries, count), _mask_of(where, count, self._backend.uid, self.name)
         for field, column in zip(self.type.arrow_schema, columns, strict=True):
-            if column.null_count and not field.nullable:
-                missing = column.is_null().to_numpy(zero_copy_only=False)
-                if mask is None or (missing & mask).any():
-                    raise self._unfit(
-                        f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out"
-                    )
-        if mask is None:
-            self._columns, self._exists = columns, np.ones(count, bool)
-            self._dirty[:] = True
-            return
-        places = np.arange(count)
-        self._columns = [merged(old, new, mask, places) for old, new in zip(self._columns, columns, strict=True)]
+            if column.null_count and not field.nullable and (numbers(column.is_null()) & mask).any():
+                raise self._unfit(
+                    f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out"
+                )
+        if not mask.all():
+            places = np.arange(count)
+            columns = [merged(old, new, mask, places) for old, new in zip(self._columns, columns, strict=True)]
+        self._columns = columns
         self._exists = self._exists | mask
         self._dirty |= mask
 

@@ -125,7 +125,6 @@ class KeyedBackend:
         self.records.append(record)
 
     def guard(self, name: str, type: TypeInformation) -> Guard:
-        """The guard of one of the states."""
         return Guard(type, f"operator {self.uid!r}, state {name!r}", lambda: f" of key {shown(self.current_key)}")
 
     def get(self, descriptor: StateDescriptor, namespace: Namespace | None = None, prefix: str = "") -> Any:

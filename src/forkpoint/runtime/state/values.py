@@ -8,6 +8,7 @@ when it is first needed, as the windows that an epoch needs are not known in adv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import new_class
 from typing import TYPE_CHECKING, Any
 
@@ -111,16 +112,14 @@ class KeyCell:
         self._dirty = dict.fromkeys(range(len(kept)))
 
 
+@dataclass(slots=True)
 class _WindowValue:
     """``saved``: whether the store has a value; ``dirty``: whether this one differs from it."""
 
-    __slots__ = ("dirty", "kept", "name", "saved")
-
-    def __init__(self, name: bytes, kept: Any) -> None:
-        self.name = name
-        self.kept = kept
-        self.saved = kept is not None
-        self.dirty = False
+    name: bytes
+    kept: Any
+    saved: bool
+    dirty: bool = False
 
 
 class WindowCell(NamespacedEntries[_WindowValue]):
@@ -132,7 +131,7 @@ class WindowCell(NamespacedEntries[_WindowValue]):
 
     def _load(self, name: bytes) -> _WindowValue:
         raw = self._backend.store.get_many([name])[0]
-        return _WindowValue(name, None if raw is None else self.guard.decoded(raw))
+        return _WindowValue(name, None if raw is None else self.guard.decoded(raw), raw is not None)
 
     def read(self) -> Any:
         return self._entry(self._namespace.current).kept

@@ -16,15 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.runtime.columnar.keys import (
-    KeySet,
-    codes_of,
-    decode_keys,
-    key_columns,
-    key_parts,
-    parts_of,
-    read_timers,
-)
+from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys, key_columns, key_parts, parts_of, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, Leaves, column_of, merged, to_list
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
@@ -36,7 +28,7 @@ from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, spre
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
-from forkpoint.state import key_group_range, timer_range
+from forkpoint.state import decode_timer_key, timer_range
 
 LARGEST_MS = 2**59  # larger times go to the element-wise kernel
 
@@ -55,17 +47,9 @@ class Due:
 
     names: list[bytes]
     times: Longs
-    encoded: list[bytes]
     keys: pa.Array
     starts: Longs
     ends: Longs
-
-    def without(self, skipped: frozenset[bytes]) -> Due:
-        kept = np.array([i for i, key in enumerate(self.encoded) if key not in skipped], np.int64)
-        return Due(
-            [self.names[i] for i in kept], self.times[kept], [self.encoded[i] for i in kept], self.keys.take(pa.array(kept)),
-            self.starts[kept], self.ends[kept],
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,15 +111,14 @@ class ColumnKernel(ABC, Generic[W]):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, plan: Plan) -> None:
         key = info.operator.key
         assert key is not None
-        assert key.key_type is not None
         assert spec.window_type is not None
         parts, layout = key_parts(key), layout_of(spec.window_type)
         assert parts is not None
         assert layout is not None
-        self._plan, self._by, self._key_type, self._key_parts, self._layout = plan, key, key.key_type, parts, layout
-        self._max_parallelism, self._store, self._lateness_ms = info.max_parallelism, backend.store, spec.lateness_ms
+        self._plan, self._by, self._key_type, self._key_parts, self._layout = plan, key, backend.key_type, parts, layout
+        self._max_parallelism, self._store, self._groups = info.max_parallelism, backend.store, backend.groups
+        self._lateness_ms = spec.lateness_ms
         self._codec = Codec(plan.type)
-        self._groups_range = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
         self._contents_sid, self._timer_sid = backend.sid(CONTENTS), backend.sid(EVENT_TIMERS)
 
     @abstractmethod
@@ -190,15 +173,16 @@ class ColumnKernel(ABC, Generic[W]):
         """Raises ColumnarUnsupported if a timer cannot belong to these windows."""
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
-            for group in range(*self._groups_range):
+            for group in range(*self._groups):
                 start, stop = timer_range(group, self._timer_sid, to_flink_ms(window.end))
                 names += [name for name, _ in self._store.scan(start, stop)]
+        if skipped:
+            names = [name for name in names if decode_timer_key(name).key not in skipped]
         times, keys, spaces = read_timers(names)
         bounds = decode_numbers(self._layout, spaces) if spaces else [times, times]
         if bounds is None or (len(times) and not window.before < int(times.min()) <= int(times.max()) <= LARGEST_MS):
             raise ColumnarUnsupported
-        due = Due(names, times, keys, self._decoded(keys), bounds[0], bounds[1])
-        return due.without(skipped) if skipped else due
+        return Due(names, times, self._decoded(keys), bounds[0], bounds[1])
 
     def _keys_of(self, columns: list[pa.Array], rows: Longs) -> KeySet:
         """The keys of these rows."""

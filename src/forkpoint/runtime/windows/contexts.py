@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from forkpoint.errors import GraphError, UserFunctionError
@@ -83,12 +84,12 @@ class WindowStateContext(KeyStateContext):
             handle.clear()
 
 
+@dataclass(eq=False)
 class Clock(EvictorContext):
     """Both clocks at the current element or timer; evictors see nothing else."""
 
-    def __init__(self, backend: KeyedBackend) -> None:
-        self.backend = backend
-        self.watermark_ms = MIN_WATERMARK
+    backend: KeyedBackend
+    watermark_ms: int = MIN_WATERMARK
 
     def get_current_processing_time(self) -> int:
         return self.backend.processing_time_ms

@@ -33,12 +33,7 @@ from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
-from forkpoint.runtime.windows.contexts import (
-    Clock,
-    KeyStateContext,
-    WindowContext,
-    WindowStateContext,
-)
+from forkpoint.runtime.windows.contexts import Clock, KeyStateContext, WindowContext, WindowStateContext
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 
 if TYPE_CHECKING:
