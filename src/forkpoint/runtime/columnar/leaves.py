@@ -115,13 +115,9 @@ class Codec:
 
     def decode(self, raw: Sequence[bytes]) -> Leaves | None:
         """None if the columns cannot hold a value."""
-        found = self._numbers(raw)
-        if found is not None:
-            return found
-        try:
-            return self.leaves_of(self.type.to_columns(list(map(self.type.decode, raw))))
-        except TypeNotSupported:  # an int beyond 64 bits
-            return None
+        with suppress(TypeNotSupported):  # an int beyond 64 bits
+            return self._numbers(raw) or self.leaves_of(self.type.to_columns(list(map(self.type.decode, raw))))
+        return None
 
     def read(self, store: Store, names: Sequence[bytes]) -> tuple[Leaves, Any] | None:
         """The stored values of these names, and for each name the index of its value, -1 for none; None as in ``decode``."""

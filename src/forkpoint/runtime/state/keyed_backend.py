@@ -26,7 +26,8 @@ from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.lists import ListHandle
 from forkpoint.runtime.state.maps import MapHandle
 from forkpoint.runtime.state.namespace import Namespace
-from forkpoint.runtime.state.ttl import Expiry, TtlGuard, sweep_in_background
+from forkpoint.runtime.state.ttl import Expiry, Sweeper, TtlGuard
+from forkpoint.runtime.state.values import value_handle
 from forkpoint.state import Store, encode_keys, key_group, prefix_stop, state_keys
 from forkpoint.types import TypeInformation, same_bytes
 from forkpoint.types.wire import shown
@@ -145,9 +146,6 @@ class KeyedBackend:
         return known[1]
 
     def _open(self, name: str, descriptor: StateDescriptor, namespace: Namespace | None) -> Any:
-        # Not above: it imports modules of the operators, which import this one.
-        from forkpoint.runtime.state.values import value_handle
-
         if namespace is not None:
             self._check_of_window(descriptor)
         sid, ttl = self.sid(name), descriptor.ttl
@@ -160,7 +158,10 @@ class KeyedBackend:
         if ttl is not None:
             guard = stamped = TtlGuard(guard, Expiry(ttl, self))
             is_list = isinstance(descriptor, ListStateDescriptor)
-            sweep_in_background(self, sid, ttl, stamped.list_expired if is_list else stamped.entry_expired)
+            # In event time, entries that stay visible after expiring are left to their readers: how long they are visible
+            # must not depend on where epochs end.
+            if ttl.cleanup_in_background and not (ttl.returns_expired and ttl.event_time):
+                self.sweepers.append(Sweeper(self, sid, stamped.list_expired if is_list else stamped.entry_expired))
         match descriptor:
             case ValueStateDescriptor() | ReducingStateDescriptor() | AggregatingStateDescriptor():
                 return value_handle(self, sid, guard, descriptor, namespace)

@@ -1,8 +1,7 @@
 """States that hold one value: value, reducing and aggregating state.
 
 A *cell* keeps the value in an epoch, a *handle* is what a function sees of it. Cells of keyed state read the values of all keys
-of the epoch at once: with one call of the store, and without an object for each value. Cells of window state read each value
-when it is first needed, as the windows that an epoch needs are not known in advance.
+of the epoch at once: with one call of the store, and without an object for each value.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys, key_columns, key_parts, parts_of, read_timers
-from forkpoint.runtime.columnar.leaves import Codec, Leaves, column_of, merged, to_list
+from forkpoint.runtime.columnar.leaves import Codec, Leaves, column_of, to_list
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.msgpack import layout_of
 from forkpoint.runtime.columnar.plans import Plan
-from forkpoint.runtime.columnar.segments import Bools, Segments
+from forkpoint.runtime.columnar.segments import Bools, Segments, either
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, spread
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
@@ -210,21 +210,17 @@ class ColumnKernel(ABC, Generic[W]):
 
     def _accumulated(self, windows: W, batch: Batch, touched: Bools, contents: Leaves, saved_at: Longs) -> Leaves:
         """The accumulators of all windows with their rows added."""
-        if not touched.any():
-            return [
-                leaf.take(pa.array(np.maximum(saved_at, 0))) if len(leaf) else pa.nulls(len(saved_at), leaf.type)
-                for leaf in contents
-            ]
-        assert batch.table is not None
-        offsets = np.concatenate(([0], np.cumsum(windows.sizes[touched])))
-        updated = self._plan.update(Segments(batch.table, windows.order, offsets, saved_at[touched]), contents)
+        updated: Leaves | None = [leaf.slice(0, 0) for leaf in contents]
+        if touched.any():
+            assert batch.table is not None
+            offsets = np.concatenate(([0], np.cumsum(windows.sizes[touched])))
+            updated = self._plan.update(Segments(batch.table, windows.order, offsets, saved_at[touched]), contents)
         if updated is None:
             raise ColumnarUnsupported
         if touched.all():
             return updated
-        place = pa.array(np.maximum(np.cumsum(touched) - 1, 0))
-        held = ~touched & (saved_at >= 0)
-        return [merged(new.take(place), old, held, saved_at) for new, old in zip(updated, contents, strict=True)]
+        at = np.where(touched, np.cumsum(touched) - 1, -1)
+        return [either(new, at, old, saved_at) for new, old in zip(updated, contents, strict=True)]
 
     # -- writing changes
 
