@@ -243,7 +243,6 @@ def element(type: TypeInformation) -> Source:
 
 
 def column_index(field: int | str | None, elements: TypeInformation) -> int | None:
-    """The index of a field's column."""
     names = elements.column_names
     if isinstance(field, str):
         return names.index(field) if field in names else None

@@ -70,7 +70,6 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
         return seen
 
     def alive(self) -> bool:
-        """Whether there is an entry to read."""
         whole, expiry = self._whole(self._entry(self._namespace.current)), self._expiry
         return bool(whole) if expiry is None else not all(map(expiry.dead, whole))
 
