@@ -43,6 +43,7 @@ from forkpoint.runtime.columnar.reductions import (
     ExtremeBy,
     FirstOrLast,
     Reduction,
+    Running,
     Summing,
 )
 from forkpoint.runtime.columnar.segments import Segments, Source
@@ -55,14 +56,6 @@ from forkpoint.types.containers import optional, present
 KeyColumns = Literal["none", "whole", "parts"]
 
 
-@dataclass(frozen=True)
-class RunningColumns:
-    """``leaves``: the accumulator after each group's last row. ``results``: the columns of results after each row."""
-
-    leaves: Leaves
-    results: list[pa.Array]
-
-
 class Plan(ABC):
     """An aggregate over columns, whose accumulators are leaves of ``type``; methods return None where elements are needed."""
 
@@ -73,7 +66,7 @@ class Plan(ABC):
         """The accumulators with each group's rows added."""
 
     @abstractmethod
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """The results after each row, in the segments' order."""
 
     @abstractmethod
@@ -115,16 +108,16 @@ class AggregatesPlan(Plan):
             found += leaves
         return found
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         leaves: Leaves = []
-        results = []
+        results: list[pa.Array] = []
         for side in self.sides:
             found = side.reduction.running(segments, saved[side.own])
             if found is None:
                 return None
             leaves += found.leaves
-            results.append(found.results)
-        return RunningColumns(leaves, [results[i] for i in self.outputs])
+            results += found.results
+        return Running(leaves, [results[i] for i in self.outputs])
 
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
         columns = [side.reduction.result(leaves[side.own]) for side in self.sides]
@@ -161,11 +154,11 @@ class ElementPlan(Plan):
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         return self._leaves(segments, saved, self._reduction.add, self._first.add)
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         leaves = self._leaves(segments, saved, self._reduction.after_each, self._first.after_each)
         if leaves is None:
             return None
-        return RunningColumns([leaf.take(segments.last) for leaf in leaves], self.results(leaves))
+        return Running([leaf.take(segments.last) for leaf in leaves], self.results(leaves))
 
     def _leaves(
         self,

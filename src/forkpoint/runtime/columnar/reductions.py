@@ -24,10 +24,11 @@ _ALONE = 64  # segments from which on a vectorized loop pays off
 
 @dataclass(frozen=True)
 class Running:
-    """``leaves``: the accumulator after each group's last row. ``results``: the result after each row."""
+    """``leaves``: the accumulator after each group's last row. ``results``: the columns of results after each row; a reduction
+    has one."""
 
     leaves: Leaves
-    results: pa.Array
+    results: list[pa.Array]
 
 
 class Reduction(ABC):
@@ -59,7 +60,7 @@ class Counting(Reduction):
 
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running:
         counts = self.after_each(segments, saved)
-        return Running([counts.take(segments.last)], counts)
+        return Running([counts.take(segments.last)], [counts])
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> pa.Array:
         """The count after each row."""
@@ -94,7 +95,7 @@ class OfValues(Reduction):
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """``running`` under the same condition."""
         leaves = self.after_each(segments, saved)
-        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], self.result(leaves))
+        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], [self.result(leaves)])
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """The leaves after each row, under the same condition."""
@@ -114,16 +115,16 @@ class OfValues(Reduction):
             return self.each(segments, saved)
         mine, groups = segments.where(present)
         nothing: Leaves = [leaf.slice(0, 0) for leaf in saved]
-        found = self.each(mine, saved) if len(groups) else Running(nothing, self.result(nothing))
+        found = self.each(mine, saved) if len(groups) else Running(nothing, [self.result(nothing)])
         if found is None:
             return None
-        before = self.result(self._spread(nothing, segments, groups[:0], saved))
+        before, after = self.result(self._spread(nothing, segments, groups[:0], saved)), found.results[0]
         seen, begins = np.cumsum(present), segments.starts[:-1]
         at = seen - 1
         without = at < np.repeat(seen[begins] - present[begins], segments.sizes)
-        at[without] = len(found.results) + segments.of_row[without]
-        results = pa.concat_arrays([found.results, before]).take(pa.array(at))
-        return Running(self._spread(found.leaves, segments, groups, saved), results)
+        at[without] = len(after) + segments.of_row[without]
+        results = pa.concat_arrays([after, before]).take(pa.array(at))
+        return Running(self._spread(found.leaves, segments, groups, saved), [results])
 
     def _spread(self, leaves: Leaves, segments: Segments, groups: Longs, saved: Sequence[pa.Array]) -> Leaves:
         """The leaves of these groups, the saved leaves for the others."""

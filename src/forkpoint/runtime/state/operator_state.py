@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from forkpoint.checkpoint.states import StateInfo, state_id
@@ -52,9 +53,8 @@ class OperatorList(ListState[Any]):
 
     def collect(self, log: ChangeLog) -> None:
         encoded = list(map(self._guard.encoded, self._kept))
-        for index in range(max(len(encoded), len(self._stored))):
-            new = encoded[index] if index < len(encoded) else None
-            if index >= len(self._stored) or new != self._stored[index]:
+        for index, (new, old) in enumerate(zip_longest(encoded, self._stored)):
+            if new != old:
                 log.keys.append(operator_key(self.sid, self._subtask, index))
                 log.values.append(new)
         self._stored = encoded
