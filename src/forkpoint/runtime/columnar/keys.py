@@ -66,10 +66,10 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
     codes = _codes(columns[0])
     for column in columns[1:]:
         more = _codes(column)
-        low, width = int(more.min(initial=0)), int(more.max(initial=0)) - int(more.min(initial=0)) + 1
+        low, width = int(more.min(initial=0)), _spread(more)
         if (_spread(codes) * width).bit_length() > _FITS:
             codes, more, low = _dense(pa.array(codes)), _dense(pa.array(more)), 0
-            width = int(more.max(initial=0)) + 1
+            width = _spread(more)
         codes = (codes - int(codes.min(initial=0))) * width + (more - low)
     return codes
 
@@ -84,8 +84,8 @@ def _codes(column: pa.Array) -> Longs:
     return _dense(column)
 
 
-def _spread(numbers: Longs) -> int:
-    return int(numbers.max(initial=0)) - int(numbers.min(initial=0)) + 1
+def _spread(codes: Longs) -> int:
+    return int(codes.max(initial=0)) - int(codes.min(initial=0)) + 1
 
 
 def _dense(column: pa.Array) -> Longs:
@@ -98,8 +98,7 @@ def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
         return codes, 1
     low = int(minor.min())
     width = int(minor.max()) - low + 1
-    bits = len(codes).bit_length()
-    if (_spread(codes) * width).bit_length() + bits > _FITS:
+    if (_spread(codes) * width).bit_length() + len(codes).bit_length() > _FITS:
         codes = _dense(pa.array(codes))
     return (codes - int(codes.min())) * width + (minor - low), width
 

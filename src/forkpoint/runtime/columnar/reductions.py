@@ -38,9 +38,14 @@ class Reduction(ABC):
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """The leaves of each group's accumulator with its rows added."""
 
-    @abstractmethod
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        """The leaves after each row; the default of ``running`` needs them."""
+        raise NotImplementedError
+
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """The accumulators and the results after each row."""
+        leaves = self.after_each(segments, saved)
+        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], [self.result(leaves)])
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         """The column of results."""
@@ -58,18 +63,13 @@ class Counting(Reduction):
         counts = segments.sizes if present is None else np.add.reduceat(present, segments.starts[:-1], dtype=np.int64)
         return [pa.array(counts + self._before(segments, saved))]
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running:
-        counts = self.after_each(segments, saved)
-        return Running([counts.take(segments.last)], [counts])
-
-    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> pa.Array:
-        """The count after each row."""
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         present = None if self.of is None else segments.present(self.of)
         before, begins = self._before(segments, saved), segments.starts[:-1]
         if present is None:
-            return pa.array(np.arange(1, len(segments.rows) + 1) + np.repeat(before - begins, segments.sizes))
+            return [pa.array(np.arange(1, len(segments.rows) + 1) + np.repeat(before - begins, segments.sizes))]
         counts = np.cumsum(present)
-        return pa.array(counts + np.repeat(before - (counts[begins] - present[begins]), segments.sizes))
+        return [pa.array(counts + np.repeat(before - (counts[begins] - present[begins]), segments.sizes))]
 
     def _before(self, segments: Segments, saved: Sequence[pa.Array]) -> Longs:
         return segments.seeds(saved[0], np.zeros(segments.count, np.int64))
@@ -93,13 +93,8 @@ class OfValues(Reduction):
         """``update`` if each row has a value and no saved entry is None."""
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """``running`` under the same condition."""
-        leaves = self.after_each(segments, saved)
-        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], [self.result(leaves)])
-
-    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """The leaves after each row, under the same condition."""
-        raise NotImplementedError  # where each() is overridden
+        """``running`` under the same condition, as ``after_each`` is."""
+        return super().running(segments, saved)
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
@@ -183,7 +178,7 @@ class Averaging(OfValues):
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         sums = Summing(self.of).after_each(segments, saved[:1])
-        return None if sums is None else [*sums, Counting(None).after_each(segments, saved[1:])]
+        return None if sums is None else [*sums, *Counting(None).after_each(segments, saved[1:])]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         sums, counts = leaves
@@ -225,7 +220,7 @@ class Deviating(OfValues):
             if after is not None:
                 after[0][a:b], after[1][a:b] = found
         if after is not None:
-            return [Counting(None).after_each(segments, saved), pa.array(after[0]), pa.array(after[1])]
+            return [*Counting(None).after_each(segments, saved), pa.array(after[0]), pa.array(after[1])]
         return [pa.array(counts + sizes), pa.array(means), pa.array(squares)]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
