@@ -310,7 +310,7 @@ class FirstOrLast(OfValues):
 
     @property
     def witness(self) -> int:
-        return witness(self.of.type) or 0
+        return witness(self.of.type)
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         at = segments.starts[1:] - 1 if self.last else segments.starts[:-1]

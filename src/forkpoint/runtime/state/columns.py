@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,13 +143,12 @@ class Collections(BatchState):
         self._backend, self._handle, self._map = backend, backend.get(descriptor), descriptor.kind == "map"
         self.name = descriptor.name
 
-    def _each(self, work: Any) -> list[Any]:
-        found = []
+    def _each(self) -> Iterator[int]:
+        """Make each key the current one; yields its index."""
         for index in range(len(self._backend.keys)):
             self._backend.enter(index)
-            found.append(work(index))
+            yield index
             self._backend.leave()
-        return found
 
     @property
     def exists(self) -> Bools:
@@ -157,8 +156,8 @@ class Collections(BatchState):
 
     def read(self) -> list[Any]:
         if self._map:
-            return self._each(lambda index: dict(self._handle.items()))
-        return self._each(lambda index: list(self._handle.get()))
+            return [dict(self._handle.items()) for _ in self._each()]
+        return [list(self._handle.get()) for _ in self._each()]
 
     def write(self, entries: Sequence[Any], where: Bools | None = None) -> None:
         count = len(self._backend.keys)
@@ -167,18 +166,17 @@ class Collections(BatchState):
             raise UserFunctionError(
                 f"operator {self._backend.uid!r}, state {self.name!r}: {len(entries)} entries for {count} keys; give one each"
             )
-
-        def replace(index: int) -> None:
+        for index in self._each():
             if not mask[index]:
-                return
+                continue
             if self._map:
                 self._handle.clear()
                 self._handle.put_all(entries[index])
             else:
                 self._handle.update(entries[index])
 
-        self._each(replace)
-
     def clear(self, where: Bools | None = None) -> None:
         mask = _mask_of(where, len(self._backend.keys), self._backend.uid, self.name)
-        self._each(lambda index: self._handle.clear() if mask[index] else None)
+        for index in self._each():
+            if mask[index]:
+                self._handle.clear()

@@ -7,7 +7,6 @@ epoch has been committed.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -49,23 +48,16 @@ class ChangeLog:
 
 
 class Handle(Protocol):
-    """The entries of one state in an epoch; ``enter`` and ``leave`` bind it to one key at a time."""
+    """The entries of one state in an epoch. ``begin``: its keys are known, so read what it needs. ``enter`` and ``leave`` bind it
+    to one key at a time, by index; a key may be entered again. ``collect``: append what changed since ``begin``."""
 
-    @abstractmethod
-    def begin(self) -> None:
-        """Begin an epoch: its keys are known, so read what it needs."""
+    def begin(self) -> None: ...
 
-    @abstractmethod
-    def enter(self, index: int) -> None:
-        """Make the key at this index the current one."""
+    def enter(self, index: int) -> None: ...
 
-    @abstractmethod
-    def leave(self, index: int) -> None:
-        """The current key, which may be entered again, is done."""
+    def leave(self, index: int) -> None: ...
 
-    @abstractmethod
-    def collect(self, log: ChangeLog) -> None:
-        """Append what changed since ``begin``."""
+    def collect(self, log: ChangeLog) -> None: ...
 
 
 def check_known(record: StateInfo, known: StateInfo | None) -> None:
