@@ -40,36 +40,28 @@ _SIGNED[0xD0:0xD4] = True
 
 def layout_of(type: TypeInformation) -> Layout | None:
     """The layout of a type's values that contain no None; None if the type contains more than numbers."""
-    found: list[bytes | Kind] = []
-    return tuple(found) if _lay_out(type, found) else None
-
-
-def _lay_out(type: TypeInformation, found: list[bytes | Kind]) -> bool:
     if isinstance(type, OptionalType):
-        return _lay_out(type.of, found)
-    if isinstance(type, RecordType):
-        count, array = len(type.members), type.flavor in ARRAY_FLAVORS
-        if not 0 < count < 16 or type.flavor == "struct" or (not array and not type.plain):
-            return False
-        header = bytes([(0x90 if array else 0x80) + count])
-        for member in type.members:
-            _literal(found, header if array else header + pack(member.name))
-            header = b""
-            if not _lay_out(member.type, found):
-                return False
-        return True
-    kind = _KINDS.get(type.kind)
-    if kind is None:
-        return False
-    found.append(kind)
-    return True
+        return layout_of(type.of)
+    if not isinstance(type, RecordType):
+        kind = _KINDS.get(type.kind)
+        return None if kind is None else (kind,)
+    count, array = len(type.members), type.flavor in ARRAY_FLAVORS
+    if not 0 < count < 16 or type.flavor == "struct" or (not array and not type.plain):
+        return None
+    found: Layout = (bytes([(0x90 if array else 0x80) + count]),)
+    for member in type.members:
+        part = layout_of(member.type)
+        if part is None:
+            return None
+        found = _chained(found if array else _chained(found, (pack(member.name),)), part)
+    return found
 
 
-def _literal(found: list[bytes | Kind], text: bytes) -> None:
-    if found and isinstance(found[-1], bytes):
-        found[-1] += text
-    elif text:
-        found.append(text)
+def _chained(first: Layout, second: Layout) -> Layout:
+    """One after the other, with literals that meet as one."""
+    if isinstance(first[-1], bytes) and isinstance(second[0], bytes):
+        return (*first[:-1], first[-1] + second[0], *second[1:])
+    return first + second
 
 
 def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryArray:
