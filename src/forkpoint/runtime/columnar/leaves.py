@@ -82,13 +82,15 @@ def put_together(leaves: Iterator[pa.Array], type: TypeInformation) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(record.arrow_type), mask=mask)
 
 
+def column_types(type: TypeInformation) -> list[TypeInformation]:
+    """The types of a type's columns: of a record those of its fields."""
+    return [field.type for field in type.fields] if type.fields else [type]
+
+
 def to_columns(leaves: Sequence[pa.Array], type: TypeInformation) -> list[pa.Array]:
-    """The columns of a type (of a record: its fields) from its leaves."""
+    """The columns of a type from its leaves."""
     rest = iter(leaves)
-    record = record_of(type)
-    if record is None or isinstance(type, OptionalType):
-        return [put_together(rest, type)]
-    return [put_together(rest, member.type) for member in record.members]
+    return [put_together(rest, of) for of in column_types(type)]
 
 
 class Codec:
@@ -131,11 +133,8 @@ class Codec:
 
     def leaves_of(self, columns: Sequence[pa.Array]) -> Leaves:
         """The leaves of the type's columns."""
-        record = record_of(self.type)
-        if record is None or isinstance(self.type, OptionalType):
-            return take_apart(columns[0], self.type)
-        parts = zip(columns, record.members, strict=True)
-        return [leaf for column, member in parts for leaf in take_apart(column, member.type)]
+        parts = zip(columns, column_types(self.type), strict=True)
+        return [leaf for column, of in parts for leaf in take_apart(column, of)]
 
     def _numbers(self, raw: Sequence[bytes]) -> Leaves | None:
         found = None if self._layout is None or not raw else msgpack.decode(self._layout, raw)

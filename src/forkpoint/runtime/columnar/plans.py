@@ -33,7 +33,7 @@ from forkpoint.functions import (
 from forkpoint.functions.window_adapters import Count as CountElements
 from forkpoint.functions.window_adapters import WithKey
 from forkpoint.runtime.columnar.collecting import Collecting, CountingDistinct, Topping
-from forkpoint.runtime.columnar.leaves import Leaves, leaf_types, numbers, to_columns
+from forkpoint.runtime.columnar.leaves import Leaves, column_types, leaf_types, numbers, to_columns
 from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
 from forkpoint.runtime.columnar.reductions import (
     Averaging,
@@ -142,8 +142,9 @@ class ElementPlan(Plan):
 
     def __init__(self, rolling: Rolling, column: int) -> None:
         self.type = rolling.value_type
-        self._field = Source(column, column_type(column, self.type))
-        self._leaf = sum(len(leaf_types(column_type(i, self.type))) for i in range(column))
+        types = column_types(self.type)
+        self._field = Source(column, types[column])
+        self._leaf = sum(len(leaf_types(before)) for before in types[:column])
         self._first = FirstOrLast(element(self.type), last=False)
         ufunc = np.minimum if rolling.aggregate in ("min", "min_by") else np.maximum
         of = Source(column, present(self._field.type))
@@ -209,7 +210,7 @@ def element_plan(rolling: Rolling) -> ElementPlan | None:
     type = rolling.value_type
     column = column_index(rolling.field, type)
     kinds = ("long", "double") if rolling.aggregate == "sum" else ORDERED
-    if column is None or present(column_type(column, type)).kind not in kinds or _has_sets(type):
+    if column is None or present(column_types(type)[column]).kind not in kinds or _has_sets(type):
         return None
     return ElementPlan(rolling, column)
 
@@ -242,16 +243,12 @@ def column_index(field: int | str | None, elements: TypeInformation) -> int | No
     return None if field is None or not -len(names) <= field < len(names) else field % len(names)
 
 
-def column_type(column: int, elements: TypeInformation) -> TypeInformation:
-    return elements.fields[column].type if elements.fields else elements
-
-
 def source_of(field: int | str | None, elements: TypeInformation) -> Source | None:
     """The source of an aggregator; None if it is not a column, or the column loses None or the order of a set."""
     column = column_index(field, elements)
     if field is not None and column is None:
         return None
-    source = element(elements) if column is None else Source(column, present(column_type(column, elements)))
+    source = element(elements) if column is None else Source(column, present(column_types(elements)[column]))
     return None if source.type.kind == "any" or _has_sets(source.type) else source
 
 
