@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.functions import CheckpointListener
+from forkpoint.functions import CheckpointedFunction, CheckpointListener
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, OperatorInstance, Outputs, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.state.keyed_backend import ChangeLog
-from forkpoint.runtime.state.operator_state import OperatorState, SnapshotContext, checkpointed
+from forkpoint.runtime.state.operator_state import OperatorState, SnapshotContext
 from forkpoint.state import Store
 from forkpoint.types import dumps
 
@@ -21,7 +21,7 @@ class Checkpointed:
     at the end of each epoch."""
 
     def __init__(self, info: TaskInfo, spec: RunnableSpec, store: Store, *, restored: bool) -> None:
-        self._function = checkpointed(spec.function)
+        self._function = spec.function if isinstance(spec.function, CheckpointedFunction) else None
         self._state = OperatorState(store, info.operator.uid, info.subtask, restored=restored)
         if self._function is not None:
             self._function.initialize_state(self._state)
