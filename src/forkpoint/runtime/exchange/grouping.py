@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
-from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, shorten, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, results_for, shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation, independent_all
 
@@ -106,12 +107,8 @@ def targets_of(
 
 
 def _chosen(batch: Batch, custom: Custom, parallelism: int, uid: str) -> npt.NDArray[Any]:
-    partitioner, selector, chosen = custom.partitioner, custom.selector, list[int]()
-    try:
-        for value in batch.values:
-            chosen.append(partitioner(selector(value), parallelism))
-    except USER_ERRORS as error:
-        raise user_error(uid, error, batch.values[len(chosen)]) from error
+    keys = map(custom.selector, batch.values)
+    chosen = results_for(batch, uid, map(custom.partitioner, keys, repeat(parallelism)))
     for value, target in zip(batch.values, chosen, strict=True):
         if not 0 <= target < parallelism:
             raise UserFunctionError(
