@@ -46,21 +46,8 @@ from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
 
-class BroadcastStates:
-    """The broadcast states of one operator on one subtask, by descriptor."""
-
-    def __init__(self, uid: str, states: Mapping[str, BroadcastMap]) -> None:
-        self._uid = uid
-        self._states = states
-
-    def of(self, descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
-        found = self._states.get(getattr(descriptor, "name", ""))
-        if found is None:
-            raise GraphError(
-                f"operator {self._uid!r}: {descriptor!r} is not one of its broadcast states ({', '.join(sorted(self._states))}); "
-                "pass its descriptor to broadcast()"
-            )
-        return found
+BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
+"""The broadcast states of one operator on one subtask, by descriptor."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +65,18 @@ class BroadcastSpec(RunnableSpec):
         return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in self.descriptors]
 
     def broadcast_states(self, info: TaskInfo, state: ManagedState) -> BroadcastStates:
-        maps = {d.name: state.operator_state.broadcast(d) for d in self.descriptors}
-        return BroadcastStates(info.operator.uid, maps)
+        uid, maps = info.operator.uid, {d.name: state.operator_state.broadcast(d) for d in self.descriptors}
+
+        def state_of(descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
+            found = maps.get(getattr(descriptor, "name", ""))
+            if found is None:
+                raise GraphError(
+                    f"operator {uid!r}: {descriptor!r} is not one of its broadcast states ({', '.join(sorted(maps))}); "
+                    "pass its descriptor to broadcast()"
+                )
+            return found
+
+        return state_of
 
 
 # -- without keys ------------------------------------------------------------------------------------------------------
@@ -92,7 +89,7 @@ class ReadOnlyContext(stateless.ElementContext, BroadcastProcessFunction.ReadOnl
         self._states = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._states.of(state_descriptor).read_only
+        return self._states(state_descriptor).read_only
 
 
 class WritingContext(BroadcastProcessFunction.Context):
@@ -112,7 +109,7 @@ class WritingContext(BroadcastProcessFunction.Context):
         return self._element.current_watermark()
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._states.of(state_descriptor)
+        return self._states(state_descriptor)
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ class _WithStates(KeyContext):
         self._broadcast = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._broadcast.of(state_descriptor).read_only
+        return self._broadcast(state_descriptor).read_only
 
     def current_processing_time(self) -> int:
         return self._timers.current_processing_time()
@@ -179,7 +176,7 @@ class KeyedWritingContext(KeyedBroadcastProcessFunction.Context):
         return to_flink_ms(self.moment.watermark())
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._states.of(state_descriptor)
+        return self._states(state_descriptor)
 
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor | _NoKey, function: Callable[[Any, Any], None]
@@ -263,7 +260,6 @@ class KeyedBroadcast(KeyedProcess):
         states: BroadcastStates, descriptors: Sequence[MapStateDescriptor[Any, Any]],
     ) -> None:  # fmt: skip
         self._descriptors = descriptors
-        self._every_key: EveryKey | None = None
         self._waiting: list[tuple[int, int]] = []  # heap of (time, key): each inactive key's next timer
         self._left: list[tuple[int, int]] = []  # the same for keys that were active in this segment
         super().__init__(info, backend, fn)
@@ -289,11 +285,7 @@ class KeyedBroadcast(KeyedProcess):
             super()._run_epoch(batch, groups, window, emission)
             return
         context = self._writing_context
-        context.moment, self._every_key = self._moment, EveryKey(self._backend)
-        context.every_key = self._every_key
-        self._run_segments(batch, groups, window, emission)
-
-    def _run_segments(self, batch: Batch, groups: Segments, window: Window, emission: Emission) -> None:
+        context.moment, context.every_key = self._moment, EveryKey(self._backend)
         order, starts = groups.order, groups.starts.tolist()
         blocks = (batch.objects(order[at : at + BLOCK_ROWS]) for at in range(0, batch.size, BLOCK_ROWS))
         calls = chain.from_iterable(blocks)
@@ -319,7 +311,7 @@ class KeyedBroadcast(KeyedProcess):
         heapq.heapify(self._waiting)
         for key in self._timers.processing.pending():
             self._enter(keys[key])
-            self._fire_processing(window, emission, keys[key])
+            self._fire_processing(self._backend.processing_time_ms, window.before, emission, keys[key])
             self._leave(keys[key])
         self._wait_on()
 
@@ -360,10 +352,6 @@ class KeyedBroadcast(KeyedProcess):
             heapq.heappush(self._waiting, waiting)
         self._left.clear()
 
-    def _enter(self, key: int) -> None:
-        self._backend.enter(key)
-        self._timers.enter(key)
-
     def _leave(self, key: int) -> None:
         """The key may be entered again in a later segment."""
         time_ms = self._timers.event.put_back()
@@ -382,7 +370,7 @@ class KeyedBroadcast(KeyedProcess):
 
     def changes(self) -> ChangeLog:
         log = super().changes()
-        if self._every_key is not None:
-            self._every_key.collect(log)
-            self._every_key = self._writing_context.every_key = None
+        if self._writing_context.every_key is not None:
+            self._writing_context.every_key.collect(log)
+            self._writing_context.every_key = None
         return log

@@ -1,4 +1,7 @@
-"""Functions of two inputs: both are merged in order, and each element goes to its input's method."""
+"""Functions of two inputs: both are merged in order, and each element goes to its input's method.
+
+Interval joins are functions of two keyed inputs that set their outputs' timestamps.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,11 @@ from forkpoint.functions import Function, KeyedCoProcessFunction
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
-from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec
+from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec, TimestampedProcess
 from forkpoint.runtime.operators.merged import Merged, Methods
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.stateless import ElementContext, Process
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
-
-
-@dataclass(frozen=True)
-class KeyedCoProcessSpec(KeyedProcessSpec):
-    """A KeyedCoProcessFunction on two keyed streams."""
-
-    kind = "keyed_co_process"
-
-    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedCoProcess:
-        return KeyedCoProcess(info, state.keyed, self.fn)
 
 
 class KeyedCoProcess(KeyedProcess):
@@ -43,6 +36,23 @@ class KeyedCoProcess(KeyedProcess):
         return merged, group_by_key(merged, merged.keyed(self._key, self._second_key))
 
 
+class KeyedCoProcessSpec(KeyedProcessSpec):
+    """A KeyedCoProcessFunction on two keyed streams."""
+
+    kind = "keyed_co_process"
+    runs = KeyedCoProcess
+
+
+class IntervalJoinOperator(TimestampedProcess, KeyedCoProcess):
+    """Runs one IntervalJoin. An element's pairs take its place, each with the later timestamp of the two."""
+
+
+class IntervalJoinSpec(KeyedCoProcessSpec):
+    """An IntervalJoin of two keyed streams."""
+
+    runs = IntervalJoinOperator
+
+
 @dataclass(frozen=True)
 class CoProcessSpec(RunnableSpec):
     """A CoProcessFunction on two streams without keys."""
@@ -56,8 +66,7 @@ class CoProcessSpec(RunnableSpec):
         return True  # an epoch's elements of both inputs are merged in order
 
     def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
-        fn = self.fn
-        return CoProcess(info, fn, (fn.process_element1, fn.process_element2))
+        return CoProcess(info, self.fn, (self.fn.process_element1, self.fn.process_element2))
 
 
 class CoProcess(Process):

@@ -36,10 +36,6 @@ def in_flight_type(element_type: TypeInformation) -> TypeInformation:
     return Types.ROW_NAMED(_FIELDS, [Types.LONG()] * 4 + [element_type])
 
 
-def in_flight_record(uid: str, element_type: TypeInformation) -> StateInfo:
-    return StateInfo.of(uid, IN_FLIGHT, "operator-list", None, in_flight_type(element_type))
-
-
 @dataclass(frozen=True)
 class IterationSpec(LoopStart, RunnableSpec):
     kind = "iteration"
@@ -94,7 +90,6 @@ class IterationEnd(StatefulOperator):
 
     def __init__(self, info: TaskInfo, spec: FeedbackSpec, store: Store) -> None:
         self._uid = spec.iteration
-        self._element_type = spec.element_type
         self._guard = Guard(spec.element_type, f"iteration {spec.iteration!r}", lambda: ", which is fed back,", _REMEDY)
         self._stored = in_flight_type(spec.element_type)
         self._sid = state_id(spec.iteration, IN_FLIGHT)
@@ -130,4 +125,4 @@ class IterationEnd(StatefulOperator):
         return self._log
 
     def states(self) -> list[StateInfo]:
-        return [in_flight_record(self._uid, self._element_type)]
+        return [StateInfo.of(self._uid, IN_FLIGHT, "operator-list", None, self._stored)]

@@ -42,7 +42,7 @@ class StageTask(Task):
         operators = graph.stage(self.stage)
         inbox = receive(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
         self.passing = inbox.passing
-        origins = self._origins(inbox)
+        origins = origin_splits(graph, self.context, inbox.progress)
         windows = watermarks_of(graph, self.context, origins).windows
         waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
         self._deliver(inbox, operators, origins, waiting)
@@ -97,11 +97,6 @@ class StageTask(Task):
 
     # -- in
 
-    def _origins(self, inbox: Inbox) -> dict[int, Splits]:
-        """Each watermark origin's splits over this epoch."""
-        ids = {o for operator in self.spec.graph.operators for o in operator.origins}
-        return origin_splits(self.context, ids, inbox.progress)
-
     def _deliver(
         self,
         inbox: Inbox,
@@ -127,9 +122,8 @@ class StageTask(Task):
         batch.splits = (rank << _SPLIT_SHIFT) + splits.order[piece.split]
 
     def _inputs(self, operator: Operator, batches: dict[int, list[Batch]]) -> list[Batch]:
-        ordinals = range(max(e.ordinal for e in operator.inputs) + 1)
         inputs = []
-        for ordinal in ordinals:
+        for ordinal in range(max(e.ordinal for e in operator.inputs) + 1):
             type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
             batch = concat(batches.get(ordinal, ()), type_)
             batch = batch.in_order() if operator.stateful else batch
