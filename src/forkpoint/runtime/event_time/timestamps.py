@@ -18,7 +18,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
 from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
-from forkpoint.runtime.operators.base import results_for, user_code, user_error
+from forkpoint.runtime.operators.base import results_for, user_code
 from forkpoint.types import Types
 
 
@@ -74,10 +74,8 @@ class PieceClock:
             return np.array(stamps, dtype=np.int64)
         except OverflowError:
             at = next(i for i, stamp in enumerate(stamps) if not MIN_WATERMARK <= stamp <= MAX_WATERMARK)
-        try:
+        with user_code(self._uid, lambda: batch.values[at]):
             epoch_ms(stamps[at])
-        except ValueError as error:
-            raise user_error(self._uid, error, batch.values[at]) from error
         raise AssertionError("all timestamps have 64 bits")
 
 

@@ -128,7 +128,6 @@ class Failure(msgspec.Struct, frozen=True):
 
     kind: str
     message: str
-    details: str = ""
 
 
 class CommitRow(msgspec.Struct, frozen=True):

@@ -89,18 +89,16 @@ class Emission:
         )  # fmt: skip
 
 
+@dataclass(slots=True)
 class Moment:
     """Timestamp and watermark of the current element or timer, computed on request."""
 
-    __slots__ = ("emission", "fired_at", "order", "positions", "timestamps", "window")
-
-    def __init__(self, batch: Batch, order: Longs, window: Window, emission: Emission) -> None:
-        self.positions = batch.positions
-        self.timestamps = batch.timestamps
-        self.order = order
-        self.window = window
-        self.emission = emission
-        self.fired_at: int | None = None  # the watermark while a timer fires
+    positions: Longs | int
+    timestamps: Longs | None
+    order: Longs
+    window: Window
+    emission: Emission
+    fired_at: int | None = None  # the watermark while a timer fires
 
     def close(self) -> None:
         """Release the epoch's elements and outputs."""
@@ -203,7 +201,7 @@ class KeyedProcess(KeyedOperator):
             known = set(map(backend.key_type.encode, keys))
             keys = keys + [backend.key_type.decode(k) for k in due if k not in known]
         emission = self._emission()
-        moment = Moment(batch, groups.order, window, emission)
+        moment = Moment(batch.positions, batch.timestamps, groups.order, window, emission)
         self._element_context.moment = self._moment = moment
         timers.watermark = moment.watermark
         backend.begin(keys, epoch.processing_time_ms, moment.watermark)

@@ -26,6 +26,9 @@ from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.worker import Worker, worker_for
 from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
 
+Waiting = dict[int, dict[int, list[Batch]]]
+"""Input by operator and ordinal."""
+
 _CHUNK_ROWS = 131_072
 _SPLIT_SHIFT = 32
 
@@ -44,7 +47,7 @@ class StageTask(Task):
         self.passing = inbox.passing
         origins = origin_splits(graph, self.context, inbox.progress)
         windows = watermarks_of(graph, self.context, origins).windows
-        waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
+        waiting: Waiting = {o.id: {} for o in operators}
         self._deliver(inbox, operators, origins, waiting)
         self._parts: dict[str, Any] = {
             "states": [],
@@ -98,11 +101,7 @@ class StageTask(Task):
     # -- in
 
     def _deliver(
-        self,
-        inbox: Inbox,
-        operators: tuple[Operator, ...],
-        origins: dict[int, Splits],
-        waiting: dict[int, dict[int, list[Batch]]],
+        self, inbox: Inbox, operators: tuple[Operator, ...], origins: dict[int, Splits], waiting: Waiting
     ) -> None:
         ranks = {o: rank for rank, o in enumerate(sorted(origins))}
         for operator in operators:
@@ -142,9 +141,7 @@ class StageTask(Task):
 
     # -- out
 
-    def _forward(
-        self, operator: Operator, batch: Batch, tag: str | None, waiting: dict[int, dict[int, list[Batch]]]
-    ) -> None:
+    def _forward(self, operator: Operator, batch: Batch, tag: str | None, waiting: Waiting) -> None:
         if not batch.size:
             return
         batch.keys = None  # those of the input, if the operator forwards it as a filter does

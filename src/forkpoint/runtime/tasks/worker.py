@@ -35,18 +35,13 @@ class Worker:
     states: dict[int, SubtaskState] = field(default_factory=dict)
     instances: dict[tuple[int, int], _Kept] = field(default_factory=dict)
 
-    def share(self, subtask: int) -> Share:
-        start, stop = key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism)
-        return Share(subtask, start, stop)
-
     def state(self, subtask: int) -> SubtaskState:
         state = self.states.get(subtask)
         if state is None:
             directory = Path(self.spec.local_dir) / str(subtask)
             make_own_directory(str(directory))
-            state = self.states[subtask] = SubtaskState(
-                self._store(directory), self.storage, self.paths, self.share(subtask)
-            )
+            share = Share(subtask, *key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism))
+            state = self.states[subtask] = SubtaskState(self._store(directory), self.storage, self.paths, share)
         return state
 
     def _store(self, directory: Path) -> Store:
