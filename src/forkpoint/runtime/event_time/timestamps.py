@@ -58,7 +58,7 @@ class PieceClock:
 
     def _assign_timestamps(self, batch: Batch) -> None:
         if self._column is not None and batch.table is not None:
-            column = batch.table.column(batch.table.schema.get_field_index(self._column))
+            column = batch.table.column(self._column)
             if not column.null_count:
                 batch.stamp(column_ms(column), self._column)
                 return

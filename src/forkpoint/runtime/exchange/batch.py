@@ -108,7 +108,7 @@ class Batch:
     @property
     def timestamps(self) -> Longs | None:
         if self._timestamps is None and self.time_column is not None and self.table is not None:
-            self._timestamps = column_ms(self.table.column(self.table.schema.get_field_index(self.time_column)))
+            self._timestamps = column_ms(self.table.column(self.time_column))
         return self._timestamps
 
     @property
@@ -159,8 +159,8 @@ class Batch:
         picked = indices.tolist() if self._values is not None or self.keys is not None else []
         table = None if self.table is None else self.table.take(pa.array(indices))
         derived = self.time_column is not None and table is not None
-        timestamps = None if derived else self._timestamps
-        return self._part(indices, len(indices), table, timestamps, lambda objects: list(map(objects.__getitem__, picked)))
+        stamps = None if derived else self._timestamps
+        return self._part(indices, len(indices), table, stamps, lambda objects: list(map(objects.__getitem__, picked)))
 
     def objects(self, indices: Indices) -> list[Any]:
         """The elements at these indices as Python objects, which the batch doesn't keep."""
@@ -176,7 +176,8 @@ class Batch:
 
     def slice(self, start: int, stop: int) -> Batch:
         table = None if self.table is None else self.table.slice(start, stop - start)
-        return self._part(slice(start, stop), stop - start, table, self._timestamps, lambda objects: objects[start:stop])
+        rows = slice(start, stop)
+        return self._part(rows, stop - start, table, self._timestamps, lambda objects: objects[rows])
 
     def _part(
         self, rows: Rows, size: int, table: pa.RecordBatch | None, timestamps: Longs | None,
@@ -219,15 +220,9 @@ class DerivedBatch(Batch):
         table: pa.RecordBatch | None = None,
         type: TypeInformation | None = None,
     ) -> None:
-        self.size = size
+        super().__init__(size, 0, 0, EMPTY_LONGS, values=values, table=table, type=type, ordered=False)
         self._make_places = make_places
-        self._values = values
-        self.table = table
-        self.type = type
-        self.time_column = None
-        self.keys = None
-        self.ordered = False
-        self.pending = None
+        del self.positions, self.splits, self.sequence, self._timestamps  # set by __getattr__
 
     def __getattr__(self, name: str) -> Any:
         # Called only for slots without a value.

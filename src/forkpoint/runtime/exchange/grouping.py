@@ -36,7 +36,7 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
         return None
     if not key.columns:
         return pa.repeat(pa.scalar(key.selector(None), key.key_type.arrow_type), batch.size)
-    column = batch.table.column(batch.table.schema.get_field_index(key.columns[0]))
+    column = batch.table.column(key.columns[0])
     if column.null_count:
         raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
     return column
@@ -47,12 +47,8 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
     if batch.keys is not None:
         return batch.keys
     if batch.table is not None and key.columns is not None and not batch.has_values:
-        schema = batch.table.schema
         types = {f.name: f.type for f in batch.type.fields or ()} if batch.type is not None else {}
-        columns = [
-            types[name].from_arrow(batch.table.column(schema.get_field_index(name)))
-            for name in key.columns if name in types
-        ]  # fmt: skip
+        columns = [types[name].from_arrow(batch.table.column(name)) for name in key.columns if name in types]
         if len(columns) == len(key.columns):
             return columns[0] if key.single else list(zip(*columns, strict=True))
     assert key.key_type is not None

@@ -45,12 +45,10 @@ BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
 class BroadcastSpec(RunnableSpec):
     """A function of a stream and a broadcast stream. ``descriptors``: those of the broadcast states."""
 
+    has_operator_state = True
+
     fn: Any
     descriptors: tuple[MapStateDescriptor[Any, Any], ...]
-
-    @property
-    def has_operator_state(self) -> bool:
-        return True
 
     def states(self) -> list[DeclaredState]:
         return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in self.descriptors]

@@ -130,12 +130,9 @@ class CoProcessSpec(RunnableSpec):
     """A CoProcessFunction on two streams without keys."""
 
     kind = "co_process"
+    needs_exchange = True  # an epoch's elements of both inputs are merged in order
 
     fn: Any
-
-    @property
-    def needs_exchange(self) -> bool:
-        return True  # an epoch's elements of both inputs are merged in order
 
     def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
         return CoProcess(info, self.fn, (self.fn.process_element1, self.fn.process_element2))

@@ -98,14 +98,10 @@ class IterationEnd(StatefulOperator):
         self._log = ChangeLog()
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
-        encoded = self._encoded(batch)
+        encoded = self._encoded(inputs[0])
         before = sum(1 for _ in self._store.scan(*operator_range(self._sid, self._subtask)))
-        removed = max(0, before - len(encoded))
-        self._log = ChangeLog(
-            [operator_key(self._sid, self._subtask, i) for i in range(len(encoded) + removed)],
-            [*encoded, *[None] * removed],
-        )
+        values: list[bytes | None] = [*encoded, *[None] * (before - len(encoded))]  # the rest is removed
+        self._log = ChangeLog([operator_key(self._sid, self._subtask, i) for i in range(len(values))], values)
         return Outputs(empty_batch(None))
 
     def _encoded(self, batch: Batch) -> list[bytes]:

@@ -122,12 +122,8 @@ class Outlet:
         )
 
     def _split_by_tag(self, batch: Batch) -> tuple[Batch, dict[OutputTag, Batch]]:
-        if not OutputTag.used:
-            return batch, {}
-        values = batch.values
-        if tuple not in set(map(type, values)):
-            return batch, {}
-        tags = list(map(tag_of, values))
+        tagged = OutputTag.used and tuple in set(map(type, batch.values))
+        tags = list(map(tag_of, batch.values)) if tagged else []
         names = list(dict.fromkeys(tag for tag in tags if tag is not None))
         if not names:
             return batch, {}

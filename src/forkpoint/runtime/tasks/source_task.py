@@ -194,7 +194,7 @@ def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.Record
         if column is None:
             task.feed(operator, "0", task.subtask, batch)
             continue
-        splits = batch.column(batch.schema.get_field_index(column)).dictionary_encode()
+        splits = batch.column(column).dictionary_encode()
         codes = splits.indices.to_numpy(zero_copy_only=False)
         for code, value in enumerate(splits.dictionary.to_pylist()):
             task.feed(operator, str(value), task.subtask, batch.take(pa.array(np.flatnonzero(codes == code))))

@@ -13,10 +13,6 @@ from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 from forkpoint.runtime.operators.sinks import SinkInstance
 
 
-def _new_attempt() -> str:
-    return uuid.uuid4().hex[:16]
-
-
 @dataclass
 class Task(ABC):
     """One attempt of one task of an epoch. ``passing``: rows for other stages and the driver, passed on even if it fails."""
@@ -25,7 +21,7 @@ class Task(ABC):
     context: EpochContext
     stage: int
     subtask: int
-    attempt: str = field(default_factory=_new_attempt)
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     rows: list[ChunkRow] = field(default_factory=list)
     passing: list[ChunkRow] = field(default_factory=list)
     sinks: dict[str, SinkInstance] = field(default_factory=dict)
