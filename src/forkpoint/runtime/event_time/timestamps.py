@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -110,14 +111,12 @@ class BoundedClock(PieceClock):
         return np.clip(stamps, MIN_MS + late, MAX_MS - 1 + late) - late
 
 
+@dataclass(slots=True)
 class _Output(WatermarkOutput):
     """What a generator has emitted so far. Watermarks never decrease."""
 
-    __slots__ = ("idle", "watermark_ms")
-
-    def __init__(self, watermark_ms: int, idle: bool) -> None:
-        self.watermark_ms = watermark_ms
-        self.idle = idle
+    watermark_ms: int
+    idle: bool
 
     def emit_watermark(self, watermark: int) -> None:
         ms = watermark if watermark.__class__ is int else epoch_ms(watermark)

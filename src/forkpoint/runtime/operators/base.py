@@ -190,7 +190,7 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
 
 @contextmanager
 def user_code(uid: str, element: Callable[[], Any]) -> Iterator[None]:
-    """Runs user code of an operator: its exceptions become a `user_error`, for the element that ``element`` returns then."""
+    """Turns an exception of user code into a `user_error`, about the element that ``element`` then returns."""
     try:
         yield
     except ForkpointError:

@@ -318,7 +318,7 @@ class KeyedProcess(KeyedOperator):
             self._fire(timer, TimeDomain.EVENT_TIME, fires_at, emission, key)
 
     def _fire_processing(self, until_ms: int, watermark: int, emission: Emission, key: int) -> None:
-        """Fire due timers: processing time advances before the epoch's first element, and ends after the last of a batch."""
+        """Fire due timers. Processing time advances before the epoch's first element; at the end of a batch, all are due."""
         while (timer := self._timers.processing.pop(until_ms)) is not None:
             self._fire(timer, TimeDomain.PROCESSING_TIME, watermark, emission, key)
 
@@ -339,15 +339,9 @@ class KeyedProcess(KeyedOperator):
         self._timers.closed(False)
         self._moment.fired_at = None
         event = domain is TimeDomain.EVENT_TIME
-        emission.firings.append(
-            Firing(
-                len(emission.ends),
-                timer_position(watermark),
-                firing_rank(self._stage, event=event),
-                order_of(self._backend.key_bytes[key]),
-                timer_ms(time_ms) if event else NO_TIMESTAMP_MS,
-            )
-        )
+        rank, tie = firing_rank(self._stage, event=event), order_of(self._backend.key_bytes[key])
+        stamp = timer_ms(time_ms) if event else NO_TIMESTAMP_MS
+        emission.firings.append(Firing(len(emission.ends), timer_position(watermark), rank, tie, stamp))
         emission.ends.append(len(emission.values))
 
     def changes(self) -> ChangeLog:

@@ -176,7 +176,7 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
             reader.close()
 
 
-def _runs(operator: Operator, reader: SourceReader, range_: SplitRange) -> Iterator[pa.RecordBatch | list[Any]]:
+def _runs(operator: Operator, reader: SourceReader[Any], range_: SplitRange) -> Iterator[pa.RecordBatch | list[Any]]:
     elements = reader.read(range_)
     while True:
         with user_code(operator.uid, lambda: range_):
