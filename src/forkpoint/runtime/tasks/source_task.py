@@ -124,9 +124,8 @@ class SourceTask(Task):
             on_watermark_read=self._on_watermark_read, one_by_one=operator.uid in self.context.one_by_one,
         )  # fmt: skip
         outputs = instance.run([batch], epoch)
-        self._emit(operator, outputs.main, piece)
-        for tag, side in outputs.sides.items():
-            self._emit(operator, side, piece, tag)
+        for tag, output in ((None, outputs.main), *outputs.sides.items()):
+            self._emit(operator, output, piece, tag)
 
     def _send(self, edge: InEdge, batch: Batch, piece: Piece, consumer: str) -> None:
         parallelism = self.spec.parallelism

@@ -82,9 +82,8 @@ class StageTask(Task):
                 log.values.extend(changes.values)
                 self._parts["states"].extend(state.compact() for state in stateful.states())
                 timers.append(stateful.next_processing_timer_ms())
-            self._forward(operator, outputs.main, None, waiting)
-            for tag, side in outputs.sides.items():
-                self._forward(operator, side, tag, waiting)
+            for tag, batch in ((None, outputs.main), *outputs.sides.items()):
+                self._forward(operator, batch, tag, waiting)
         self._parts["next_processing_timer_ms"] = min((t for t in timers if t is not None), default=None)
         self._parts["changes"] = self._write_changes(worker, state, log)
         if self.stage == 1 and self.subtask in self.context.snapshot_subtasks:
@@ -113,11 +112,8 @@ class StageTask(Task):
 
     def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
         """Complete a piece's running watermark with its split's before it, and set the split number."""
-        before = splits.pieces[piece.split, piece.piece]
-        batch.positions = (
-            max(batch.positions, 2 * before + 1) if isinstance(batch.positions, int)
-            else np.maximum(batch.positions, 2 * before + 1)
-        )  # fmt: skip
+        at, least = batch.positions, 2 * splits.pieces[piece.split, piece.piece] + 1
+        batch.positions = max(at, least) if isinstance(at, int) else np.maximum(at, least)
         batch.splits = (rank << _SPLIT_SHIFT) + splits.order[piece.split]
 
     def _inputs(self, operator: Operator, batches: dict[int, list[Batch]]) -> list[Batch]:
