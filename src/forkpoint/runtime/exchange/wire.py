@@ -77,7 +77,8 @@ def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
     )
     if table is not None:
         assert edge.type is not None
-        table = unpack_columns(*table, edge.type.arrow_schema)
+        columns, rest = table
+        table = unpack_columns(columns, rest, edge.type.arrow_schema)
     batch = Batch(
         size,
         _spread_out(positions),
