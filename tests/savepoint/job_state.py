@@ -157,7 +157,7 @@ class Cluster:
             backend.get(MapStateDescriptor("aged/table", space, value).enable_time_to_live(ttl)),
             backend.get(ReducingStateDescriptor("total", lambda a, b: a + b, int)),
             backend.get(AggregatingStateDescriptor("mean", Longest(), tuple[int, int])),
-            Timers(backend, subtask.index, self.parallelism),
+            Timers(backend),
         )
         return backend, states
 

@@ -41,8 +41,7 @@ from forkpoint.functions.join_functions import (
 )
 from forkpoint.functions.joins import Interval
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.operators.co_process import KeyedCoProcessSpec
-from forkpoint.runtime.operators.joins import IntervalJoinSpec
+from forkpoint.runtime.operators.co_process import IntervalJoinSpec, KeyedCoProcessSpec
 from forkpoint.runtime.operators.stateless import MapSpec
 from forkpoint.types import TypeInformation, Types, same_keys
 from forkpoint.types.variables import A, B, K, K_co, R, T_co

@@ -165,8 +165,7 @@ def operator_infos(graph: JobGraph) -> list[OperatorInfo]:
 
 
 def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitRow]) -> dict[int, Splits]:
-    progress = (p for row in rows for p in row.progress)
-    return origin_splits(context, (o.id for o in _origins(graph)), progress)
+    return origin_splits(graph, context, (p for row in rows for p in row.progress))
 
 
 def _origins(graph: JobGraph) -> list[Operator]:
