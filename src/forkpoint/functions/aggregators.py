@@ -30,7 +30,9 @@ _WIDER = {
 class Aggregator(AggregateFunction, Generic[ACC]):
     """An aggregate of a field, given by name or index; index 0 of an element without fields is the element itself."""
 
-    def __init__(self, field: Field | None) -> None:
+    field: Field | None = None
+
+    def __init__(self, field: Field) -> None:
         if field is not None and (not isinstance(field, str | int) or isinstance(field, bool)):
             raise GraphError(f"{type(self).__name__}({field!r}): a field is given by its name or index")
         self.field = field
@@ -142,7 +144,8 @@ class Count(Aggregator[int]):
     """The number of elements or, with a field, of its non-null values. A LONG."""
 
     def __init__(self, field: Field | None = None) -> None:
-        super().__init__(field)
+        if field is not None:
+            super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         self.field_type(elements)
@@ -166,9 +169,6 @@ class Count(Aggregator[int]):
 
 class _OfField(Aggregator[ACC]):
     """An aggregate whose accumulator and result have the field's type."""
-
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(self.field_type(elements))
@@ -234,9 +234,6 @@ class Last(_OfField[Any]):
 class Avg(Aggregator[tuple[Any, int]]):
     """The mean of a field: a DOUBLE for ints and floats, else of the field's type."""
 
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
-
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(Types.TUPLE([self._wider(elements), Types.LONG()]))
 
@@ -258,9 +255,6 @@ class Avg(Aggregator[tuple[Any, int]]):
 
 class StdDev(Aggregator[tuple[int, float, float]]):
     """The population standard deviation of a field, a DOUBLE (SQL's STDDEV_POP, by Welford's algorithm)."""
-
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         self._wider(elements)
@@ -349,7 +343,8 @@ class Collect(_ListOf):
     """The list of a field's values, or of the elements, in order."""
 
     def __init__(self, field: Field | None = None) -> None:
-        super().__init__(field)
+        if field is not None:
+            super().__init__(field)
 
     def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
         if accumulator is None:
@@ -363,9 +358,6 @@ class Collect(_ListOf):
 
 class CountDistinct(Aggregator[set[Any]]):
     """The number of distinct values of a field, a LONG. All of them are kept in state."""
-
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(SequenceType("set", self.field_type(elements)))
