@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -40,6 +39,7 @@ from forkpoint.runtime.exchange.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
+from forkpoint.savepoint.entries import redistribute
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
@@ -50,17 +50,46 @@ from forkpoint.state import (
     key_group,
     key_group_range,
     range_for,
+    read_snapshot,
+    sid_of,
     sid_range,
     subtask_of,
     write_snapshot,
 )
 from forkpoint.state.dict_store import DictStore
 from forkpoint.testing.clock import ManualClock
-from forkpoint.testing.harness_snapshot import HarnessSnapshot
 from forkpoint.testing.sink import Record, records_of
 from forkpoint.testing.source import TestSource
 
-H = TypeVar("H", bound="Harness")
+
+class HarnessSnapshot(msgspec.Struct, frozen=True):
+    """``watermarks_ms``: one for each input. ``files``: snapshots of all subtasks' stores."""
+
+    watermarks_ms: list[int]
+    processing_time_ms: int
+    max_parallelism: int
+    operator_kinds: dict[int, str]
+    files: list[bytes]
+
+    def keyed(self, kg_start: int, kg_stop: int) -> list[Changes]:
+        """The entries of these key groups."""
+        return [chunk for file in self.files for chunk in read_snapshot(file, kg_start, kg_stop)]
+
+    def operator_state(self, subtask: int, parallelism: int) -> Changes:
+        """One subtask's share of all subtasks' operator state."""
+        entries: dict[int, list[tuple[bytes, bytes]]] = {}
+        for file in self.files:
+            for chunk in read_snapshot(file, OPERATOR_KG, OPERATOR_KG + 1):
+                for key, value in zip(chunk.keys, chunk.values, strict=True):
+                    entries.setdefault(sid_of(key), []).append((key, value or b""))
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        for sid, found in sorted(entries.items()):
+            names, contents = [k for k, _ in found], [v for _, v in found]
+            mine = redistribute(self.operator_kinds[sid], names, contents, subtask, len(self.files), parallelism)
+            keys += mine[0]
+            values += mine[1]
+        return Changes(keys, values)
 
 
 @dataclass
@@ -335,12 +364,10 @@ class Harness:
             subtask.instance.close()
             subtask.store.close()
 
-    def __enter__(self: H) -> H:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -169,7 +169,7 @@ class _Script(Steps):
     def on_step(self, step: str, epoch: int) -> None:
         self.committed += step == "committed"
         for source in self.sources:
-            source.on_step(step)  # type: ignore[arg-type]
+            source.on_step(step)
         stops = [source.stop for source in self.sources if source.stop is not None]
         if step == "published" and stops and self.driver is not None:
             if any(stop.savepoint for stop in stops):
