@@ -106,18 +106,16 @@ class Aggregator(AggregateFunction, Generic[ACC]):
     def _type_of(self, field: Field | None, elements: TypeInformation | None) -> TypeInformation:
         if elements is None:
             return Types.ANY()
-        found = elements if field is None else None
-        if found is None and elements.fields is not None:
-            names = [f.name for f in elements.fields]
-            if isinstance(field, str) and field in names:
-                found = elements.fields[names.index(field)].type
-            elif isinstance(field, int) and -len(names) <= field < len(names):
-                found = elements.fields[field].type
-            else:
-                raise GraphError(f"{self.describe()}: the elements have no such field; they have {', '.join(names)}")
-        elif found is None:
-            found = elements if field == 0 else Types.ANY()
-        return present(found)
+        if field is None:
+            return present(elements)
+        if elements.fields is None:
+            return present(elements) if field == 0 else Types.ANY()
+        names = [f.name for f in elements.fields]
+        if isinstance(field, str) and field in names:
+            field = names.index(field)
+        elif not isinstance(field, int) or not -len(names) <= field < len(names):
+            raise GraphError(f"{self.describe()}: the elements have no such field; they have {', '.join(names)}")
+        return present(elements.fields[field].type)
 
     def _wider(self, elements: TypeInformation | None) -> TypeInformation:
         of = self.field_type(elements)
