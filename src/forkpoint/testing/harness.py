@@ -17,16 +17,7 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
 from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
-from forkpoint.functions import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    FilterFunction,
-    FlatMapFunction,
-    MapFunction,
-    MetricGroup,
-    OutputTag,
-    WatermarkStrategy,
-)
+from forkpoint.functions import MetricGroup, OutputTag, WatermarkStrategy
 from forkpoint.functions.watermarks import epoch_ms
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import InEdge, Operator
@@ -369,21 +360,6 @@ class Harness:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def with_function(stream: Any, fn: Any, *more: Any) -> DataStream:
-    """The stream with the operator that runs a function of any kind added."""
-    added: DataStream
-    match fn:
-        case MapFunction() | CoMapFunction():
-            added = stream.map(fn, *more)
-        case FlatMapFunction() | CoFlatMapFunction():
-            added = stream.flat_map(fn, *more)
-        case FilterFunction():
-            added = stream.filter(fn)
-        case _:
-            added = stream.process(fn, *more)
-    return added
 
 
 def _single_operator(
