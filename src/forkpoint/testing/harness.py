@@ -5,6 +5,7 @@ The operator runs as it does in a job, on in-memory stores. Each push is an epoc
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -140,7 +141,7 @@ class Harness:
         self._epoch = 0
         self._sequence = 0
         self._main = _Collected()
-        self._sides: dict[str, _Collected] = {}
+        self._sides: defaultdict[str, _Collected] = defaultdict(_Collected)
         self._late_records_dropped = 0
         if saved is not None:
             if saved.max_parallelism != max_parallelism:
@@ -223,8 +224,7 @@ class Harness:
             self._late_records_dropped += outputs.late_records_dropped
             self._main.records += records_of(outputs.main.in_order(), self._epoch, index)
             for tag, side in outputs.sides.items():
-                collected = self._sides.setdefault(tag, _Collected())
-                collected.records += records_of(side.in_order(), self._epoch, index)
+                self._sides[tag].records += records_of(side.in_order(), self._epoch, index)
             if self._operator.stateful:
                 log = subtask.instance.changes()
                 version = subtask.store.version
@@ -248,11 +248,11 @@ class Harness:
 
     def side_output(self, tag: OutputTag) -> list[Any]:
         """All elements of a side output so far."""
-        return self._sides.get(tag.tag_id, _Collected()).values
+        return self._sides[tag.tag_id].values
 
     def take_side_output(self, tag: OutputTag) -> list[Any]:
         """The elements of a side output since the last call."""
-        return self._sides.setdefault(tag.tag_id, _Collected()).take()
+        return self._sides[tag.tag_id].take()
 
     @property
     def late_records_dropped(self) -> int:
