@@ -37,7 +37,7 @@ from forkpoint.functions import (
     declared_states,
     to_ms,
 )
-from forkpoint.functions.fold import RunningFold
+from forkpoint.functions.adapters import RunningFold
 from forkpoint.graph.transformations import Edge, KeyBy, Partitioning
 from forkpoint.runtime.operators.iteration import FeedbackSpec, IterationSpec
 from forkpoint.runtime.operators.keyed_functions import MapWithStateSpec, ReduceSpec

@@ -30,8 +30,7 @@ from forkpoint.functions import (
     declared_states,
     to_ms,
 )
-from forkpoint.functions.fold import Fold
-from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWindow, WithKey
+from forkpoint.functions.adapters import Count, Fold, KeylessProcess, KeylessWindow, WithKey
 from forkpoint.runtime.operators.rolling import Rolling, RollingKind
 from forkpoint.runtime.windows.spec import Contents, WindowSpec
 from forkpoint.types import TypeInformation, Types, infer_type, type_of

@@ -30,8 +30,8 @@ from forkpoint.functions import (
     WindowBound,
     WindowRows,
 )
-from forkpoint.functions.window_adapters import Count as CountElements
-from forkpoint.functions.window_adapters import WithKey
+from forkpoint.functions.adapters import Count as CountElements
+from forkpoint.functions.adapters import WithKey
 from forkpoint.runtime.columnar.collecting import Collecting, CountingDistinct, Topping
 from forkpoint.runtime.columnar.leaves import Leaves, column_types, leaf_types, numbers, to_columns
 from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
