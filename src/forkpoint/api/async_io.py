@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from forkpoint.api.base import check_function, operator_name
-from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.signatures import type_of_output
 from forkpoint.api.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy, to_ms

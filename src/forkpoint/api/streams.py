@@ -14,7 +14,7 @@ from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.outputs import SinkMixin
 from forkpoint.api.partitioning import PartitionMixin
-from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.signatures import type_of_output
 from forkpoint.api.transforming import TransformMixin
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.errors import GraphError

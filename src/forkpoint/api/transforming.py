@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.base import StreamBase, check_function, check_type, operator_name
 from forkpoint.api.keys import PickFields, timestamp_column
-from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.signatures import type_of_output
 from forkpoint.api.two_inputs import check_environments
 from forkpoint.errors import GraphError
 from forkpoint.functions import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from forkpoint.api.aggregating import aggregates_of
 from forkpoint.api.base import check_function, check_type, operator_name
-from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     AggregateFunction,
