@@ -17,7 +17,7 @@ from forkpoint.functions import (
     row_shape,
 )
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.types import TypeInformation, Types
+from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:
     from forkpoint.runtime.columnar.running import RunningAggregatesSpec
@@ -35,14 +35,13 @@ def aggregates_of(
 
 
 def _key_fields(key: KeyBy, elements: TypeInformation | None) -> tuple[tuple[str, TypeInformation], ...]:
-    type = key.key_type or Types.ANY()
-    if not key.columns or elements is None or elements.fields is None:
-        return (("key", type),)
-    if key.single:
-        return ((key.columns[0], type),)
-    if type.fields is None or len(type.fields) != len(key.columns):
-        return (("key", type),)
-    return tuple((name, field.type) for name, field in zip(key.columns, type.fields, strict=True))
+    type = key.key_type
+    if key.columns and elements is not None and elements.fields is not None:
+        if key.single:
+            return ((key.columns[0], type),)
+        if type.fields is not None and len(type.fields) == len(key.columns):
+            return tuple((name, field.type) for name, field in zip(key.columns, type.fields, strict=True))
+    return (("key", type),)
 
 
 def running_aggregates(key: KeyBy, named: Named, elements: TypeInformation | None) -> RunningAggregatesSpec:

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.base import check_type
-from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
+from forkpoint.api.configuration import Configuration, apply_configuration
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
 from forkpoint.api.launch import current_launch
@@ -73,8 +73,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of subtasks per operator. ConfigError below 1."""
-        self.options = replace(self.options, parallelism=parallelism)
-        return self
+        return self._set(parallelism=parallelism)
 
     def get_parallelism(self) -> int | None:
         """The number of subtasks per operator, None if the engine chooses it."""
@@ -82,8 +81,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of key groups, the upper bound of the parallelism. 1 to 32768, else ConfigError; default 128."""
-        self.options = replace(self.options, max_parallelism=max_parallelism)
-        return self
+        return self._set(max_parallelism=max_parallelism)
 
     def get_max_parallelism(self) -> int:
         """The number of key groups."""
@@ -97,11 +95,10 @@ class StreamExecutionEnvironment(AcceptedMixin):
         The job then restarts after failures; see ``set_restart_strategy``. Each epoch ends with a checkpoint, so results
         become visible at this interval.
         """
-        changes: dict[str, Any] = {"interval_ms": to_ms(interval, "the checkpoint interval", minimum_ms=1)}
-        if mode is not None:
-            changes["mode"] = CheckpointingMode(mode)
-        self.options = checkpoint_config(self.options, **changes)
-        return self
+        current = self.options.checkpoint
+        interval_ms = to_ms(interval, "the checkpoint interval", minimum_ms=1)
+        mode = current.mode if mode is None else CheckpointingMode(mode)
+        return self._set(checkpoint=replace(current, interval_ms=interval_ms, mode=mode))
 
     def get_checkpoint_config(self) -> CheckpointConfig:
         """The checkpoint options, to read and modify."""
@@ -114,22 +111,19 @@ class StreamExecutionEnvironment(AcceptedMixin):
         """
         if not isinstance(strategy, RestartStrategy):
             raise ConfigError(f"set_restart_strategy() takes a RestartStrategy, not {strategy!r}")
-        self.options = replace(self.options, restart=strategy)
-        return self
+        return self._set(restart=strategy)
 
     def set_state_root(self, root: str) -> StreamExecutionEnvironment:
         """Keep checkpoints and savepoints under this path or URL beyond the run. Operators then need uids."""
         if not root:
             raise ConfigError("the state root is empty; give a path or a URL")
-        self.options = replace(self.options, state_root=str(root))
-        return self
+        return self._set(state_root=str(root))
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Set the directory of savepoints taken without an explicit path. Default: under the state root."""
         if not directory:
             raise ConfigError("the savepoint directory is empty; give a path or a URL")
-        self.options = replace(self.options, savepoint_directory=str(directory))
-        return self
+        return self._set(savepoint_directory=str(directory))
 
     def set_savepoint_schedule(
         self, interval: timedelta | int, directory: str | None = None, *,
@@ -143,18 +137,14 @@ class StreamExecutionEnvironment(AcceptedMixin):
         """
         kept_ms = None if keep_for is None else to_ms(keep_for, "keep_for", minimum_ms=1)
         interval_ms = to_ms(interval, "the interval of the savepoint schedule", minimum_ms=1)
-        self.options = replace(
-            self.options, savepoint_schedule=SavepointSchedule(interval_ms, directory, keep_last, kept_ms)
-        )
-        return self
+        return self._set(savepoint_schedule=SavepointSchedule(interval_ms, directory, keep_last, kept_ms))
 
     def set_max_epoch_rows(self, rows: int) -> StreamExecutionEnvironment:
         """Set the maximum number of elements an epoch reads from each source, which bounds the workers' memory.
 
         Default: each source's own limit. ConfigError below 1.
         """
-        self.options = replace(self.options, max_epoch_rows=rows)
-        return self
+        return self._set(max_epoch_rows=rows)
 
     def get_default_savepoint_directory(self) -> str | None:
         """The default savepoint directory, None for under the state root."""
@@ -166,8 +156,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         BATCH emits final results only (a key's last reduction; windows and timers at the end of the input), and raises
         GraphError for unbounded inputs when the job is compiled.
         """
-        self.options = replace(self.options, runtime_mode=RuntimeExecutionMode(execution_mode))
-        return self
+        return self._set(runtime_mode=RuntimeExecutionMode(execution_mode))
 
     # -- sources
 
@@ -324,9 +313,8 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self._operators.clear()
 
     def _name(self, job_name: str | None) -> str | None:
-        return job_name or (
-            str(self.options.accepted["pipeline.name"]) if "pipeline.name" in self.options.accepted else None
-        )
+        name = job_name or self.options.accepted.get("pipeline.name")
+        return None if name is None else str(name)
 
     def _check(self) -> None:
         if not self._operators:

@@ -6,21 +6,7 @@ import json
 from collections.abc import Iterable
 
 from forkpoint.graph.specs import DataFrameSpec, EpochSinkSpec, SinkSpec, SourceSpec
-from forkpoint.graph.transformations import (
-    Broadcast,
-    Custom,
-    Edge,
-    Forward,
-    KeyBy,
-    Partitioning,
-    Rebalance,
-    Transformation,
-    topological_order,
-)
-
-_STRATEGIES: dict[type[Partitioning], str] = {
-    Forward: "FORWARD", KeyBy: "HASH", Custom: "CUSTOM", Broadcast: "BROADCAST",
-}  # fmt: skip
+from forkpoint.graph.transformations import Transformation, topological_order
 
 
 def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
@@ -38,7 +24,7 @@ def execution_plan(ends: Iterable[Transformation], parallelism: int) -> str:
         }
         if operator.inputs:
             node["predecessors"] = [
-                {"id": ids[edge.upstream], "ship_strategy": _strategy(edge), "side": "second"}
+                {"id": ids[edge.upstream], "ship_strategy": edge.partitioning.ship_strategy, "side": "second"}
                 for edge in operator.inputs
             ]
         nodes.append(node)
@@ -49,8 +35,3 @@ def _pact(operator: Transformation) -> str:
     if isinstance(operator.spec, SourceSpec | DataFrameSpec):
         return "Data Source"
     return "Data Sink" if isinstance(operator.spec, SinkSpec | EpochSinkSpec) else "Operator"
-
-
-def _strategy(edge: Edge) -> str:
-    partitioning = edge.partitioning
-    return partitioning.ship_strategy if isinstance(partitioning, Rebalance) else _STRATEGIES[type(partitioning)]

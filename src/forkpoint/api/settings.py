@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from forkpoint.api.configuration import accept, checkpoint_config, parse_duration_ms
+from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.errors import ConfigError
 from forkpoint.functions import Duration, to_ms
 from forkpoint.graph.options import CheckpointingMode, CheckpointOptions, ExternalizedCheckpointRetention
@@ -25,7 +25,7 @@ class _OptionsView:
         self._env = env
 
     def _accept(self, key: str, value: object) -> Self:
-        self._env.options = accept(self._env.options, self._prefix + key, value)
+        self._env._accept(self._prefix + key, value)
         return self
 
     def _accepted(self, key: str, default: Any) -> Any:
@@ -47,8 +47,8 @@ class CheckpointConfig(_OptionsView):
     def _config(self) -> CheckpointOptions:
         return self._env.options.checkpoint
 
-    def _set(self, **changes: object) -> CheckpointConfig:
-        self._env.options = checkpoint_config(self._env.options, **changes)
+    def _set(self, **changes: Any) -> CheckpointConfig:
+        self._env._set(checkpoint=replace(self._config, **changes))
         return self
 
     def is_checkpointing_enabled(self) -> bool:
@@ -61,7 +61,7 @@ class CheckpointConfig(_OptionsView):
 
     def get_checkpoint_interval(self) -> int:
         """The interval in ms, -1 if checkpointing is off."""
-        return -1 if self._config.interval_ms is None else self._config.interval_ms
+        return self._env.get_checkpoint_interval()
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
         """Set EXACTLY_ONCE or AT_LEAST_ONCE; both give exactly-once results."""
@@ -200,8 +200,7 @@ class ExecutionConfig(_OptionsView):
         Periodic watermarks are those of the built-in strategies and of ``WatermarkGenerator.on_periodic_emit``. They are
         emitted per epoch, whatever the interval.
         """
-        ms = to_ms(interval, "the automatic watermark interval")
-        self._env.options = replace(self._env.options, auto_watermark_interval_ms=ms)
+        self._env._set(auto_watermark_interval_ms=to_ms(interval, "the automatic watermark interval"))
         return self
 
     def get_auto_watermark_interval(self) -> int:
@@ -210,8 +209,7 @@ class ExecutionConfig(_OptionsView):
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, object]) -> ExecutionConfig:
         """Set the parameters that ``RuntimeContext.get_job_parameter`` reads; values are converted to str."""
-        texts = {str(key): str(value) for key, value in global_job_parameters_dict.items()}
-        self._env.options = replace(self._env.options, parameters=texts)
+        self._env._set(parameters={str(key): str(value) for key, value in global_job_parameters_dict.items()})
         return self
 
     def get_global_job_parameters(self) -> dict[str, str]:

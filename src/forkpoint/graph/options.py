@@ -15,14 +15,13 @@ DEFAULT_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 32768
 
 
-def check_max_parallelism(max_parallelism: int) -> int:
-    """Return the value; ConfigError unless it is an int from 1 to 32768."""
+def check_max_parallelism(max_parallelism: int) -> None:
+    """Raise ConfigError unless it is an int from 1 to 32768."""
     _at_least("the maximum parallelism", max_parallelism, 1)
     if max_parallelism > UPPER_BOUND_MAX_PARALLELISM:
         raise ConfigError(
             f"the maximum parallelism is {max_parallelism}; it must be at most {UPPER_BOUND_MAX_PARALLELISM}"
         )
-    return max_parallelism
 
 
 def check_parallelism(parallelism: int) -> int:
