@@ -76,9 +76,7 @@ class AcceptedMixin:
         """The mode."""
         return self.options.checkpoint.mode
 
-    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """The mode."""
-        return self.options.checkpoint.mode
+    get_checkpointing_consistency_mode = get_checkpointing_mode
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""

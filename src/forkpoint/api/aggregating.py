@@ -1,9 +1,9 @@
-"""The operator specs of ``agg`` and ``process_batch``."""
+"""What ``agg`` computes, and what ``process_batch`` accepts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forkpoint.api.base import check_type
 from forkpoint.errors import GraphError
@@ -18,9 +18,6 @@ from forkpoint.functions import (
 )
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.types import TypeInformation
-
-if TYPE_CHECKING:
-    from forkpoint.runtime.columnar.running import RunningAggregatesSpec
 
 Named = Mapping[str, Aggregator[Any] | WindowBound]
 
@@ -42,13 +39,6 @@ def _key_fields(key: KeyBy, elements: TypeInformation | None) -> tuple[tuple[str
         if type.fields is not None and len(type.fields) == len(key.columns):
             return tuple((name, field.type) for name, field in zip(key.columns, type.fields, strict=True))
     return (("key", type),)
-
-
-def running_aggregates(key: KeyBy, named: Named, elements: TypeInformation | None) -> RunningAggregatesSpec:
-    from forkpoint.runtime.columnar.running import RunningAggregatesSpec
-
-    aggregates, shape = aggregates_of(key, named, elements, windows=False)
-    return RunningAggregatesSpec(aggregates, shape, aggregates.accumulator_type(elements))
 
 
 def check_batch_function(func: Any, output_type: TypeInformation | None, elements: TypeInformation | None) -> None:

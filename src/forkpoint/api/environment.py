@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -28,8 +29,8 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
     SavepointSchedule,
 )
-from forkpoint.graph.specs import DataFrameSpec, SourceSpec
-from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.graph.specs import DataFrameSpec, EpochSinkSpec, SinkSpec, SourceSpec
+from forkpoint.graph.transformations import Edge, Transformation, topological_order
 from forkpoint.types import Row, TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import R, T
 
@@ -257,9 +258,24 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def get_execution_plan(self) -> str:
         """The job's operators and edges as JSON for Flink's plan visualizer. GraphError without operators."""
         self._check()
-        from forkpoint.api.plan import execution_plan
-
-        return execution_plan(self.transformations, self.get_parallelism() or 1)
+        ids: dict[Transformation, int] = {}
+        nodes = []
+        for operator in topological_order(self.transformations):
+            ids[operator] = len(ids) + 1
+            node = {
+                "id": ids[operator],
+                "type": operator.name,
+                "pact": _pact(operator),
+                "contents": operator.name,
+                "parallelism": operator.parallelism or self.get_parallelism() or 1,
+            }
+            if operator.inputs:
+                node["predecessors"] = [
+                    {"id": ids[edge.upstream], "ship_strategy": edge.partitioning.ship_strategy, "side": "second"}
+                    for edge in operator.inputs
+                ]
+            nodes.append(node)
+        return json.dumps({"nodes": nodes}, indent=2)
 
     def execute(self, job_name: str | None = None, restore: str | RestoreOptions | None = None) -> JobExecutionResult:
         """Run the job and wait until its inputs end or it is stopped.
@@ -319,6 +335,12 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def _check(self) -> None:
         if not self._operators:
             raise GraphError("the job has no operators; add a source and a sink before execute()")
+
+
+def _pact(operator: Transformation) -> str:
+    if isinstance(operator.spec, SourceSpec | DataFrameSpec):
+        return "Data Source"
+    return "Data Sink" if isinstance(operator.spec, SinkSpec | EpochSinkSpec) else "Operator"
 
 
 def _restore(given: str | RestoreOptions | None) -> RestoreOptions | None:

@@ -16,6 +16,7 @@ from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.graph.transformations import Transformation
 from forkpoint.types.variables import T_co
 
+
 @dataclass(frozen=True)
 class DataFrameSink:
     """Writes each epoch with a Spark writer: ``DataFrameSink(lambda w: w.format("delta").save(path))``.

@@ -31,9 +31,6 @@ class _OptionsView:
     def _accepted(self, key: str, default: Any) -> Any:
         return self._env._accepted(self._prefix + key, default)
 
-    def _flag(self, key: str, default: bool) -> bool:
-        return self._env._flag(self._prefix + key, default)
-
 
 class CheckpointConfig(_OptionsView):
     """The checkpoint options of an environment. Setters modify them and return this object.
@@ -142,7 +139,7 @@ class CheckpointConfig(_OptionsView):
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("unaligned.enabled", False)
+        return self._env.is_unaligned_checkpoints_enabled()
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         """Accepted without effect."""
@@ -150,7 +147,7 @@ class CheckpointConfig(_OptionsView):
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """The value set, False by default."""
-        return self._flag("unaligned.forced", False)
+        return self._env.is_force_unaligned_checkpoints()
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
         """Accepted without effect."""
@@ -240,7 +237,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_force_kryo_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("pipeline.force-kryo", False)
+        return self._env._flag("pipeline.force-kryo", False)
 
     def enable_force_avro(self) -> ExecutionConfig:
         """Accepted without effect: nothing is serialized by Java."""
@@ -252,7 +249,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_force_avro_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("pipeline.force-avro", False)
+        return self._env._flag("pipeline.force-avro", False)
 
     def enable_object_reuse(self) -> ExecutionConfig:
         """Accepted without effect: Python objects are passed on without copying."""
@@ -264,7 +261,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_object_reuse_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("pipeline.object-reuse", False)
+        return self._env._flag("pipeline.object-reuse", False)
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
         """Accepted without effect: uids are required wherever state can outlive the run."""
@@ -276,7 +273,7 @@ class ExecutionConfig(_OptionsView):
 
     def has_auto_generated_uids_enabled(self) -> bool:
         """The value set, True by default."""
-        return self._flag("pipeline.auto-generate-uids", True)
+        return self._env._flag("pipeline.auto-generate-uids", True)
 
     def enable_generic_types(self) -> ExecutionConfig:
         """Accepted without effect: nothing is serialized by Java."""
@@ -288,7 +285,7 @@ class ExecutionConfig(_OptionsView):
 
     def has_generic_types_disabled(self) -> bool:
         """Whether generic types were disabled."""
-        return not self._flag("pipeline.generic-types", True)
+        return not self._env._flag("pipeline.generic-types", True)
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
         """Accepted without effect: savepoints are always compressed."""
@@ -296,7 +293,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_use_snapshot_compression(self) -> bool:
         """The value set, False by default."""
-        return self._flag("execution.checkpointing.snapshot-compression", False)
+        return self._env._flag("execution.checkpointing.snapshot-compression", False)
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
         """Accepted without effect."""

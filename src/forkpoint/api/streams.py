@@ -8,7 +8,7 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any, Generic, overload
 
-from forkpoint.api.aggregating import check_batch_function, running_aggregates
+from forkpoint.api.aggregating import aggregates_of, check_batch_function
 from forkpoint.api.base import check_function, check_type, operator_name
 from forkpoint.api.connected import ConnectMixin
 from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
@@ -245,8 +245,11 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         A row has the key, in columns named after its fields (``key`` if it is computed), and the aggregates over the
         key's elements so far, including this one. Columnar input is aggregated column-wise.
         """
-        spec = running_aggregates(self.key, aggregates, self._type)
-        return self._operator(spec, f"agg({', '.join(aggregates)})", spec.shape.type)
+        from forkpoint.runtime.columnar.running import RunningAggregatesSpec
+
+        computed, shape = aggregates_of(self.key, aggregates, self._type, windows=False)
+        spec = RunningAggregatesSpec(computed, shape, computed.accumulator_type(self._type))
+        return self._operator(spec, f"agg({', '.join(aggregates)})", shape.type)
 
     @overload
     def process_batch(self, func: KeyedBatchFunction, output_type: TypeLike[R]) -> DataStream[R]: ...
