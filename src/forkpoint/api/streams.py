@@ -25,7 +25,6 @@ from forkpoint.functions import (
     CountWindow,
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedBatchFunction,
     KeyedProcessFunction,
     MapFunction,
@@ -153,8 +152,8 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], SinkMixin[T_co], NamingMix
         return self._keyed(ONE_KEY).sort_by_event_time(late_data_tag)
 
     def _element_wise(
-        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[Function], operator: str,
-        output_type: TypeInformation | None,
+        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[MapFunction | FlatMapFunction | FilterFunction],
+        operator: str, output_type: TypeInformation | None,
     ) -> DataStream:  # fmt: skip
         check_function(func, kind, operator, keyed=False)
         return self._operator(spec(func), operator_name(operator, func), output_type)
@@ -326,8 +325,8 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         return self._operator(EventTimeSortSpec(self._element_type, late_data_tag), "sort_by_event_time", self._type)
 
     def _element_wise(
-        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[Function], operator: str,
-        output_type: TypeInformation | None,
+        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[MapFunction | FlatMapFunction | FilterFunction],
+        operator: str, output_type: TypeInformation | None,
     ) -> DataStream:  # fmt: skip
         if not isinstance(func, kind):
             return super()._element_wise(spec, func, kind, operator, output_type)
