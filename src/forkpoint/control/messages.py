@@ -6,8 +6,6 @@ from typing import Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-RequestStatus = Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
-
 
 class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -43,7 +41,7 @@ class Answer(Message):
     """The status of a savepoint request: ``location`` when COMPLETED, ``failure`` when FAILED. ``doing``: a description of
     the long epoch that it waits for."""
 
-    status: RequestStatus
+    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
     location: str | None = None
     failure: str | None = None
     progress: SavepointProgress | None = None

@@ -18,7 +18,7 @@ from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.savepoint.tasks import RunTasks, Task
-from forkpoint.storage.base import Storage, open_storage
+from forkpoint.storage.base import open_storage
 
 log = logging.getLogger("forkpoint")
 
@@ -98,19 +98,25 @@ class Savepoints:
         return run
 
     def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str, run_tasks: RunTasks) -> str:
-        target = self._target(request.directory, savepoint_id)
+        storage, paths = self._history.storage, self._history.paths
+        directory = request.directory or self._directory or f"{storage.url.rstrip('/')}/{paths.savepoints}"
+        target = open_storage(f"{directory.rstrip('/')}/{savepoint_id}")
 
         def report(done: int, total: int) -> None:
             self._listener.on_event(SavepointProgressed(savepoint_id, manifest.epoch, done, total))
 
-        with self._reserved(request.label), self._reporting_end(savepoint_id, manifest.epoch, target.url):
-            report(0, 1)
-            savepoint = export_savepoint(
-                storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
-                run_tasks=run_tasks, label=request.label, note=request.note, progress=report,
-                created_ms=self._now_ms(), schedule_ms=request.schedule_ms,
-                skip_unreadable=request.skip_unreadable,
-            )  # fmt: skip
+        with self._reserved(request.label):
+            try:
+                report(0, 1)
+                savepoint = export_savepoint(
+                    storage=storage, manifest=manifest, target=target, savepoint_id=savepoint_id, run_tasks=run_tasks,
+                    label=request.label, note=request.note, progress=report, created_ms=self._now_ms(),
+                    schedule_ms=request.schedule_ms, skip_unreadable=request.skip_unreadable,
+                )  # fmt: skip
+            except Exception as error:
+                self._listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, failure=str(error)))
+                raise
+            self._listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, target.url))
         for state in savepoint.left_out:
             log.warning(
                 "job %r: savepoint %s leaves out %d entries of operator %r, state %r, which do not fit its type",
@@ -134,22 +140,6 @@ class Savepoints:
         finally:
             with self._lock:
                 self._labels.discard(label)
-
-    @contextmanager
-    def _reporting_end(self, savepoint_id: str, epoch: int, path: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self._listener.on_event(SavepointEnded(savepoint_id, epoch, failure=str(error)))
-            raise
-        self._listener.on_event(SavepointEnded(savepoint_id, epoch, path))
-
-    def _target(self, directory: str | None, savepoint_id: str) -> Storage:
-        base = directory or self._directory
-        if base is None:
-            root = self._history.storage.url.rstrip("/")
-            return open_storage(f"{root}/{self._history.paths.savepoint(savepoint_id)}")
-        return open_storage(f"{base.rstrip('/')}/{savepoint_id}")
 
     def close(self) -> None:
         """Wait for the savepoints in progress."""

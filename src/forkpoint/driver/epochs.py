@@ -80,7 +80,7 @@ class EpochRunner:
         self._with_outputs: set[str] = set()
         self._with_mutable_outputs: set[str] = set()
         self.progress = Progress(
-            next_timer_ms=0 if _has_processing_timers(manifest) else None,
+            next_timer_ms=0 if any(s.kind == "timers-processing" for s in manifest.states) else None,
             in_flight=int(graph.loops),
             since_snapshot=chains(manifest),
         )
@@ -139,10 +139,6 @@ class EpochRunner:
             self.planner.finished_splits(), {*self.planner.finished(), *(self.graph.by_id[o].uid for o in silent)},
             self.planner.pause,
         )  # fmt: skip
-
-    @property
-    def ended(self) -> bool:
-        return self.manifest.kind == "end"
 
     @property
     def reached(self) -> bool:
@@ -329,9 +325,6 @@ class EpochRunner:
     def _reached(self, epoch: int, phase: Phase) -> None:
         self._listener.on_event(EpochReached(epoch, phase, self._now_ms()))
 
-    def close(self) -> None:
-        self.planner.close()
-
 
 def _native(manifest: Manifest) -> dict[str, Any]:
     return {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
@@ -367,10 +360,6 @@ def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
         catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
         stores_reused=sum(row.stage > 0 and row.catch_up is None for row in rows),
     )
-
-
-def _has_processing_timers(manifest: Manifest) -> bool:
-    return any(s.kind == "timers-processing" for s in manifest.states)
 
 
 def wall_clock_ms() -> int:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from forkpoint.checkpoint.gc import GcPlan, plan_gc
-from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.gc import plan_gc
 from forkpoint.driver.history import History
 
 
-def garbage(history: History, num_retained: int, pinned: Collection[int]) -> GcPlan:
-    """What `collect_garbage` would remove."""
-    return _plan(history, num_retained, pinned)[0]
-
-
-def collect_garbage(history: History, run: str, num_retained: int, pinned: Collection[int]) -> GcPlan:
+def collect_garbage(history: History, run: str, num_retained: int, pinned: Collection[int]) -> None:
     """Collect garbage as the job's newest run. Raises StaleGeneration in any other: it does not know what is pinned."""
-    plan, manifests = _plan(history, num_retained, pinned)
+    files = history.storage.list(history.paths.directory)
+    manifests = {epoch: history.load(epoch) for epoch in history.epochs()}
+    plan = plan_gc(history.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned)
     newest = manifests[max(manifests)]
     if newest.run != run:
         mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)
@@ -26,10 +22,3 @@ def collect_garbage(history: History, run: str, num_retained: int, pinned: Colle
         history.remove(by_path[path])
     for path in plan.files:
         history.storage.delete(path)
-    return plan
-
-
-def _plan(history: History, num_retained: int, pinned: Collection[int]) -> tuple[GcPlan, dict[int, Manifest]]:
-    files = history.storage.list(history.paths.directory)
-    manifests = {epoch: history.load(epoch) for epoch in history.epochs()}
-    return plan_gc(history.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned), manifests

@@ -275,7 +275,7 @@ class JobDriver:
         finally:
             if streams is not None:
                 streams.stop()
-            runner.close()
+            runner.planner.close()
 
     def _spec(self, manifest: Manifest) -> JobSpec:
         options = self.options
@@ -302,7 +302,7 @@ class JobDriver:
                 if result is not None:
                     return result
                 worked = runner.step()
-                if runner.ended:
+                if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
                 if runner.reached:

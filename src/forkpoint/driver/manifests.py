@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint.checkpoint.manifest import (
-    ChangesRef,
-    Manifest,
-    OperatorInfo,
-    SnapshotRef,
-    SourcePosition,
-    SplitState,
-)
+from forkpoint.checkpoint.manifest import ChangesRef, Manifest, OperatorInfo, SnapshotRef, SourcePosition, SplitState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import with_versions
 from forkpoint.errors import RestoreRefused, error_of
@@ -132,7 +126,7 @@ def build_manifest(
         known = before.sources.get(operator.uid)
         states = {
             split: _split_state(
-                None if known is None else known.splits.get(split), end, counts.get((operator.id, split), 0),
+                None if known is None else known.splits.get(split), end, counts[operator.id, split],
                 reports.get((operator.id, split)), split in unread.get(str(operator.id), ()), context.processing_time_ms,
             )
             for split, end in splits.ends.items()
@@ -178,11 +172,11 @@ def _idleness_ms(operator: Operator) -> int | None:
     return operator.spec.strategy.idleness_ms
 
 
-def _counts(rows: Iterable[CommitRow]) -> dict[tuple[int, str], int]:
-    counts: dict[tuple[int, str], int] = {}
+def _counts(rows: Iterable[CommitRow]) -> Counter[tuple[int, str]]:
+    counts: Counter[tuple[int, str]] = Counter()
     for row in rows:
         for p in row.progress:
-            counts[p.origin, p.split] = counts.get((p.origin, p.split), 0) + p.count
+            counts[p.origin, p.split] += p.count
     return counts
 
 
@@ -262,16 +256,10 @@ def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRe
             subtask=row.subtask, attempt=row.attempt, epoch=row.snapshot.epoch, kg_start=start, kg_stop=stop,
             path=row.snapshot.path, entries=row.snapshot.entries, bytes=row.snapshot.size, checksum=row.snapshot.checksum,
         )  # fmt: skip
-        refs = [
-            part for ref in refs if not _is_operator_state_of(ref, row.subtask) for part in _outside(ref, start, stop)
-        ]
-        refs.append(new)
+        # One without key groups has operator state only, of its subtask.
+        kept = [ref for ref in refs if ref.subtask != row.subtask or ref.kg_start != ref.kg_stop]
+        refs = [*(part for ref in kept for part in _outside(ref, start, stop)), new]
     return refs
-
-
-def _is_operator_state_of(ref: SnapshotRef, subtask: int) -> bool:
-    """Whether it has operator state only, of a subtask without key groups."""
-    return ref.subtask == subtask and ref.kg_start == ref.kg_stop
 
 
 def _outside(ref: SnapshotRef, start: int, stop: int) -> list[SnapshotRef]:
@@ -307,11 +295,11 @@ def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *,
 
     ``history``: for each subtask the epochs and bytes of changes since its last snapshot.
     """
-    sizes: dict[int, int] = {}
+    sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
-        sizes[ref.subtask] = sizes.get(ref.subtask, 0) + ref.bytes
+        sizes[ref.subtask] += ref.bytes
     return [
         subtask
         for subtask, (epochs, size) in sorted(history.items())
-        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes.get(subtask, 0), 64 * 2**20))
+        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes[subtask], 64 * 2**20))
     ]

@@ -6,10 +6,11 @@ import os
 import platform
 import socket
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Literal
 
 from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.events import Outcome
 from forkpoint.graph.options import JobOptions
 from forkpoint.storage.base import Storage
 
@@ -37,7 +38,10 @@ class RunRecords:
         self._run = Run(
             job=manifest.job, run=self._run_id, generation=manifest.generation, parent=manifest.parent,
             started_ms=self._started_ms, code_version=options.parameters.get("code_version"), versions=versions(),
-            options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
+            options={
+                "parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, "engine": options.engine,
+                "state_backend": options.state_backend, "interval_ms": options.checkpoint.interval_ms,
+            },
             machine=socket.gethostname(), pid=os.getpid(),
         )  # fmt: skip
         self._put()
@@ -47,12 +51,7 @@ class RunRecords:
         record = RUN.load_if_whole(self._storage, self._paths.run_file(run))
         return record is not None and record.outcome in ("finished", "stopped", "cancelled")
 
-    def end(
-        self,
-        outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"],
-        reason: str | None,
-        ended_ms: int,
-    ) -> None:
+    def end(self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int) -> None:
         if self._run is not None:
             self._run = self._run.model_copy(update={"outcome": outcome, "reason": reason, "ended_ms": ended_ms})
             self._put()
@@ -60,11 +59,3 @@ class RunRecords:
     def _put(self) -> None:
         assert self._run is not None
         self._storage.put(self._paths.run_file(self._run_id), RUN.dump(self._run))
-
-
-def _shown(options: JobOptions) -> dict[str, Any]:
-    return {
-        "engine": options.engine,
-        "state_backend": options.state_backend,
-        "interval_ms": options.checkpoint.interval_ms,
-    }

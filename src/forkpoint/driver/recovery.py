@@ -67,11 +67,11 @@ class RecoveryPlan:
 
 
 def plan_recovery(
-    history: History, savepoints: Sequence[tuple[Storage, str, Savepoint]], progress: Progress = no_progress
+    history: History, savepoints: Sequence[tuple[Savepoint, str]], progress: Progress = no_progress
 ) -> RecoveryPlan:
     """Check checkpoints and savepoints, newest epoch first, until one is undamaged: all files that it needs are read.
 
-    ``savepoints``: storage, directory and record of the job's savepoints. Changes nothing.
+    ``savepoints``: the job's, with their directories. Changes nothing.
     """
     storage, epochs = history.storage, history.epochs()
     names = [file.epoch for path in storage.list(history.paths.directory) if (file := history.paths.parse(path))]
@@ -81,7 +81,7 @@ def plan_recovery(
     origin: Manifest | OpenedSavepoint | None = None
     # At the same epoch the checkpoint comes first: resuming from it needs no import.
     candidates = sorted(
-        [*((e, 1, None) for e in epochs), *((s[2].epoch, 0, s) for s in savepoints)], key=lambda c: (-c[0], -c[1])
+        [*((e, 1, None) for e in epochs), *((s[0].epoch, 0, s) for s in savepoints)], key=lambda c: (-c[0], -c[1])
     )
     for done, (epoch, _, saved) in enumerate(candidates):
         progress(done, len(candidates))
@@ -95,15 +95,16 @@ def plan_recovery(
             looked.append(Candidate("checkpoint", epoch, f"epoch {epoch}", created, problem))
             found: Manifest | OpenedSavepoint | None = manifest
         else:
-            found, problem = _opened(*saved[:2])
-            looked.append(Candidate("savepoint", epoch, saved[2].id, saved[2].created_ms, problem))
+            savepoint, directory = saved
+            found, problem = _opened(storage, directory)
+            looked.append(Candidate("savepoint", epoch, savepoint.id, savepoint.created_ms, problem))
         if problem is None:
             origin = found
             break
     whole = isinstance(origin, Manifest) and origin.epoch == epochs[-1]
-    resumed = origin.epoch if isinstance(origin, Manifest) else origin.savepoint.epoch if origin is not None else 0
-    discarded = () if whole or origin is None else tuple(epoch for epoch in epochs if epoch > resumed)
-    start = origin if isinstance(origin, Manifest) else origin.savepoint if origin is not None else None
+    start = origin.savepoint if isinstance(origin, OpenedSavepoint) else origin
+    resumed = 0 if start is None else start.epoch
+    discarded = () if whole or start is None else tuple(epoch for epoch in epochs if epoch > resumed)
     generations = [m.generation for m in readable.values()]
     return RecoveryPlan(
         tuple(looked), origin, whole, _lost(start, discarded, readable), tuple(sorted({*unreadable, *discarded})),

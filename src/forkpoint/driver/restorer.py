@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from forkpoint.checkpoint.manifest import Manifest, Parent
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.driver.check import check_program
-from forkpoint.driver.declared import program_operators, program_states
+from forkpoint.driver.declared import check_program
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
@@ -22,7 +22,7 @@ from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.naming import named_savepoint, new_savepoint_id
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
-from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.restore_plan import RestorePlan
 from forkpoint.savepoint.tasks import Progress
 from forkpoint.storage.base import open_storage
 
@@ -135,6 +135,7 @@ class Restorer:
                 self._job, savepoint.id,
             )  # fmt: skip
         epoch = max(epoch, savepoint.epoch + 1)
+        dispose = partial(dispose_savepoint, opened, runs=[], savepoints=[], force=True)
         snapshots = import_savepoint(
             opened=opened, storage=self.history.storage, paths=self.history.paths, epoch=epoch, states=plan.states,
             parallelism=self.parallelism, max_parallelism=self.graph.max_parallelism, now_ms=self.now_ms(),
@@ -149,7 +150,7 @@ class Restorer:
             states=tuple(mapping.target for mapping in plan.states),
             snapshots=tuple(snapshots),
             epoch=epoch,
-            on_started=(lambda: _dispose(opened)) if self.options.claim else None,
+            on_started=dispose if self.options.claim else None,
         )
 
     def _depends_on_entries(self, newest: Manifest) -> bool:
@@ -160,18 +161,8 @@ class Restorer:
         return not check_program(graph, newest, allow_non_restored=True, renames=renames).refused
 
     def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
-        return plan_restore(
-            Saved.of(saved),
-            program_states(self.graph),
-            program_operators(self.graph),
-            allow_non_restored=self.options.allow_non_restored,
-            renames=self.options.renames,
-        )
-
-
-def _dispose(opened: OpenedSavepoint) -> None:
-    """Delete a savepoint that the run has claimed, now that its state is imported."""
-    dispose_savepoint(opened, runs=[], savepoints=[], force=True)
+        allowed, renames = self.options.allow_non_restored, self.options.renames
+        return check_program(self.graph, saved, allow_non_restored=allowed, renames=renames, must_fit=True)
 
 
 def _changed(plan: RestorePlan) -> bool:

@@ -23,7 +23,7 @@ class Restored:
     snapshots: tuple[SnapshotRef, ...] = ()
     processing_time_ms: int = 0
     epoch: int = 1  # of the run's first manifest, higher than the job's and the savepoint's
-    on_started: Callable[[], None] | None = None
+    on_started: Callable[[], object] | None = None
 
 
 def start_manifest(

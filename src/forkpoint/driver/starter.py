@@ -14,7 +14,7 @@ from forkpoint.driver.history import History
 from forkpoint.driver.publishing import Republisher
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.restorer import Restorer
-from forkpoint.driver.start import Restored, start_manifest
+from forkpoint.driver.start import start_manifest
 from forkpoint.errors import StaleGeneration
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import RestoreOptions
@@ -41,16 +41,9 @@ class Starter:
         self._parallelism = parallelism
         self._now_ms = now_ms
         self._republisher = Republisher(graph, history, run, records.ended_well)
-        self._restorer = Restorer(
-            restore,
-            history,
-            graph,
-            parallelism,
-            executor,
-            ended_well=records.ended_well,
-            progress=progress,
-            now_ms=now_ms,
-        )
+        self.restore = Restorer(
+            restore, history, graph, parallelism, executor, records.ended_well, progress, now_ms
+        ).restore
 
     def start(self) -> Manifest | None:
         """The run's first manifest, committed; None if the job has already finished.
@@ -85,10 +78,6 @@ class Starter:
             base.on_started()
         self._republisher.repeat(manifest)
         return manifest
-
-    def restore(self, newest: Manifest | None) -> Restored | None:
-        """Import what the run starts from, given the job's newest manifest; None if the job has already finished."""
-        return self._restorer.restore(newest)
 
     def resume(self, mine: Manifest, error: BaseException) -> Manifest:
         """This run's newest manifest after a failure, with its output published. Raises StaleGeneration."""

@@ -39,15 +39,8 @@ class Reporter(Announcer):
         self._say({"step": step}, last=False)
 
     def running(self, driver: JobDriver) -> None:
-        self._say(
-            {
-                "job": driver.job,
-                "run": driver.run_id,
-                "state": "running",
-                "state_root": plain_place(driver.history.storage.url),
-            },
-            last=True,
-        )
+        root = plain_place(driver.history.storage.url)
+        self._say({"job": driver.job, "run": driver.run_id, "state": "running", "state_root": root}, last=True)
 
     def failed(self, code: str, message: str, exit_code: int) -> None:
         """The program ended without a running job."""
