@@ -23,7 +23,6 @@ from forkpoint.driver.events import (
     SavepointEnded,
     SavepointProgressed,
 )
-from forkpoint.driver.status import Status, after
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.runtime.exchange.control import CatchUp
 

@@ -145,9 +145,6 @@ class JobPaths:
     def program_archive(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/program.zip"
 
-    def spark_directory(self, run: str) -> str:
-        return f"{self.runs}/{escape(run)}/spark"
-
     def manifest(self, epoch: int) -> str:
         return f"{self.checkpoints}/{_epoch(epoch)}.json"
 

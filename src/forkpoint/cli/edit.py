@@ -11,7 +11,7 @@ import click
 
 from forkpoint import operations
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.cli.pairs import Pairs, pairs_option
+from forkpoint.cli.options import Pairs, pairs_option
 from forkpoint.cli.settings import Command, current
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.operations import EditRequest, StateFilter

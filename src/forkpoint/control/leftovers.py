@@ -24,7 +24,6 @@ from forkpoint.savepoint.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal["unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "sink claim", "temporary file"]
-_MAYBE_ALIVE = ("elsewhere", "unknown")
 DEFAULT_AGE = timedelta(hours=1)
 
 
@@ -58,7 +57,7 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
     partial = {name: list(_unfinished(storage, name)) for name in ([job] if job else jobs_with_savepoints(storage))}
     skipped: dict[str, str] = {}
     for view in list_runs(storage, job):
-        if view.is_live or (view.newest and view.state in _MAYBE_ALIVE):
+        if view.may_be_live:
             skipped[view.job] = f"run {view.run} is {view.state}"
     by_job: dict[str, list[str]] = {}
     for path in paths:

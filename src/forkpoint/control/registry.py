@@ -32,7 +32,6 @@ _ENDS: dict[RunState, str] = {
     "cancelled": "was cancelled",
     "superseded": "was superseded",
 }
-LIVE: tuple[RunState, ...] = ("starting", "running", "restarting", "ending", "silent")
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,12 @@ class RunView:
 
     @property
     def is_live(self) -> bool:
-        return self.state in LIVE
+        return self.state in ("starting", "running", "restarting", "ending", "silent")
+
+    @property
+    def may_be_live(self) -> bool:
+        """Whether it runs, or may run without being reachable from here."""
+        return self.is_live or (self.newest and self.state in ("elsewhere", "unknown"))
 
 
 def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:

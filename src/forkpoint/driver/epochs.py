@@ -70,7 +70,7 @@ class EpochRunner:
         self._began_ms = now_ms()
         self._listener = listener
         self._bound = _bound(graph, until, manifest, max_rows)
-        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self._bound.stops())
+        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self._bound.stops)
         self._alignment = Alignment(graph)
         self.trial = TrialProgress(trial, now_ms())
         self._failure: Exception | None = None
@@ -150,7 +150,7 @@ class EpochRunner:
     @property
     def frame_stops(self) -> Mapping[str, SourcePosition] | None:
         """Where DataFrame sources stop, by uid; None: nowhere."""
-        return self._bound.frame_stops()
+        return self._bound.frame_stops
 
     # -- one epoch
 

@@ -24,11 +24,12 @@ from forkpoint.driver.events import (
     Restarting,
     RestoreProgressed,
     RunEnded,
+    Status,
+    StatusListener,
     StepListener,
     Steps,
 )
 from forkpoint.driver.executor import Executor, Streams
-from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
 from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
@@ -37,7 +38,6 @@ from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.starter import Starter
-from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
@@ -99,12 +99,12 @@ class JobDriver:
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
         self._listener = Listeners([self._status, *listeners, *([StepListener(steps)] if steps is not None else [])])
-        self._records = RunRecords(storage, job, self.run_id, options, started_ms)
+        self._records = RunRecords(storage, self.history.paths, options, started_ms)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
-        schedule = options.savepoint_schedule
-        self._schedule = (
-            Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
-        )
+        self._schedule: Schedule | None = None
+        if (schedule := options.savepoint_schedule) is not None:
+            directory = schedule.directory or options.savepoint_directory
+            self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
         self._rng = random.Random()
         self.starter = Starter(
             self.run_id, self.graph, self.history, executor, self._records, restore or RestoreOptions(),
@@ -409,7 +409,7 @@ class JobDriver:
 
     def _collect_garbage(self) -> None:
         try:
-            collect_garbage(self.history, self.run_id, self.options.checkpoint.num_retained, self._savepoints.pinned())
+            self.history.collect_garbage(self.run_id, self.options.checkpoint.num_retained, self._savepoints.pinned())
         except StaleGeneration:
             raise
         except Exception:

@@ -11,12 +11,11 @@
 """
 
 from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
-from forkpoint.operations.checking import check
 from forkpoint.operations.comparing import VersionsCompared, ab
 from forkpoint.operations.detached import DriverFailed, Started
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
-from forkpoint.operations.foreground import ProgramEnd, drive
+from forkpoint.operations.foreground import ProgramEnd, check, drive
 from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
 from forkpoint.operations.inspecting import (
     QueryResult,

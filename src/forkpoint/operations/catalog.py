@@ -14,8 +14,6 @@ from forkpoint.savepoint.label import check_label, set_label
 from forkpoint.savepoint.naming import Found, all_savepoints, known_savepoints, named_savepoint
 from forkpoint.storage.places import plain_place
 
-_HOLDING = ("elsewhere", "unknown")
-
 
 @dataclass(frozen=True)
 class SavepointShown:
@@ -77,7 +75,7 @@ def dispose(savepoint: str, *, force: bool = False, state_root: str | None = Non
     storage = StateRoot(state_root).storage
     opened = named_savepoint(storage, savepoint)
     # A killed run has no recorded end, but does not depend on its parent: its state is in its checkpoints.
-    holding = {(v.job, v.run) for v in list_runs(storage) if v.is_live or (v.newest and v.state in _HOLDING)}
+    holding = {(view.job, view.run) for view in list_runs(storage) if view.may_be_live}
     runs = load_runs(storage)
     gone = dispose_savepoint(
         opened, runs=[run for run in runs if (run.job, run.run) in holding],

@@ -14,7 +14,6 @@ from forkpoint.storage.places import absolute, plain_place
 
 ENDING_SECONDS = 60.0
 REMARK_SECONDS = 20.0
-_WITHOUT_END = ("lost", "unknown", "elsewhere")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Cancelled:
 def list_jobs(*, ended: bool = False, state_root: str | None = None) -> list[RunView]:
     """Running jobs and those whose driver was killed; with ``ended``, all other runs too. Newest first."""
     views = list_runs(StateRoot(state_root).existing)
-    return [v for v in views if ended or v.is_live or (v.newest and v.state in _WITHOUT_END)]
+    return [v for v in views if ended or v.may_be_live or (v.newest and v.state == "lost")]
 
 
 def savepoint(
