@@ -69,8 +69,8 @@ class EpochRunner:
         self._now_ms = now_ms
         self._began_ms = now_ms()
         self._listener = listener
-        self._bound = _bound(graph, until, manifest, max_rows)
-        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self._bound.stops)
+        self.bound = _bound(graph, until, manifest, max_rows)
+        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops)
         self._alignment = Alignment(graph)
         self.trial = TrialProgress(trial, now_ms())
         self._failure: Exception | None = None
@@ -131,11 +131,11 @@ class EpochRunner:
     def _limits(self, now_ms: int) -> Mapping[str, int | None] | None:
         """The sources that the next epoch reads, with the maximum number of elements of each. None: all, as usual."""
         if not self._alignment.aligns:
-            return self._bound.limits()
+            return self.bound.limits()
         silent = silent_origins(self.graph, self.manifest, self._began_ms, now_ms)
         starts = split_starts(self.graph, self.manifest, now_ms, self._alignment.recently_paused)
         return self._alignment.restrict(
-            self._bound.limits(), self.planner.limits, starts,
+            self.bound.limits(), self.planner.limits, starts,
             self.planner.finished_splits(), {*self.planner.finished(), *(self.graph.by_id[o].uid for o in silent)},
             self.planner.pause,
         )  # fmt: skip
@@ -143,14 +143,9 @@ class EpochRunner:
     @property
     def reached(self) -> bool:
         """Whether the run has reached its ``until``."""
-        stops = self.frame_stops or {}
+        stops = self.bound.frame_stops or {}
         stopped = {uid for uid, stop in stops.items() if _offset(self.manifest, uid) == stop.spark_offset}
-        return self._bound.reached({*self.planner.at_stop(), *stopped}, self.planner.finished())
-
-    @property
-    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
-        """Where DataFrame sources stop, by uid; None: nowhere."""
-        return self._bound.frame_stops
+        return self.bound.reached({*self.planner.at_stop(), *stopped}, self.planner.finished())
 
     # -- one epoch
 
@@ -178,7 +173,7 @@ class EpochRunner:
         if needs_whole_splits := {source for row in rows for source in row.needs_whole_splits}:
             self.planner.whole |= needs_whole_splits
             return False
-        if not self._bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
+        if not self.bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
         self._reached(epoch, "computed")
         self._with_mutable_outputs |= {uid for row in rows for uid in row.mutable}
@@ -350,7 +345,6 @@ def _in_flight(rows: Sequence[CommitRow]) -> int:
 def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
     return EpochCommitted(
         manifest.epoch,
-        manifest.processing_time_ms,
         records_in=added_up(row.records_in for row in rows),
         records_out=added_up(row.records_out for row in rows),
         late_records_dropped=added_up(row.late_records_dropped for row in rows),

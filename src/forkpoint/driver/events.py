@@ -54,7 +54,6 @@ class EpochCommitted:
     """
 
     epoch: int
-    processing_time_ms: int
     records_in: Mapping[str, int]
     records_out: Mapping[str, int]
     late_records_dropped: Mapping[str, int]

@@ -36,6 +36,7 @@ from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.trial import Trial
@@ -106,11 +107,11 @@ class JobDriver:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
         self._rng = random.Random()
-        self.starter = Starter(
-            self.run_id, self.graph, self.history, executor, self._records, restore or RestoreOptions(),
-            parallelism=parallelism, now_ms=now_ms,
-            progress=lambda done, total: self._listener.on_event(RestoreProgressed(done, total)),
+        restorer = Restorer(
+            restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
+            lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
+        self.starter = Starter(self.run_id, restorer, self._records)
 
     # -- called from other threads
 
@@ -270,7 +271,8 @@ class JobDriver:
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
-                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch, runner.frame_stops)
+                stops = runner.bound.frame_stops
+                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch, stops)
             return self._loop(runner, streams)
         finally:
             if streams is not None:

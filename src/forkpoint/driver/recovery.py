@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +12,7 @@ from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.history import History
-from forkpoint.driver.start import from_checkpoint
+from forkpoint.driver.restorer import from_checkpoint
 from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.importing import import_savepoint
@@ -180,12 +181,11 @@ def _opened(storage: Storage, directory: str) -> tuple[OpenedSavepoint | None, s
 
 
 def _lost(origin: Manifest | Savepoint | None, discarded: Sequence[int], readable: Mapping[int, Manifest]) -> Lost:
-    output: dict[str, int] = {}
-    for epoch in discarded:
-        manifest = readable.get(epoch)
-        for uid, committables in manifest.sinks.items() if manifest is not None and not manifest.withheld else ():
-            output[uid] = output.get(uid, 0) + len(committables)
     known = [readable[epoch] for epoch in discarded if epoch in readable]
+    output: Counter[str] = Counter()
+    for manifest in known:
+        if not manifest.withheld:
+            output.update({uid: len(committables) for uid, committables in manifest.sinks.items()})
     elements = 0 if origin is None or not known else max(0, _read(known[-1]) - _read(origin))
     unknown = tuple(epoch for epoch in discarded if epoch not in readable)
     return Lost(tuple(discarded), elements, {uid: count for uid, count in output.items() if count}, unknown)
