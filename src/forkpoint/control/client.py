@@ -82,10 +82,8 @@ class ControlClient:
         self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None,
         on_epoch: Callable[[str], None] | None = None,
     ) -> str:  # fmt: skip
-        """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it.
-
-        Raises JobFailed if the savepoint failed or the driver died.
-        """
+        """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it. Raises
+        JobFailed if the savepoint failed or the driver died."""
         while True:
             try:
                 answer = self.answer(request_id)

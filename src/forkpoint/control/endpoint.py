@@ -16,11 +16,8 @@ from forkpoint.storage.base import LocalStorage, Storage
 
 
 class Endpoint(Record):
-    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address.
-
-    ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log file of a detached
-    driver.
-    """
+    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address. ``token`` authorizes callers; on
+    local disk only the owner can read the record. ``log``: the log file of a detached driver."""
 
     format_version: Literal[1] = 1
     job: Name

@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors import StagingSink
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
+from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, Trial, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
     Listener,
@@ -39,7 +39,6 @@ from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.starter import Starter
-from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
@@ -178,10 +177,7 @@ class JobDriver:
     # -- the run
 
     def run(self) -> Result:
-        """Restore the job and run it to its end.
-
-        Raises the error that ended the job once its restart strategy has given up.
-        """
+        """Restore the job and run it to its end. Raises the error that ended it once its restart strategy has given up."""
         try:
             result = self._run()
         except BaseException as error:

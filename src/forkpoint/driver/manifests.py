@@ -39,10 +39,8 @@ def raise_failure(rows: Iterable[CommitRow]) -> None:
 def split_starts(
     graph: JobGraph, manifest: Manifest, now_ms: int, paused: Mapping[str, Collection[str]] = MappingProxyType({})
 ) -> dict[str, dict[str, SplitStart]]:
-    """Each watermark origin's splits at the start of an epoch, and which of them are idle.
-
-    ``paused`` splits (by source uid) are not idle although they were silent, as they were not read.
-    """
+    """Each watermark origin's splits at the start of an epoch, and which of them are idle. ``paused`` splits (by source uid)
+    are not, as they were not read."""
     starts: dict[str, dict[str, SplitStart]] = {}
     paused_splits = splits_by_origin(graph, paused)
     for operator in _origins(graph):
@@ -278,10 +276,8 @@ def _committables(rows: Iterable[CommitRow], withheld: Mapping[str, list[Any]]) 
 
 
 def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """For each subtask the epochs since its last snapshot, also those of earlier runs, for ``due_snapshots``.
-
-    Bytes are 0, as they are not known without reading all manifests.
-    """
+    """For each subtask the epochs since its last snapshot, also those of earlier runs, for ``due_snapshots``. Bytes are 0, as
+    they are not known without reading all manifests."""
     found: dict[int, tuple[int, int]] = {}
     for subtask in range(manifest.parallelism):
         start, stop = key_group_range(subtask, manifest.parallelism, manifest.max_parallelism)
@@ -291,10 +287,8 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
-    """The subtasks that should write a snapshot: changes since the last one span many epochs, or are larger than it.
-
-    ``history``: for each subtask the epochs and bytes of changes since its last snapshot.
-    """
+    """The subtasks that should write a snapshot: changes since the last one (``history``: their epochs and bytes, by subtask)
+    span many epochs, or are larger than it."""
     sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
         sizes[ref.subtask] += ref.bytes

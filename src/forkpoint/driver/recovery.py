@@ -114,10 +114,8 @@ def plan_recovery(
 
 
 def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progress) -> Manifest | None:
-    """Execute the plan; returns the manifest that the next run resumes from, or None if the newest one was undamaged.
-
-    If it is interrupted, it can be repeated.
-    """
+    """Execute the plan; returns the manifest that the next run resumes from, or None if the newest one was undamaged. If it is
+    interrupted, it can be repeated."""
     origin, manifest = plan.origin, None
     if origin is None:
         raise StorageError(f"job {history.paths.job!r}: there is no undamaged checkpoint or savepoint")

@@ -9,8 +9,8 @@ from typing import Any
 from forkpoint.api.execution import check as check_job
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
 from forkpoint.api.results import CheckResult
+from forkpoint.driver.epochs import Trial
 from forkpoint.driver.restorer import NONE
-from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.driving import Announcer, Driving
 from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program
@@ -21,7 +21,6 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import savepoint_place
-from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,9 @@ def drive(
         install()
     root = StateRoot(state_root)
     place, storage = root.place, root.storage  # before a recorded program changes the working directory
-    restore = _located(request.restore, storage)
+    restore = request.restore
+    if restore.savepoint is not None and restore.savepoint not in (LATEST, NONE):
+        restore = replace(restore, savepoint=savepoint_place(storage, restore.savepoint))
     invoked = invocation(root, request)
     options = invoked.options if root.given is None else {**invoked.options, "state_root": place}
     if request.capture is not None:
@@ -68,14 +69,6 @@ def drive(
         generated_uids=installed(),
     )
     return _run(invoked, launch, driving, announcer)
-
-
-def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
-    """With the savepoint's name resolved to its place."""
-    name = restore.savepoint
-    if name is None or name in (LATEST, NONE):
-        return restore
-    return replace(restore, savepoint=savepoint_place(storage, name))
 
 
 def _run(invoked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:
