@@ -391,7 +391,7 @@ class JobDriver:
     def _stopped_at_bound(self, runner: EpochRunner) -> Result:
         """The run has reached its ``until``: it ends with a savepoint, as if one had been requested."""
         assert self._until is not None
-        request = SavepointRequest(None, None, f"replayed until {self._until.name}", stop=True, drain=False)
+        request = SavepointRequest(note=f"replayed until {self._until.name}", stop=True)
         path = self._savepoints.make(request, runner.manifest)
         self._closing = True
         clean_sinks(self.graph, self.job, runner.manifest.generation)  # staged by epochs that went too far

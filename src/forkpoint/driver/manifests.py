@@ -62,7 +62,8 @@ def split_starts(
 
 def ended_origins(graph: JobGraph, finished: Collection[str]) -> list[int]:
     """Watermark origins whose sources (``finished``: uids) have all ended."""
-    return [o.id for o in _origins(graph) if _ended(graph, o, finished)]
+    ids = {operator.id for operator in graph.sources if operator.uid in finished}
+    return [origin.id for origin in _origins(graph) if graph.sources_of([origin.id]) <= ids]
 
 
 def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
@@ -73,12 +74,6 @@ def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: i
         if after is not None and (position is None or not position.splits) and now_ms - began_ms >= after:
             silent.append(origin.id)
     return silent
-
-
-def _ended(graph: JobGraph, origin: Operator, finished: Collection[str]) -> bool:
-    if origin.inputs:
-        return all(_ended(graph, graph.by_id[e.upstream], finished) for e in origin.inputs)
-    return origin.uid in finished
 
 
 def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> dict[str, list[str]]:

@@ -143,12 +143,8 @@ def _rows(planned: list[SplitRange]) -> int:
 
 def _origins(graph: JobGraph, source: Operator) -> list[Operator]:
     """The operators that create watermarks for a source: itself, or those downstream that assign timestamps."""
-    return [o for o in graph.operators if isinstance(o.spec, TimestampsSpec) and _reads(graph, o, source)] or [source]
-
-
-def _reads(graph: JobGraph, operator: Operator, source: Operator) -> bool:
-    upstream = [graph.by_id[edge.upstream] for edge in operator.inputs]
-    return any(o is source or _reads(graph, o, source) for o in upstream)
+    assigners = (o for o in graph.operators if isinstance(o.spec, TimestampsSpec))
+    return [o for o in assigners if source.id in graph.sources_of([o.id])] or [source]
 
 
 def _check_has_watermarks(source: Operator, origins: list[Operator], until: UntilTime) -> None:

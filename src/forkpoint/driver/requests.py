@@ -13,11 +13,11 @@ class SavepointRequest:
     """``stop``: end the job with it; ``drain``: and fire all timers first. ``schedule_ms``: the interval of the schedule
     that requested it. ``skip_unreadable``: leave out entries that don't fit their types."""
 
-    directory: str | None
-    label: str | None
-    note: str | None
-    stop: bool
-    drain: bool
+    directory: str | None = None
+    label: str | None = None
+    note: str | None = None
+    stop: bool = False
+    drain: bool = False
     schedule_ms: int | None = None
     skip_unreadable: bool = False
     done: Future[str] = field(default_factory=Future)

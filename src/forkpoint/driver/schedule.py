@@ -44,9 +44,7 @@ class Schedule:
         if now_ms < last_ms + self.schedule.interval_ms or manifest.epoch == epoch:
             return None
         self._last = now_ms, manifest.epoch
-        request = SavepointRequest(
-            self.directory, None, None, stop=False, drain=False, schedule_ms=self.schedule.interval_ms
-        )
+        request = SavepointRequest(self.directory, schedule_ms=self.schedule.interval_ms)
         request.done.add_done_callback(self._made)
         self._making = request.done
         return request

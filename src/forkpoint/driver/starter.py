@@ -26,12 +26,9 @@ class Starter:
 
     def __init__(self, run: str, restorer: Restorer, records: RunRecords) -> None:
         self._run = run
-        self._graph = restorer.graph
+        self._restorer = restorer
         self._history = restorer.history
-        self._job = restorer.history.paths.job
         self._records = records
-        self._parallelism = restorer.parallelism
-        self._now_ms = restorer.now_ms
         self._republisher = Republisher(restorer.graph, restorer.history, run, records.ended_well)
         self.restore = restorer.restore
 
@@ -57,10 +54,11 @@ class Starter:
         base = self.restore(newest)
         if base is None:
             return None
-        claim_places(self._graph, self._history.storage, self._job, self._now_ms())
+        job, graph, now_ms = self._history.paths.job, self._restorer.graph, self._restorer.now_ms
+        claim_places(graph, self._history.storage, job, now_ms())
         manifest = start_manifest(
-            self._job, self._run, self._graph, base,
-            generation=generation, parallelism=self._parallelism, now_ms=self._now_ms(),
+            job, self._run, graph, base,
+            generation=generation, parallelism=self._restorer.parallelism, now_ms=now_ms(),
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
         self._records.start(manifest)

@@ -107,12 +107,9 @@ def wait_gone(client: ControlClient) -> None:
     if not client.wait_gone(ENDING_SECONDS):
         endpoint = client.endpoint
         doing = client.status().doing
-        raise ForkpointError(
-            f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s"
-            + (f": it is at {doing}" if doing is not None else "")
-            + f"; check process {endpoint.pid}"
-            + (f" and its log {endpoint.log}" if endpoint.log else "")
-        )
+        passed = f"{ENDING_SECONDS:.0f} s" if doing is None else f"{ENDING_SECONDS:.0f} s: it is at {doing}"
+        look = f"check process {endpoint.pid}" + (f" and its log {endpoint.log}" if endpoint.log else "")
+        raise ForkpointError(f"job {endpoint.job!r} has not ended after {passed}; {look}")
 
 
 def _directory(given: str | None) -> str | None:
