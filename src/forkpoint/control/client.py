@@ -74,10 +74,6 @@ class ControlClient:
         """Ask the job to end without a savepoint."""
         self._ask("POST", "/v1/cancel", StatusMessage)
 
-    def answer(self, request_id: str) -> Answer:
-        """The status of a request."""
-        return self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
-
     def wait(
         self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None,
         on_epoch: Callable[[str], None] | None = None,
@@ -86,7 +82,7 @@ class ControlClient:
         JobFailed if the savepoint failed or the driver died."""
         while True:
             try:
-                answer = self.answer(request_id)
+                answer = self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
             except Unreachable as error:
                 raise JobFailed(f"{error} before its savepoint was complete{self._log}") from None
             if answer.status == "COMPLETED" and answer.location is not None:

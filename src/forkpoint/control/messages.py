@@ -79,10 +79,6 @@ class StatusMessage(Message):
         """Elements that the sources have read since the run's last (re)start."""
         return sum(self.records.get(uid, 0) for uid in self.sources)
 
-    @property
-    def uptime_ms(self) -> int:
-        return self.now_ms - self.started_ms
-
 
 class ErrorDetail(Message):
     code: Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]

@@ -165,7 +165,7 @@ def _view(
     if isinstance(status, StatusMessage):
         return RunView(
             job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
-            status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
+            status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
             status.late_records_dropped,
         )  # fmt: skip
     state: RunState
