@@ -165,8 +165,8 @@ def _view(
     if isinstance(status, StatusMessage):
         return RunView(
             job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
-            status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
-            status.late_records_dropped,
+            status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure,
+            endpoint, status.late_records_dropped,
         )  # fmt: skip
     state: RunState
     if endpoint is None:
