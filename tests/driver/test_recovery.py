@@ -13,7 +13,7 @@ from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.recovery import recover as bring_back
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.catalog import list_savepoints, readable
 
 ELEMENTS = clicks(200)
 
@@ -33,8 +33,7 @@ def crashed(tmp_path: Path) -> Path:
 
 def planned(root: Path) -> RecoveryPlan:
     past = history(root)
-    saved = [(past.storage, s.directory, s.savepoint) for s in list_savepoints(past.storage, JOB) if s.savepoint]
-    return plan_recovery(past, saved)
+    return plan_recovery(past, readable(list_savepoints(past.storage, JOB)))
 
 
 def recover(root: Path) -> RecoveryPlan:

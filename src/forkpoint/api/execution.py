@@ -21,7 +21,7 @@ from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
 from forkpoint.checkpoint.paths import AREAS
 from forkpoint.connectors import CollectSink, Sink
-from forkpoint.driver.check import check_program
+from forkpoint.driver.declared import check_program
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError, JobFailed

@@ -1,4 +1,4 @@
-"""The `run` command, and the options that it shares with others that start programs."""
+"""The `run` and `fork` commands, and the options that they share with others that start programs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from forkpoint import operations
 from forkpoint.cli import failures
+from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option, schedule_of, schedule_options
 from forkpoint.cli.output import Output, TextOutput
-from forkpoint.cli.pairs import split_pair
-from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.text import visible
 from forkpoint.driver.job_driver import JobDriver, Result
@@ -42,11 +41,6 @@ class AppType(click.Path):
         return value if value.startswith("run:") else str(super().convert(value, param, ctx))
 
 
-def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    """Parse --map: old uid → new uid."""
-    return dict(split_pair(each, param) for each in given)
-
-
 class RunCommand(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -56,16 +50,6 @@ class RunCommand(Command):
             raise click.UsageError(message, ctx) from None
 
 
-map_option = click.option(
-    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
-    help="Restore the state of uid OLD to uid NEW; repeatable.",
-)  # fmt: skip
-pyflink_option = click.option(
-    "--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it."
-)
-allow_non_restored_option = click.option(
-    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program no longer has."
-)
 detached_option = click.option(
     "-d", "--detached", is_flag=True, help="Run in the background; return once the job runs."
 )
@@ -146,37 +130,54 @@ def run(detached: bool, report_fd: int | None, log: str | None, app: str, args: 
     start(request_of(app, args, options), detached, report_fd, log)
 
 
+@click.command(cls=RunCommand)
+@click.option("--name", metavar="NEW", required=True, help="The new job's name.")
+@detached_option
+@start_options
+@until_option
+@click.argument("origin", metavar="SAVEPOINT|JOB")
+@click.argument("app", type=AppType())
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def fork(origin: str, detached: bool, app: str, args: Sequence[str], **options: Any) -> None:
+    """Start the program APP as a new job from a savepoint, or from the current state of a running JOB.
+
+    The new job has its own state, and needs its own output: a FileSink that writes where the old job does is refused; one
+    with {job} in its path has a directory for each job.
+    """
+    settings = current()
+    request = operations.forked(
+        origin, request_of(app, args, options), state_root=settings.given_root, observer=settings.output
+    )
+    start(request, detached)
+
+
 def start(request: RunRequest, detached: bool, report_fd: int | None = None, log: str | None = None) -> None:
     """Run a program, in the background or in this process, which may be a background driver that reports its start."""
     if detached:
         _in_background(request)
         return
     settings = current()
-    request = _located(settings, request)
+    _check_savepoint(settings, request.restore.savepoint)
     reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     ended = operations.drive(request, reporter or _Foreground(settings.output), log=log, state_root=settings.given_root)
-    failure = None
     if ended.job_error is not None:
         failure = failures.of_job(ended.job_error)
     elif ended.program_error is not None:
         failure = failures.describe(ended.program_error)
-    if failure is not None:
-        if reporter is not None:
-            reporter.failed(failure.code, failure.message, failure.exit_code)
-        settings.output.failure(failure.with_traceback() if settings.verbose else failure)
-    click.get_current_context().exit(ended.code if failure is None else failure.exit_code)
+    else:
+        click.get_current_context().exit(ended.code)
+    if reporter is not None:
+        reporter.failed(failure.code, failure.message, failure.exit_code)
+    settings.end(failure)
 
 
-def _located(settings: Settings, request: RunRequest) -> RunRequest:
-    """With the savepoint's name resolved: a missing or damaged one fails at once, before an engine starts."""
-    name = request.restore.savepoint
-    if name is None or name in (LATEST, NONE):
-        return request
+def _check_savepoint(settings: Settings, name: str | None) -> None:
+    """A missing or damaged savepoint fails at once, before an engine starts."""
     try:
-        url = named_savepoint(settings.state_root.storage, name).url
-        return replace(request, restore=replace(request.restore, savepoint=url))
+        if name is not None and name not in (LATEST, NONE):
+            named_savepoint(settings.state_root.storage, name)
     except SavepointCorrupt as error:
         settings.output.failure(failures.of_job(error))
         click.get_current_context().exit(failures.REFUSED)

@@ -1,12 +1,16 @@
-"""Running a program and its jobs in this process, as `forkpoint run` does."""
+"""Running a program in this process: with its jobs, as `forkpoint run` does, or only up to its first one, to check it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from forkpoint.api.launch import Launch, launching
+from forkpoint.api.execution import check as check_job
+from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
+from forkpoint.api.results import CheckResult
+from forkpoint.driver.epochs import Trial
 from forkpoint.driver.restorer import NONE
-from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.driving import Announcer, Driving
 from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program
@@ -17,7 +21,6 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import savepoint_place
-from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ def drive(
         install()
     root = StateRoot(state_root)
     place, storage = root.place, root.storage  # before a recorded program changes the working directory
-    restore = _located(request.restore, storage)
+    restore = request.restore
+    if restore.savepoint is not None and restore.savepoint not in (LATEST, NONE):
+        restore = replace(restore, savepoint=savepoint_place(storage, restore.savepoint))
     invoked = invocation(root, request)
     options = invoked.options if root.given is None else {**invoked.options, "state_root": place}
     if request.capture is not None:
@@ -64,14 +69,6 @@ def drive(
         generated_uids=installed(),
     )
     return _run(invoked, launch, driving, announcer)
-
-
-def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
-    """With the savepoint's name resolved to its place."""
-    name = restore.savepoint
-    if name is None or name in (LATEST, NONE):
-        return restore
-    return replace(restore, savepoint=savepoint_place(storage, name))
 
 
 def _run(invoked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:
@@ -105,3 +102,40 @@ def _exit_code(source: Source, announcer: Announcer) -> int:
         announcer.exiting(str(error.code))
         return 1
     return 0
+
+
+def check(
+    app: str, arguments: Sequence[str] = (), savepoint: str = LATEST, *, name: str | None = None,
+    allow_non_restored: bool = False, renames: Mapping[str, str] | None = None, pyflink: bool = False,
+    state_root: str | None = None,
+) -> CheckResult:  # fmt: skip
+    """Find out what a restore would do with a savepoint's state in a program.
+
+    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. The program runs
+    in this process, up to its first execute(); no job is started, and nothing is written. Raises ProgramFailed and NoJob.
+    """
+    if pyflink:
+        install()
+    job = inspect_program(app, arguments, name, StateRoot(state_root))
+    return check_job(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
+
+
+def inspect_program(app: str, arguments: Sequence[str], name: str | None, root: StateRoot) -> Inspected:
+    """Run the program up to its first execute(), and return the job."""
+    options: dict[str, Any] = {} if root.given is None else {"state_root": root.place}
+    found: list[Inspected] = []
+    launch = Launch(
+        options=options, state_root=root.place, job_name=name, inspect=found.append, generated_uids=installed()
+    )
+    source = Source.read(app)
+    with launching(launch), as_main(source, arguments):
+        try:
+            run_program(source)
+        except (ProgramStopped, SystemExit):
+            pass
+        except Exception as error:
+            if not found:
+                raise ProgramFailed(app, error) from error
+    if not found:
+        raise NoJob(app)
+    return found[0]

@@ -1,12 +1,14 @@
-"""Recovering a job whose newest checkpoint is damaged."""
+"""Recovering a job whose newest checkpoint is damaged, and removing leftovers of dead runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.control.leftovers import DEFAULT_AGE, Leftovers, find_leftovers, remove_leftovers
 from forkpoint.control.registry import list_runs
 from forkpoint.driver.history import History
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
@@ -14,7 +16,7 @@ from forkpoint.driver.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.catalog import list_savepoints, readable
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,7 @@ def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, o
     """
     storage, paths = StateRoot(state_root).storage, JobPaths(job)
     history = History(storage, paths)
-    saved = [
-        (storage, each.directory, each.savepoint)
-        for each in list_savepoints(storage, job)
-        if each.savepoint is not None
-    ]
+    saved = readable(list_savepoints(storage, job))
     if not history.epochs() and not saved:
         raise JobNotFound(f"job {job!r} has neither checkpoints nor savepoints under {storage.url}")
     live = next((view for view in list_runs(storage, job) if view.is_live), None)
@@ -60,3 +58,19 @@ def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, o
         with observer.progress(f"recovering {job}") as report:
             start = commit_recovery(history, plan, report)
     return Recovery(job, plan, start, dry_run)
+
+
+def gc(
+    job: str | None = None, *, older_than: timedelta = DEFAULT_AGE, dry_run: bool = False, state_root: str | None = None
+) -> Leftovers:
+    """Remove what dead runs of a job, or of all jobs, left below the state root and nothing needs; return what that was.
+
+    Keeps anything written within ``older_than``, and jobs that run, or may run elsewhere. ``dry_run``: remove nothing.
+    """
+    storage = StateRoot(state_root).existing
+    if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
+        raise JobNotFound(f"there is no job {job!r} under {storage.url}")
+    leftovers = find_leftovers(storage, job, older_than)
+    if not dry_run:
+        remove_leftovers(storage, leftovers)
+    return leftovers

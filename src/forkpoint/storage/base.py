@@ -148,8 +148,9 @@ class LocalStorage:
         with self._errors("list", self._place(prefix) if prefix else self.root) as top:
             return sorted(self._walk(top, prefix))
 
-    def put(self, path: str, data: bytes) -> None:
-        with self._errors("write", self._place(path)) as place, self._written(place, data) as temporary:
+    def put(self, path: str, data: bytes, *, own: bool = False) -> None:
+        """``own``: no other user can access it, even in a directory that is shared with a group."""
+        with self._errors("write", self._place(path)) as place, self._written(place, data, own) as temporary:
             os.replace(temporary, place)
 
     def create(self, path: str, data: bytes) -> None:
@@ -251,11 +252,11 @@ class LocalStorage:
                 yield path
 
     @contextmanager
-    def _written(self, place: str, data: bytes) -> Iterator[str]:
+    def _written(self, place: str, data: bytes, own: bool = False) -> Iterator[str]:
         """A synced temporary file beside `place`; the body gives it its name, then the directory is synced."""
         directory = os.path.dirname(place)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
-        handle = self._open_new(temporary, directory)
+        handle = self._open_new(temporary, directory, own)
         try:
             with open(handle, "wb", buffering=0) as file:
                 view = memoryview(data)
@@ -268,10 +269,10 @@ class LocalStorage:
                 os.unlink(temporary)
         sync_directory(directory)
 
-    def _open_new(self, temporary: str, directory: str) -> int:
+    def _open_new(self, temporary: str, directory: str, own: bool) -> int:
         for _ in range(_MKDIR_ATTEMPTS):
             try:
-                return private.open_new(temporary)
+                return private.open_new(temporary, own=own)
             except FileNotFoundError:
                 # The directory is new, or a concurrent delete pruned it while it was empty.
                 self._make_directory(directory)

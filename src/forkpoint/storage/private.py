@@ -17,11 +17,11 @@ from forkpoint.errors import StorageError
 _SHARED = stat.S_ISGID | stat.S_IWGRP
 
 
-def open_new(place: str, *, append: bool = False) -> int:
+def open_new(place: str, *, append: bool = False, own: bool = False) -> int:
     """Open a file for writing: a new one, or with ``append`` possibly an existing one. Raises FileNotFoundError without its
-    directory, and FileExistsError."""
+    directory, and FileExistsError. ``own``: private to its owner even in a shared directory."""
     flags = os.O_APPEND if append else os.O_EXCL
-    shared = is_shared(os.path.dirname(place))
+    shared = not own and is_shared(os.path.dirname(place))
     handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     if shared:  # regardless of the umask
         os.fchmod(handle, 0o660)
