@@ -22,9 +22,8 @@ from forkpoint.driver.events import (
     RunEnded,
     SavepointEnded,
     SavepointProgressed,
-    Status,
-    after,
 )
+from forkpoint.driver.status import Status, after
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.runtime.exchange.control import CatchUp
 

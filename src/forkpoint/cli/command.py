@@ -10,17 +10,20 @@ import click
 
 from forkpoint.cli import failures
 from forkpoint.cli.ab import ab
+from forkpoint.cli.check import check
 from forkpoint.cli.edit import edit
+from forkpoint.cli.fork import fork
+from forkpoint.cli.gc import gc
 from forkpoint.cli.import_spark import import_spark
 from forkpoint.cli.jobs import cancel, list_, savepoint, stop
 from forkpoint.cli.output import JsonOutput
-from forkpoint.cli.recovering import gc, recover
-from forkpoint.cli.run import fork, run
+from forkpoint.cli.recovering import recover
+from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, label, savepoints, show
 from forkpoint.cli.settings import current, options
 from forkpoint.cli.state import diff_, state
 from forkpoint.cli.tree import tree
-from forkpoint.cli.upgrade import check, upgrade
+from forkpoint.cli.upgrade import upgrade
 from forkpoint.errors import ForkpointError
 
 

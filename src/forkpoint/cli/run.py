@@ -1,4 +1,4 @@
-"""The `run` and `fork` commands, and the options that they share with others that start programs."""
+"""The `run` command, and the options that it shares with others that start programs."""
 
 from __future__ import annotations
 
@@ -128,27 +128,6 @@ def run(detached: bool, report_fd: int | None, log: str | None, app: str, args: 
     and the next run resumes from the last one.
     """
     start(request_of(app, args, options), detached, report_fd, log)
-
-
-@click.command(cls=RunCommand)
-@click.option("--name", metavar="NEW", required=True, help="The new job's name.")
-@detached_option
-@start_options
-@until_option
-@click.argument("origin", metavar="SAVEPOINT|JOB")
-@click.argument("app", type=AppType())
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def fork(origin: str, detached: bool, app: str, args: Sequence[str], **options: Any) -> None:
-    """Start the program APP as a new job from a savepoint, or from the current state of a running JOB.
-
-    The new job has its own state, and needs its own output: a FileSink that writes where the old job does is refused; one
-    with {job} in its path has a directory for each job.
-    """
-    settings = current()
-    request = operations.forked(
-        origin, request_of(app, args, options), state_root=settings.given_root, observer=settings.output
-    )
-    start(request, detached)
 
 
 def start(request: RunRequest, detached: bool, report_fd: int | None = None, log: str | None = None) -> None:

@@ -24,8 +24,6 @@ from forkpoint.driver.events import (
     Restarting,
     RestoreProgressed,
     RunEnded,
-    Status,
-    StatusListener,
     StepListener,
     Steps,
 )
@@ -39,6 +37,7 @@ from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.starter import Starter
+from forkpoint.driver.status import Status, StatusListener
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions

@@ -11,11 +11,13 @@
 """
 
 from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
+from forkpoint.operations.checking import check
+from forkpoint.operations.cleaning import gc
 from forkpoint.operations.comparing import VersionsCompared, ab
 from forkpoint.operations.detached import DriverFailed, Started
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
-from forkpoint.operations.foreground import ProgramEnd, check, drive
+from forkpoint.operations.foreground import ProgramEnd, drive
 from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
 from forkpoint.operations.inspecting import (
     QueryResult,
@@ -30,7 +32,7 @@ from forkpoint.operations.inspecting import (
 from forkpoint.operations.lineage import Tree, tree
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
-from forkpoint.operations.recovering import Recovery, gc, recover
+from forkpoint.operations.recovering import Recovery, recover
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.running import Cancelled, SavepointTaken, Stopped, cancel, list_jobs, savepoint, stop
 from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait

@@ -1,14 +1,12 @@
-"""Recovering a job whose newest checkpoint is damaged, and removing leftovers of dead runs."""
+"""Recovering a job whose newest checkpoint is damaged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal
 
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.leftovers import DEFAULT_AGE, Leftovers, find_leftovers, remove_leftovers
 from forkpoint.control.registry import list_runs
 from forkpoint.driver.history import History
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
@@ -58,19 +56,3 @@ def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, o
         with observer.progress(f"recovering {job}") as report:
             start = commit_recovery(history, plan, report)
     return Recovery(job, plan, start, dry_run)
-
-
-def gc(
-    job: str | None = None, *, older_than: timedelta = DEFAULT_AGE, dry_run: bool = False, state_root: str | None = None
-) -> Leftovers:
-    """Remove what dead runs of a job, or of all jobs, left below the state root and nothing needs; return what that was.
-
-    Keeps anything written within ``older_than``, and jobs that run, or may run elsewhere. ``dry_run``: remove nothing.
-    """
-    storage = StateRoot(state_root).existing
-    if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
-        raise JobNotFound(f"there is no job {job!r} under {storage.url}")
-    leftovers = find_leftovers(storage, job, older_than)
-    if not dry_run:
-        remove_leftovers(storage, leftovers)
-    return leftovers

@@ -22,8 +22,8 @@ from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, NotFound
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import RestoreOptions, SavepointSchedule
+from forkpoint.operations.checking import inspect_program
 from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, start_detached, tail
-from forkpoint.operations.foreground import inspect_program
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest

@@ -63,7 +63,11 @@ class EpochJobs:
             return [blob_of_payload(payload) for payload in frames[1::2]]
         try:
             # Without input the subtasks start on empty partitions, which saves a stage.
-            rows = parallel_bytes(self._sc, (), self._parallelism) if head is None else self._exchange(head.rdd(), shuffles)
+            rows = (
+                parallel_bytes(self._sc, (), self._parallelism)
+                if head is None
+                else self._exchange(head.rdd(), shuffles)
+            )
             for fn in self._subtasks[:-1]:
                 rows = self._exchange(self._python(rows, fn), shuffles)
             return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))

@@ -1,0 +1,84 @@
+"""The status of a run, made of its events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from forkpoint.driver.events import (
+    AttemptStarted,
+    EpochCommitted,
+    EpochReached,
+    Event,
+    Restarting,
+    RestoreProgressed,
+    RunEnded,
+    SavepointEnded,
+    SavepointProgressed,
+    added_up,
+)
+
+State = Literal["starting", "running", "restarting", "ended"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run's status, as ``list`` and the control port show it. ``records`` and ``late_records_dropped`` count by operator uid
+    since the last (re)start. ``ignored_files``: by source, the number of files that appeared too late to be read.
+    ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made."""
+
+    job: str
+    run: str
+    started_ms: int
+    state: State = "starting"
+    epoch: int = 0
+    restarts: int = 0
+    records: Mapping[str, int] = field(default_factory=dict)
+    late_records_dropped: Mapping[str, int] = field(default_factory=dict)
+    ignored_files: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    restored: tuple[int, int] | None = None
+    savepoint_progress: tuple[int, int] | None = None
+    failure: str | None = None
+
+
+class StatusListener:
+    """Keeps the status up to date; any thread may read it."""
+
+    def __init__(self, job: str, run: str, started_ms: int) -> None:
+        self.status = Status(job, run, started_ms)
+        self._lock = threading.Lock()  # savepoints send events on their own threads
+
+    def on_event(self, event: Event) -> None:
+        with self._lock:
+            self.status = after(self.status, event)
+
+
+def after(status: Status, event: Event) -> Status:
+    """The status after an event. Pure."""
+    match event:
+        case RestoreProgressed(done, total):
+            return replace(status, restored=(done, total))
+        case AttemptStarted(epoch, restarts, watermarks):
+            started = replace(status, state="running", epoch=epoch, restarts=restarts, watermarks=watermarks)
+            return replace(started, records={}, late_records_dropped={})
+        case EpochReached(epoch, "committed"):
+            return replace(status, epoch=epoch)
+        case EpochCommitted():
+            return replace(
+                status,
+                watermarks=event.watermarks,
+                records=added_up((status.records, event.records_in, event.records_out)),
+                late_records_dropped=added_up((status.late_records_dropped, event.late_records_dropped)),
+            )
+        case Restarting(failure, restarts):
+            return replace(status, state="restarting", failure=failure, restarts=restarts)
+        case SavepointProgressed():
+            return replace(status, savepoint_progress=(event.done, event.total))
+        case SavepointEnded():
+            return replace(status, savepoint_progress=None)
+        case RunEnded():
+            return replace(status, state="ended", failure=event.failure or status.failure)
+    return status
