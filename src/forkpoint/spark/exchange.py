@@ -62,10 +62,9 @@ class EpochJobs:
             frames = [] if head is None else collect_bytes(self._sc, head.rdd())
             return [blob_of_payload(payload) for payload in frames[1::2]]
         try:
-            if head is None:  # the subtasks start on empty partitions, which saves a stage
-                rows = parallel_bytes(self._sc, (), self._parallelism)
-            else:
-                rows = self._exchange(head.rdd(), shuffles)
+            # Without input the subtasks start on empty partitions, which saves a stage.
+            empty = head is None
+            rows = parallel_bytes(self._sc, (), self._parallelism) if empty else self._exchange(head.rdd(), shuffles)
             for fn in self._subtasks[:-1]:
                 rows = self._exchange(self._python(rows, fn), shuffles)
             return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))
