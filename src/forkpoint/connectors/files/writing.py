@@ -80,10 +80,11 @@ class BucketedWriter(SinkWriter):
         bucket = self.bucket
         if bucket is None:
             return {"": None}
-        if callable(bucket):
-            names = [_bucket_of(bucket, v) for v in values or []]
-        else:
-            names = _hive_names(bucket, values, table, type)
+        names = (
+            [_bucket_of(bucket, v) for v in values or []]
+            if callable(bucket)
+            else _hive_names(bucket, values, table, type)
+        )
         places: dict[str, list[int]] = {}
         for i, name in enumerate(names):
             places.setdefault(name, []).append(i)
