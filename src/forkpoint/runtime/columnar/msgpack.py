@@ -72,7 +72,7 @@ def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryAr
     for part in layout:
         if isinstance(part, bytes):
             block = np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
-            mask = np.ones(block.shape, np.bool_)
+            mask: npt.NDArray[np.bool_] = np.broadcast_to(np.True_, block.shape)
         else:
             block, mask = _encode_numbers(part, next(remaining))
         blocks.append(block)
