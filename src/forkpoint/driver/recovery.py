@@ -216,7 +216,8 @@ def _start(
     return Manifest(
         job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=wall_clock_ms(),
         processing_time_ms=saved.created_ms, parallelism=saved.parallelism, max_parallelism=saved.max_parallelism,
-        sources=saved.sources, watermarks=saved.watermarks, states=states, parent=origin.as_parent(),
+        sources=saved.sources, watermarks=saved.watermarks, input_watermarks=saved.input_watermarks, states=states,
+        parent=origin.as_parent(),
         operators=[OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=0) for o in saved.operators],
         snapshots=snapshots,
     )  # fmt: skip

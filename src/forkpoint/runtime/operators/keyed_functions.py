@@ -224,5 +224,10 @@ class Reduce(RunningReduction):
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, value_type: TypeInformation, fn: Any) -> None:
         super().__init__(info, backend, value_type, fn.reduce if isinstance(fn, ReduceFunction) else fn)
-        if isinstance(fn, ReduceFunction):
-            fn.open(Context(info, backend))
+        self._function = fn if isinstance(fn, ReduceFunction) else None
+        if self._function is not None:
+            self._function.open(Context(info, backend))
+
+    def close(self) -> None:
+        if self._function is not None:
+            self._function.close()
