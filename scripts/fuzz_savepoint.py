@@ -20,18 +20,22 @@ import atheris
 import pyarrow as pa
 
 with atheris.instrument_imports(include=["forkpoint"]):
+    from forkpoint.checkpoint.format import checksum
     from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, Versions
     from forkpoint.checkpoint.states import StateInfo
     from forkpoint.errors import SavepointCorrupt
-    from forkpoint.savepoint.entries import Moved, codec_of
+    from forkpoint.savepoint.entries import EntryTarget, codec_of
     from forkpoint.savepoint.layout import layout_of
-    from forkpoint.savepoint.parquet import PartWriter, read_part
-    from forkpoint.savepoint.rows import RowCheck, of_file
+    from forkpoint.savepoint.parquet import PartWriter, SavedFile, errors_naming
+    from forkpoint.savepoint.rows import checked_tables
+    from forkpoint.savepoint.tasks import FileRef
     from forkpoint.state import Changes, read_changes, read_snapshot, state_key, write_changes, write_snapshot
     from forkpoint.state.arrow_file import _BLOCK, _TRAILER, _trailer_crc
+    from forkpoint.storage.base import open_storage
     from forkpoint.types import Types
 
 ROWS = 6
+STORAGE = open_storage("memory://fuzz")
 STATES = [
     StateInfo.of("op", "total", "value", Types.LONG(), Types.STRING()),
     StateInfo.of("op", "list", "list", Types.STRING(), Types.ANY(), None, 1000),
@@ -60,13 +64,12 @@ def changes(data: bytes) -> None:
 def part(data: bytes) -> None:
     """The first byte selects the state that the file claims to contain."""
     state, content = STATES[data[0] % len(STATES)] if data else STATES[0], data[1:]
-    layout = layout_of(state)
-    codec, check, moved = codec_of(state), RowCheck(layout, 8, 2), Moved(1, state.ttl_ms is not None, 0, 1)
-    with of_file("part"):
-        for table in read_part(content, "part", layout, ROWS, None):
-            check.check(table)
-            codec.to_entries(table, moved)
-        codec.finish(moved)
+    file = SavedFile(0, 8, FileRef("part", None, content, len(content), checksum(content)), ROWS)
+    codec, target = codec_of(state), EntryTarget(1, state.ttl_ms is not None, 0, 1)
+    with errors_naming("part"):
+        for table in checked_tables(STORAGE, file, layout_of(state), 8, 2, groups=None):
+            codec.to_entries(table, target)
+        codec.finish(target)
 
 
 def _attempt(read: Callable[[], object]) -> None:

@@ -1,29 +1,15 @@
 """Stateful stream processing in Python on Spark, with savepoints you can stop, fork and rewind."""
 
-from forkpoint.api import (
-    AllWindowedStream,
-    AsyncDataStream,
-    BroadcastConnectedStream,
-    BroadcastStream,
-    CheckpointConfig,
-    CheckResult,
-    CloseableIterator,
-    Configuration,
-    ConnectedStreams,
-    DataFrameSink,
-    DataStream,
-    DataStreamSink,
-    ExecutionConfig,
-    IterativeStream,
-    JobClient,
-    JobExecutionResult,
-    JobStatus,
-    KeyedStream,
-    MemorySize,
-    SlotSharingGroup,
-    StreamExecutionEnvironment,
-    WindowedStream,
-)
+from forkpoint.api.async_io import AsyncDataStream
+from forkpoint.api.configuration import Configuration
+from forkpoint.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.outputs import DataFrameSink, DataStreamSink
+from forkpoint.api.results import CheckResult, CloseableIterator, JobClient, JobExecutionResult, JobStatus
+from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
+from forkpoint.api.slots import MemorySize, SlotSharingGroup
+from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
+from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.connectors.base import (
     Sink,
     SinkBatch,
@@ -34,14 +20,12 @@ from forkpoint.connectors.base import (
     SplitEnumerator,
     SplitRange,
 )
-from forkpoint.connectors.collect_sink import CollectSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
-from forkpoint.connectors.discard_sink import DiscardSink
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
-from forkpoint.connectors.print_sink import PrintSink
+from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,

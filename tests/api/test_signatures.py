@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from forkpoint.api.signatures import output_type
+from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import FlatMapFunction, MapFunction, OutputTag
 from forkpoint.types import Types, type_of
@@ -82,7 +82,7 @@ def generic(value: T) -> T:
     ],
 )
 def test_one_output(fn, expected):
-    assert output_type(None, fn, "map") == (None if expected is None else type_of(expected))
+    assert type_of_output(None, fn, "map") == (None if expected is None else type_of(expected))
 
 
 def iterator(x) -> Iterator[Word]: ...
@@ -107,7 +107,7 @@ def bare(x) -> list: ...
     ],
 )  # fmt: skip
 def test_many_outputs(fn, expected):
-    assert output_type(None, fn, "flat_map", many=True) == (None if expected is None else type_of(expected))
+    assert type_of_output(None, fn, "flat_map", many=True) == (None if expected is None else type_of(expected))
 
 
 def count(word, state) -> tuple[Word, int | None]: ...
@@ -116,12 +116,12 @@ def no_pair(word, state) -> Word: ...
 
 
 def test_outputs_with_state():
-    assert output_type(None, count, "__call__", with_state=True) == type_of(Word)
-    assert output_type(None, counts, "__call__", with_state=True, many=True) == Types.STRING()
-    assert output_type(None, no_pair, "__call__", with_state=True) is None
+    assert type_of_output(None, count, "__call__", with_state=True) == type_of(Word)
+    assert type_of_output(None, counts, "__call__", with_state=True, many=True) == Types.STRING()
+    assert type_of_output(None, no_pair, "__call__", with_state=True) is None
 
 
 def test_what_is_given_counts_and_must_be_durable():
-    assert output_type(Types.ANY(), length, "map") == Types.ANY()
+    assert type_of_output(Types.ANY(), length, "map") == Types.ANY()
     with pytest.raises(TypeNotSupported):
-        output_type(complex, length, "map")
+        type_of_output(complex, length, "map")

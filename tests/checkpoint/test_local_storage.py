@@ -110,7 +110,7 @@ def test_a_killed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
     assert all_entries(tmp_path) == []  # delete_prefix takes leftovers along
 
 
-def test_remove_leftovers_takes_old_temporary_files_only(tmp_path: Path) -> None:
+def test_old_temporary_files_are_found_and_removed(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     storage.put("a/kept", b"")
     for name in ("old", "new"):
@@ -119,7 +119,8 @@ def test_remove_leftovers_takes_old_temporary_files_only(tmp_path: Path) -> None
     for name in ("kept", ".fp-tmp-old"):
         os.utime(tmp_path / "a" / name, (long_ago, long_ago))
     assert storage.list() == ["a/kept"]
-    assert storage.remove_leftovers(timedelta(hours=1)) == ["a/.fp-tmp-old"]
+    assert storage.temporary_files(timedelta(hours=1)) == [("a/.fp-tmp-old", 4)]
+    storage.remove_temporary("a/.fp-tmp-old")
     assert all_entries(tmp_path) == ["a", "a/.fp-tmp-new", "a/kept"]
 
 

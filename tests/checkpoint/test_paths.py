@@ -37,7 +37,6 @@ def test_layout() -> None:
     job = JobPaths("my job")
     assert job.job_file == "jobs/my!20job/job.json"
     assert job.run_file("r1") == "jobs/my!20job/runs/r1/run.json"
-    assert job.spark_directory("r1") == "jobs/my!20job/runs/r1/spark"
     assert job.manifest(7) == "jobs/my!20job/checkpoints/000000000007.json"
     assert job.changelog(7, 1, 2, "3-0") == "jobs/my!20job/changelog/000000000007/1-2-3-0.arrow"
     assert job.snapshot(7, 2, "3-0") == "jobs/my!20job/snapshots/000000000007/2-3-0.arrow"

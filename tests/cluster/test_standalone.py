@@ -108,7 +108,8 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
     program.write(0, 4)
     process = program.start()
     program.wait_for(ROWS // 4, process)
-    assert program.stores(A) and program.stores(B)
+    assert program.stores(A)
+    assert program.stores(B)
 
     assert cluster.kill_executors(B)
     program.write(1, 4)
@@ -160,11 +161,15 @@ needs_mounts = pytest.mark.skipif(
 
 
 @needs_mounts
-def test_hosts_that_do_not_share_the_directories_are_named_before_anything_runs(cluster: Cluster, program: Program) -> None:
+def test_hosts_that_do_not_share_the_directories_are_named_before_anything_runs(
+    cluster: Cluster, program: Program
+) -> None:
     program.write(0, 4)
     cluster.start_worker(A)
     cluster.start_worker(B, within=hiding(program.state, program.output))
-    err = problems(program.start("--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"))
+    err = problems(
+        program.start("--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0")
+    )
     assert "the job cannot run on these hosts" in err
     assert re.search(r"does not see the driver's files in the state root .*state; use an object store", err), err
     assert re.search(r"does not see the driver's files in .*out, where sink 'out' writes", err), err

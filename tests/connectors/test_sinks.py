@@ -9,9 +9,7 @@ import pytest
 from connector_reading import Elements, json_round_trip
 
 from forkpoint.connectors.base import Sink, SinkContext
-from forkpoint.connectors.collect_sink import CollectSink
-from forkpoint.connectors.discard_sink import DiscardSink
-from forkpoint.connectors.print_sink import PrintSink
+from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.types import type_of
 
 

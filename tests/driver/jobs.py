@@ -17,7 +17,8 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import Result
 from forkpoint.graph.options import CheckpointOptions, JobOptions, RestoreOptions
-from forkpoint.savepoint import export_savepoint, run_here
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import open_storage
 
 JOB = "sums"

@@ -24,7 +24,8 @@ from forkpoint.driver.manifests import (
     raise_failure,
     split_starts,
 )
-from forkpoint.driver.start import Restored, start_manifest
+from forkpoint.driver.restorer import Restored
+from forkpoint.driver.starter import start_manifest
 from forkpoint.errors import RestoreRefused, UserFunctionError
 from forkpoint.graph.job import JobGraph
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS

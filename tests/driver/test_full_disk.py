@@ -15,7 +15,7 @@ from jobs import Click, Sum, clicks, finish, history, job, run, saved_state, sta
 import forkpoint as fp
 from forkpoint.errors import StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
-from forkpoint.savepoint import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.state import Changes, open_store
 from patience import PATIENCE_S
 

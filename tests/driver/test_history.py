@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from forkpoint.checkpoint.manifest import Manifest, Parent
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
 from forkpoint.errors import StaleGeneration
 from forkpoint.storage.base import Storage, open_storage
@@ -85,7 +84,7 @@ def test_whoever_commits_is_the_newest(data: st.DataObject) -> None:
             case "collect" if drivers:
                 driver = data.draw(st.sampled_from(drivers))
                 try:
-                    collect_garbage(history, driver.run, 1, ())
+                    history.collect_garbage(driver.run, 1, ())
                 except StaleGeneration:
                     drivers.remove(driver)
 
@@ -141,6 +140,6 @@ def test_garbage_is_for_the_newest_run() -> None:
     Driver.start(history, "old", None).commit()
     Driver.start(history, "new", history.newest()).commit()
     with pytest.raises(StaleGeneration, match="run 'new'"):
-        collect_garbage(history, "old", 1, ())
+        history.collect_garbage("old", 1, ())
     assert history.epochs() == [1, 2, 3, 4]
-    collect_garbage(history, "new", 1, ())
+    history.collect_garbage("new", 1, ())

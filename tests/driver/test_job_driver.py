@@ -13,7 +13,8 @@ import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.driver.epochs import EpochRunner
 from forkpoint.driver.events import Listeners
-from forkpoint.driver.start import Restored, start_manifest
+from forkpoint.driver.restorer import Restored
+from forkpoint.driver.starter import start_manifest
 from forkpoint.errors import JobFailed, StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.local.executor import LocalExecutor

@@ -12,11 +12,10 @@ import pytest
 from jobs import JOB, Click, Crash, StopAfter, clicks, finish, history, job, run, saved_state, state_of, sums
 
 import forkpoint as fp
-from forkpoint.checkpoint.gc import needed_files
+from forkpoint.checkpoint.gc import needed_files, plan_gc
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver import job_driver
-from forkpoint.driver.garbage import garbage
 from forkpoint.driver.history import History
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import RestartStrategy
@@ -42,7 +41,7 @@ def assert_whole(root: Path) -> dict[int, Manifest]:
     newest = max(known)
     files = set(past.storage.list(past.paths.directory))
     assert needed_files(known[newest], known) <= files
-    plan = garbage(past, 1, ())
+    plan = plan_gc(JOB, known.values(), files, num_retained=1)
     assert not needed_files(known[newest], known) & set(plan.paths)
     return known
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import JOB, Crash, StopAfter, clicks, finish, history, job, run, state_of, sums
+from jobs import JOB, Click, Crash, StopAfter, clicks, finish, history, job, run, state_of, sums
 
+import forkpoint as fp
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import JOB as JOB_FILE
 from forkpoint.checkpoint.manifest import RUN
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.recovery import recover as bring_back
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.savepoint import list_savepoints
+from forkpoint.savepoint.catalog import list_savepoints, readable
+from forkpoint.savepoint.reading import open_savepoint
 
 ELEMENTS = clicks(200)
 
@@ -33,8 +37,7 @@ def crashed(tmp_path: Path) -> Path:
 
 def planned(root: Path) -> RecoveryPlan:
     past = history(root)
-    saved = [(past.storage, s.directory, s.savepoint) for s in list_savepoints(past.storage, JOB) if s.savepoint]
-    return plan_recovery(past, saved)
+    return plan_recovery(past, readable(list_savepoints(past.storage, JOB)))
 
 
 def recover(root: Path) -> RecoveryPlan:
@@ -123,6 +126,49 @@ def test_from_a_savepoint_where_no_checkpoint_is_whole(tmp_path: Path) -> None:
     assert manifest is not None
     assert manifest.epoch > newest
     finishes(tmp_path)
+
+
+def test_what_a_savepoint_says_of_time_is_kept(tmp_path: Path) -> None:
+    def timed(env: fp.StreamExecutionEnvironment, uid: str) -> fp.DataStream[Click]:
+        strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda click, _: click.ts)
+        return (
+            env.from_collection(ELEMENTS, Click).uid(uid).assign_timestamps_and_watermarks(strategy).uid(f"{uid}-times")
+        )
+
+    class Saving(StopAfter):
+        request = None
+
+        def on_step(self, step: str, epoch: int) -> None:
+            if self.request is None and epoch == 3:
+                self.request = prepared.driver.savepoint()
+            super().on_step(step, epoch)
+
+    class Both(fp.CoMapFunction):
+        def map1(self, value: Click) -> int:
+            return value.user
+
+        map2 = map1
+
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(str(tmp_path)).set_max_epoch_rows(20)
+    both = timed(env, "left").connect(timed(env, "right")).map(Both(), int).uid("both")
+    both.sink_to(fp.DiscardSink()).uid("sink")
+    steps = Saving(6)
+    env.launch = Launch(options={"engine": "local"}, steps=steps)
+    prepared = prepare(env, JOB)
+    with pytest.raises(Crash):
+        finish(prepared)
+    assert steps.request is not None
+    saved = open_savepoint(steps.request.done.result(10)).savepoint
+    assert saved.watermarks
+    assert saved.input_watermarks
+    for epoch in history(tmp_path).epochs():
+        manifest_file(tmp_path, epoch).write_bytes(b"")
+    recover(tmp_path)
+    manifest = history(tmp_path).newest()
+    assert manifest is not None
+    assert (manifest.sources, manifest.watermarks) == (saved.sources, saved.watermarks)
+    assert manifest.input_watermarks == saved.input_watermarks
 
 
 def test_nothing_is_done_where_nothing_is_damaged(crashed: Path) -> None:

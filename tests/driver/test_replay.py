@@ -16,7 +16,7 @@ from forkpoint.connectors import CollectionSource
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 
 ROOTS = iter(range(10**9))
 

@@ -17,10 +17,10 @@ from evolution_jobs import STOP, life
 
 from forkpoint.api.launch import Launch, ProgramStopped, launching
 from forkpoint.cli import main
-from forkpoint.driver.check import check_program
+from forkpoint.driver.declared import check_program
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 
 APP = """
 import sys

@@ -9,7 +9,8 @@ import pytest
 from forkpoint.checkpoint.savepoint_manifest import SavepointOperator
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.graph.transformations import Migrations
-from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
 from forkpoint.types import Types
 
 LONG, STRING = Types.LONG().describe(), Types.STRING().describe()
@@ -34,7 +35,7 @@ def wanted(**more: Any) -> StateInfo:
 
 
 def plan(state: StateInfo, declared: StateInfo | None, migrations: Migrations, **more: Any) -> RestorePlan:
-    operator = ProgramOperator("op", "keyed_process", True, key_type=LONG, migrations=migrations, **more)
+    operator = ProgramOperator("op", True, key_type=LONG, migrations=migrations, **more)
     program = [] if declared is None else [declared]
     return plan_restore(Saved((state,), {"op": "op"}), program, [operator], check_only=True)
 

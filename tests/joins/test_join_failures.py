@@ -11,8 +11,7 @@ from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.operators.instances import make_instance
 from forkpoint.state.dict_store import DictStore
-from forkpoint.testing import ABORT, TestSink, TestSource
-from forkpoint.testing.script import Abort
+from forkpoint.testing import ABORT, Abort, TestSink, TestSource
 
 LEFT = [Left("ab"[i % 2], i * 3 - i % 4, i) for i in range(12)]
 RIGHT = [Right("ab"[i % 2], i * 4 - i % 3, i) for i in range(12)]

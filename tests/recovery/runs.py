@@ -22,7 +22,8 @@ from program import JOB, Plan
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.history import History
-from forkpoint.savepoint import export_savepoint, run_here
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import open_storage
 
 _forks = multiprocessing.get_context("forkserver")

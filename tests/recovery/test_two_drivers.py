@@ -31,7 +31,7 @@ from runs import (
 
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver.start import Restored
+from forkpoint.driver.restorer import Restored
 from forkpoint.errors import StaleGeneration
 from patience import PATIENCE_S
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.runtime.exchange.narrow import pack, pack_columns, unpack, unpack_columns
+from forkpoint.runtime.exchange.wire import pack, pack_columns, unpack, unpack_columns
 
 LEAST, MOST = -(2**63), 2**63 - 1
 numbers = st.lists(st.integers(LEAST, MOST)) | st.builds(

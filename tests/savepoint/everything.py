@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint import OpenedSavepoint, ProgramOperator, Saved, import_savepoint, plan_restore, run_here
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.savepoint.restore_plan import Saved, plan_restore
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.state import read_snapshot, sid_of
 from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, run_local
@@ -121,9 +125,9 @@ def saved(root: Path, events: int = 40) -> Path:
 
 def restored(opened: OpenedSavepoint, parallelism: int = 3, max_parallelism: int = MAX_PARALLELISM) -> Entries:
     """What a restore writes: the entries of each state, in the order of all subtasks' snapshots."""
-    operators = [ProgramOperator(o.uid, o.kind, True, complete=False) for o in opened.savepoint.operators]
+    operators = [ProgramOperator(o.uid, True, complete=False) for o in opened.savepoint.operators]
     sources = [
-        ProgramOperator(uid, "source", False, position.kind)
+        ProgramOperator(uid, False, position.kind)
         for uid, position in opened.savepoint.sources.items()
         if uid not in {o.uid for o in opened.savepoint.operators}
     ]

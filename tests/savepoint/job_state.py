@@ -35,7 +35,7 @@ from forkpoint.runtime.exchange.control import EpochContext
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.operator_state import OperatorState
 from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
-from forkpoint.savepoint import StateMapping
+from forkpoint.savepoint.restore_plan import StateMapping
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
@@ -157,7 +157,7 @@ class Cluster:
             backend.get(MapStateDescriptor("aged/table", space, value).enable_time_to_live(ttl)),
             backend.get(ReducingStateDescriptor("total", lambda a, b: a + b, int)),
             backend.get(AggregatingStateDescriptor("mean", Longest(), tuple[int, int])),
-            Timers(backend, subtask.index, self.parallelism),
+            Timers(backend),
         )
         return backend, states
 

@@ -11,15 +11,10 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound, StorageError
-from forkpoint.savepoint import (
-    dependents,
-    dispose_savepoint,
-    export_savepoint,
-    find_savepoint,
-    list_savepoints,
-    run_here,
-)
-from forkpoint.savepoint.catalog import free_label, jobs_with_savepoints
+from forkpoint.savepoint.catalog import find_savepoint, free_label, jobs_with_savepoints, list_savepoints
+from forkpoint.savepoint.dispose import dependents, dispose_savepoint
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import LocalStorage, open_storage
 from forkpoint.types import Types
 
@@ -86,10 +81,11 @@ def run(parent: str | None, ended_ms: int | None) -> Run:
 def test_who_depends() -> None:
     child = Savepoint.model_construct(id="child", parent=Parent(kind="savepoint", savepoint_id="a"))
     stranger = Savepoint.model_construct(id="stranger", parent=Parent())
-    assert dependents("a", [run("b", None), run("a", 5), run(None, None)], [stranger]).runs == ()
-    found = dependents("a", [run("a", None)], [child, stranger])
-    assert [each.run for each in found.runs] == ["r9"]
-    assert [each.id for each in found.savepoints] == ["child"]
+    assert dependents("a", [run("b", None), run("a", 5), run(None, None)], [stranger]) == []
+    assert dependents("a", [run("a", None)], [child, stranger]) == [
+        "run 'r9' of job 'other', which has not ended",
+        "savepoint 'child', whose run started from it",
+    ]
     assert not dependents("b", [run("a", None)], [child])
 
 

@@ -17,19 +17,14 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, SavepointNotFound, StorageError
-from forkpoint.savepoint import (
-    OpenedSavepoint,
-    ProgramOperator,
-    Saved,
-    export_savepoint,
-    import_savepoint,
-    list_savepoints,
-    open_savepoint,
-    plan_restore,
-    remove_partial,
-    run_here,
-    verify_files,
-)
+from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.directory import remove_partial
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.restore_plan import Saved, plan_restore
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import type_of
 
@@ -72,7 +67,7 @@ def root(original: Path, tmp_path: Path) -> Path:
 
 def restore(opened: OpenedSavepoint, target: LocalStorage, max_parallelism: int = 8) -> Any:
     saved = Saved.of(opened.savepoint)
-    plan = plan_restore(saved, [], [ProgramOperator(UID, "process", True, source="native", complete=False)])
+    plan = plan_restore(saved, [], [ProgramOperator(UID, True, source="native", complete=False)])
     return import_savepoint(
         opened=opened, storage=target, paths=JobPaths("new"), epoch=1, parallelism=3, max_parallelism=max_parallelism,
         states=plan.states, run_tasks=run_here,
@@ -288,7 +283,7 @@ def test_import_can_be_cancelled(root: Path) -> None:
             raise Killed
 
     opened = open_savepoint(str(root / "s"))
-    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, "", True, complete=False)])
+    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, True, complete=False)])
     for max_parallelism in (8, 16):
         with pytest.raises(Killed):
             import_savepoint(

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.errors import RestoreRefused, SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint import open_savepoint, slices, verify_files
+from forkpoint.savepoint import slices
+from forkpoint.savepoint.reading import open_savepoint, verify_files
 
 REFUSED = (SavepointCorrupt, SavepointNotFound, RestoreRefused)
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))  # `make fuzz` looks at more

@@ -8,7 +8,8 @@ import pytest
 
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import RestoreRefused
-from forkpoint.savepoint import ProgramOperator, RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
 from forkpoint.types import TypeInformation, Types
 
 LONG, STRING = Types.LONG(), Types.STRING()
@@ -29,9 +30,7 @@ def wanted(
 
 
 def plan(states: list[StateInfo], program: list[StateInfo], *uids: str, empty: Any = (), **options: Any) -> RestorePlan:
-    operators = [
-        ProgramOperator(uid, "process", True, complete=options.pop("complete", True)) for uid in uids or ("counts",)
-    ]
+    operators = [ProgramOperator(uid, True, complete=options.pop("complete", True)) for uid in uids or ("counts",)]
     saved = Saved(tuple(states), {s.uid: s.uid for s in states}, empty=empty)
     return plan_restore(saved, program, operators, **options)
 
@@ -139,16 +138,16 @@ def test_a_time_to_live_may_come_change_and_go() -> None:
 def test_sources_are_matched_by_uid_and_kept_when_they_are_gone() -> None:
     before = Saved((), {"in": "in"}, {"in": "native", "gone": "native", "other": "spark", "old": "native"})
     program = [
-        ProgramOperator("in", "source", False, source="native"),
-        ProgramOperator("new", "source", False, source="native"),
-        ProgramOperator("renamed", "source", False, source="native"),
+        ProgramOperator("in", False, source="native"),
+        ProgramOperator("new", False, source="native"),
+        ProgramOperator("renamed", False, source="native"),
     ]
     found = plan_restore(before, [], program, renames={"old": "renamed"})
     assert outcomes(found, "source") == {
         "in/": "restored", "gone/": "kept", "other/": "kept", "renamed/": "restored", "new/": "new",
     }  # fmt: skip
     assert found.sources == {"in": "in", "gone": "gone", "other": "other", "old": "renamed"}
-    other = [ProgramOperator("other", "source", False, source="native")]
+    other = [ProgramOperator("other", False, source="native")]
     with pytest.raises(RestoreRefused, match=r"other .*position is of a spark source, the program has a native source"):
         plan_restore(before, [], other)
 

@@ -21,20 +21,13 @@ from job_state import UID, Cluster, Model, States, lists
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint import (
-    ProgramOperator,
-    Saved,
-    StateMapping,
-    export_savepoint,
-    export_task,
-    import_savepoint,
-    import_task,
-    open_savepoint,
-    plan_restore,
-    run_here,
-    slices,
-    verify_files,
-)
+from forkpoint.savepoint import export_task, import_task, slices
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.export import export_savepoint
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.reading import open_savepoint, verify_files
+from forkpoint.savepoint.restore_plan import Saved, StateMapping, plan_restore
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import TypeInformation, Types, type_of
 
@@ -213,9 +206,7 @@ def through_savepoint(draw: Any, root: LocalStorage, old: Cluster, types: Any, g
     assert verified.entries == sum(state.entries for operator in saved.operators for state in operator.states)
     job, parallelism = f"job {generation}", draw(parallelisms)
     max_parallelism = draw(st.one_of(st.just(old.max_parallelism), max_parallelisms))
-    plan = plan_restore(
-        Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, "process", True, complete=False)]
-    )
+    plan = plan_restore(Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, True, complete=False)])
     epoch = draw(st.integers(1, 9))
     refs = import_savepoint(
         opened=opened, storage=root, paths=JobPaths(job), epoch=epoch, parallelism=parallelism,
@@ -283,7 +274,7 @@ def test_more_subtasks_than_key_groups(tmp_path: Path) -> None:
     target = LocalStorage(f"{tmp_path}/s")
     export_savepoint(storage=root, manifest=old.manifest, target=target, savepoint_id="s", run_tasks=run_here)
     opened = open_savepoint(target.url)
-    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, "", True, complete=False)])
+    plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, True, complete=False)])
     refs = import_savepoint(
         opened=opened, storage=root, paths=JobPaths("new"), epoch=1, parallelism=7, max_parallelism=3,
         states=plan.states, run_tasks=run_here,

@@ -15,9 +15,9 @@ from random_jobs import inputs, jobs, made_by, sources_of
 from random_runs import build, results, run, sources
 
 import forkpoint as fp
-from forkpoint.driver.check import check_program
+from forkpoint.driver.declared import check_program
 from forkpoint.graph.compile import compile_graph
-from forkpoint.savepoint import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.testing import Abort, Eof
 

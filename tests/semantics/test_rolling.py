@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import pytest
@@ -194,19 +194,26 @@ def test_functions_with_state_do_what_they_do_written_out(elements, rows, parall
 
 
 class Longest(fp.ReduceFunction):
+    closed: ClassVar = []
+
     def open(self, runtime_context):
         self.separator = runtime_context.get_job_parameter("separator", "+")
+
+    def close(self):
+        self.closed.append(self.separator)
 
     def reduce(self, value1, value2):
         return value1._replace(note=value1.note + self.separator + value2.note)
 
 
-def test_a_reduce_function_is_opened():
+def test_a_reduce_function_is_opened_and_closed():
+    Longest.closed.clear()
     with OperatorHarness(
         lambda s: s.key_by("shop").reduce(Longest()), input_type=Sale, parameters={"separator": "|"}
     ) as harness:
         harness.process_elements((replace_note(n), None) for n in "abc")
         assert [s.note for s in harness.output] == ["a", "a|b", "a|b|c"]
+    assert Longest.closed == ["|"]
 
 
 def replace_note(note):

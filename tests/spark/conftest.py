@@ -25,9 +25,8 @@ def start_run(session: SparkSession) -> Iterator[StartRun]:
         parallelism: int = 3,
         operators: Sequence[Operator] = (),
         runtime: Runtime = ECHO,
-        interval: timedelta | None = timedelta(milliseconds=50),
     ) -> SparkExecutor:
-        executor = SparkExecutor(session, interval, runtime)
+        executor = SparkExecutor(session, timedelta(milliseconds=50), runtime)
         shipped = graph_of(stages, [frame_operator(o.id, o.uid, None) for o in operators])
         executor.start(
             JobSpec(

@@ -96,5 +96,7 @@ def test_columns_are_checked_before_anything_runs() -> None:
 
 
 def test_struct_of_is_the_schema_of_the_types_columns() -> None:
-    assert struct_of(type_of(Event)) == StructType.fromDDL("room bigint not null, kind string not null, note string")
-    assert struct_of(Types.INSTANT()) == StructType.fromDDL("value timestamp not null")
+    assert struct_of(type_of(Event).arrow_schema) == StructType.fromDDL(
+        "room bigint not null, kind string not null, note string"
+    )
+    assert struct_of(Types.INSTANT().arrow_schema) == StructType.fromDDL("value timestamp not null")

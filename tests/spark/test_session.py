@@ -52,5 +52,9 @@ def test_java_is_found_where_it_usually_is(tmp_path: Path) -> None:
         (tmp_path / version / "bin" / "java").touch()
     (tmp_path / "java-99").mkdir()
     assert find_java_home((str(tmp_path / "nothing"), str(tmp_path / "java-*"))) == tmp_path / "java-21"
+    of_macos = tmp_path / "JavaVirtualMachines" / "jdk-21.jdk" / "Contents" / "Home"
+    (of_macos / "bin").mkdir(parents=True)
+    (of_macos / "bin" / "java").touch()
+    assert find_java_home((str(tmp_path / "JavaVirtualMachines" / "*" / "Contents" / "Home"),)) == of_macos
     with pytest.raises(ConfigError, match="set JAVA_HOME"):
         find_java_home((str(tmp_path / "nothing" / "*"),))

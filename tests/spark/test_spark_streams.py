@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,16 @@ class Run:
     def until(self, batches: int) -> Positions:
         self.batches = batches
         assert self.enough.wait(PATIENCE_S), f"{len(self.positions)} batches only; {self.streams.failure()}"
-        self.streams.wait()
+        wait(self.streams)
         assert self.streams.failure() is None
         assert len(self.positions) == batches
         return self.positions[-1]
+
+
+def wait(streams: StreamingSources) -> None:
+    """Waits for the query's end; `failure` tells why."""
+    with suppress(StreamingQueryException):
+        streams._query.awaitTermination()  # type: ignore[union-attr]
 
 
 def stored(positions: Positions) -> Positions:
@@ -118,25 +125,6 @@ def test_any_earlier_position_can_be_gone_back_to(start_run: StartRun, session: 
     assert again.values["a"] == [2, 3]
 
 
-def test_without_an_interval_the_query_takes_what_is_there_and_ends(
-    start_run: StartRun, session: SparkSession, tmp_path: Path
-) -> None:
-    for i in range(3):
-        write(tmp_path / "a", f"{i}.json", i)
-    operators = [frame_operator(1, "a", files(session, tmp_path / "a"))]
-    executor = start_run(operators=operators, interval=None)
-    taken: list[str] = []
-
-    def on_batch(frame: Any, positions: Mapping[str, SourcePosition]) -> None:
-        blobs = executor.run_epoch(context(len(taken) + 1), [], frame)
-        taken.extend(value for blob in blobs for value in json.loads(blob)["got"])
-
-    streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
-    assert streams.wait()
-    assert streams.failure() is None
-    assert [json.loads(value)[1]["n"] for value in taken] == [0, 1, 2]
-
-
 def test_what_on_batch_raises_ends_the_query_and_is_kept_as_it_was(start_run: StartRun, session: SparkSession) -> None:
     operators = [frame_operator(1, "r", rate(session))]
     executor = start_run(operators=operators)
@@ -146,7 +134,7 @@ def test_what_on_batch_raises_ends_the_query_and_is_kept_as_it_was(start_run: St
         raise error
 
     streams = executor.start_streams(graph_of(1, operators), {}, on_batch)
-    assert streams.wait()
+    wait(streams)
     assert streams.failure() is error
     streams.stop()
 
@@ -159,7 +147,7 @@ def test_a_source_that_fails_is_sparks_failure(start_run: StartRun, session: Spa
     streams = executor.start_streams(
         graph_of(1, operators), {}, lambda frame, positions: executor.run_epoch(context(1), [], frame) and None
     )
-    assert streams.wait()
+    wait(streams)
     assert "broken" in str(streams.failure())
     streams.stop()
 
@@ -186,7 +174,7 @@ def test_stop_waits_for_the_batch_and_no_other_begins(start_run: StartRun, sessi
     go_on.set()
     stopper.join()
     assert not stopper.is_alive()
-    assert not streams.active
+    assert not streams._query.isActive  # type: ignore[union-attr]
     assert seen == ["begin", "end"]
     assert streams.failure() is None
 
@@ -239,7 +227,7 @@ def test_failed_queries_keep_their_type(start_run: StartRun, session: SparkSessi
     executor = start_run(operators=operators)
     position = SourcePosition(kind="spark", spark_offset='{"logOffset":0', spark_log={})
     streams = executor.start_streams(graph_of(1, operators), {"a": position}, lambda *_: None)
-    assert streams.wait()
+    wait(streams)
     assert isinstance(streams.failure(), StreamingQueryException)
     streams.stop()
 

@@ -12,15 +12,13 @@ from forkpoint.errors import SavepointCorrupt
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
-    file_checksum,
-    merge,
     operator_key,
     read_changes,
-    slice_changes,
     state_key,
     write_changes,
     write_snapshot,
 )
+from forkpoint.state.files import slice_changes
 
 items = st.lists(st.tuples(st.binary(min_size=1, max_size=3), st.none() | st.binary(max_size=6)), max_size=25)
 
@@ -40,15 +38,6 @@ def test_what_is_written_comes_back_sorted_with_the_last_value_of_each_key(
     found = read_changes(write_changes(of(pairs)))
     assert (found.keys, as_dict(found)) == (sorted(dict(pairs)), dict(pairs))
     assert found == of(pairs).in_order()
-
-
-@given(st.lists(items, max_size=4))
-def test_merge_is_doing_one_after_the_other(parts: list[list[tuple[bytes, bytes | None]]]) -> None:
-    expected: dict[bytes, bytes | None] = {}
-    for part in parts:
-        expected |= dict(part)
-    merged = merge(*map(of, parts))
-    assert (merged.keys, as_dict(merged)) == (sorted(expected), expected)
 
 
 @given(
@@ -139,11 +128,3 @@ def test_a_message_names_both_values() -> None:
 def test_a_snapshot_is_not_a_changelog() -> None:
     with pytest.raises(SavepointCorrupt, match="is a snapshot, expected a changelog"):
         read_small(write_snapshot([(b"a", b"b")]))
-
-
-def test_the_checksum_of_a_file_tells_files_apart() -> None:
-    one, two = write_changes(of([(b"a", b"1")])), write_changes(of([(b"a", b"2")]))
-    assert file_checksum(one, "one") == file_checksum(write_changes(of([(b"a", b"1")])), "one")
-    assert file_checksum(one, "one") != file_checksum(two, "two")
-    with pytest.raises(SavepointCorrupt, match=r"^gone "):
-        file_checksum(one[:-1], "gone")

@@ -14,9 +14,15 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint import ProgramOperator, Saved, import_savepoint, open_savepoint, plan_restore, run_here, slices
+from forkpoint.savepoint import slices
+from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.importing import import_savepoint
+from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.restore_plan import Saved, plan_restore
+from forkpoint.savepoint.rows import Rows
+from forkpoint.savepoint.tasks import run_here
 from forkpoint.state import key_group, key_hash
-from forkpoint.state_processor import SavepointReader, SavepointWriter, data, diff, rows
+from forkpoint.state_processor import SavepointReader, SavepointWriter, data, diff, tasks
 from forkpoint.state_processor.plan import ExternalData
 from forkpoint.state_processor.rows import store_order
 from forkpoint.storage.base import LocalStorage
@@ -113,7 +119,7 @@ def check_files(savepoint: SavepointReader, of: Any) -> None:
         for entry in state.rows():
             assert entry.key_group == key_group(key_hash(entry.key, key_type), savepoint.metadata.max_parallelism)
         for spec, file in state.parts():
-            order = store_order(state.layout, pa.concat_tables(state.part(spec, file)))
+            order = store_order(Rows(state.layout, pa.concat_tables(state.part(spec, file))))
             assert order == sorted(order)
 
 
@@ -203,7 +209,7 @@ def test_edits_do_what_a_dict_would(drawn: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         # Few entries have to do for many slices, blocks and runs.
         patch.setattr(slices, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10**5])))
-        patch.setattr(rows, "BLOCK_ROWS", draw(st.sampled_from([1, 3, 10**5])))
+        patch.setattr(tasks, "BLOCK_ROWS", draw(st.sampled_from([1, 3, 10**5])))
         patch.setattr(data, "RUN_ROWS", draw(st.sampled_from([1, 4, 10**5])))
         new = SavepointWriter.new_savepoint("job", max_parallelism=draw(st.sampled_from([4, 128])), parallelism=2)
         savepoint = put(new, model, of).write(f"{directory}/0")
@@ -245,7 +251,7 @@ def flat(content: dict[Any, Any], name: str) -> dict[Any, Any]:
 def check_restored(directory: str, savepoint: SavepointReader, parallelism: int, max_parallelism: int) -> None:
     """The ordinary restore takes it, with every entry."""
     opened = open_savepoint(savepoint.path)
-    operators = [ProgramOperator(uid, "process", True, complete=False) for uid in savepoint.operators]
+    operators = [ProgramOperator(uid, True, complete=False) for uid in savepoint.operators]
     plan = plan_restore(Saved.of(opened.savepoint), [], operators)
     refs = import_savepoint(
         opened=opened, storage=LocalStorage(f"{directory}/root"), paths=JobPaths("new"), epoch=7, parallelism=parallelism,

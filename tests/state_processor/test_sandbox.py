@@ -107,17 +107,16 @@ def test_a_condition_sees_nothing_but_its_rows(
 
 def test_even_sql_that_nobody_looked_at_is_kept_inside(secret: Path) -> None:
     """The second lock: DuckDB's own settings."""
-    connection = sandbox.connect("", secret / "scratch")
-    sandbox.lock(connection, [str(secret / "secret.parquet")])
-    assert connection.sql(f"FROM read_parquet('{secret}/secret.parquet')").fetchall() == [("secret",)]
     files = [each.format(secret) for each in READS if "{0}" in each and "secret.parquet" not in each]
     inside = ("CREATE TABLE", "SELECT * FROM", "SELECT getenv", "SELECT 1; SET")
-    for sql in [*files, *(each.format(secret) for each in CHANGES if not each.startswith(inside))]:
-        if "everything" in sql:
-            continue
-        with pytest.raises(duckdb.Error):
-            connection.sql(sql).fetchall()
-    connection.close()
+    with sandbox.connected() as (connection, _):
+        sandbox.lock(connection, [str(secret / "secret.parquet")])
+        assert connection.sql(f"FROM read_parquet('{secret}/secret.parquet')").fetchall() == [("secret",)]
+        for sql in [*files, *(each.format(secret) for each in CHANGES if not each.startswith(inside))]:
+            if "everything" in sql:
+                continue
+            with pytest.raises(duckdb.Error):
+                connection.sql(sql).fetchall()
 
 
 @pytest.mark.parametrize(

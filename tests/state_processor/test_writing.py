@@ -17,8 +17,8 @@ from saved_job import EVENTS, Event, Everything, Mean, Total, build, saved
 
 import forkpoint as fp
 from forkpoint.checkpoint.lineage import build_lineage, savepoint_key
-from forkpoint.savepoint import verify_files
 from forkpoint.savepoint.dispose import dependents
+from forkpoint.savepoint.reading import verify_files
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import Eof, run_local
@@ -59,7 +59,8 @@ def test_it_hangs_on_the_one_that_it_was_made_from(savepoint: SavepointReader, t
     node = lineage.nodes[savepoint_key(copy.id)]
     assert (node.parent, node.line) == (old, old)
     assert [row.graph for row in lineage.rows() if row.node is not None and row.node.record is not None] == ["◆", "◆"]
-    assert "made from it" in str(dependents(savepoint.metadata.id, [], [savepoint.metadata, copy]))
+    (dependent,) = dependents(savepoint.metadata.id, [], [savepoint.metadata, copy])
+    assert "made from it" in dependent
 
 
 def test_operators_and_states_go_and_get_other_names(savepoint: SavepointReader, tmp_path: Path) -> None:

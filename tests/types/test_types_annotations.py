@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import enum
+import typing
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar, Union
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types import Instant, Row, Types, from_description, infer_type, type_of
+from forkpoint.types import Instant, Row, TypeInformation, Types, from_description, infer_type, type_of
 
 UserId = NewType("UserId", int)
 T = TypeVar("T")
@@ -27,6 +28,20 @@ class Box(msgspec.Struct, Generic[T]):
 
 class Suit(enum.Enum):
     SPADE = "s"
+
+
+@pytest.mark.parametrize(
+    ("bare", "builtin"),
+    [(typing.List, list), (typing.Dict, dict), (typing.Set, set), (typing.Tuple, tuple)],  # noqa: UP006
+)
+def test_the_bare_names_of_typing_mean_what_the_builtins_mean(bare: Any, builtin: type) -> None:
+    def of(annotation: Any) -> TypeInformation | str:
+        try:
+            return type_of(annotation)
+        except TypeNotSupported as error:
+            return str(error)
+
+    assert of(bare) == of(builtin)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from watermark_jobs import timed
 
 import forkpoint as fp
 from forkpoint.errors import GraphError
-from forkpoint.savepoint import open_savepoint
+from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.testing import ABORT, Eof, LocalRun, TestSource, run_local
 
 BOUND = 5

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NoReturn, Self
 
-from forkpoint.api.configuration import Configuration, accept, parse_boolean, parse_duration_ms
+from forkpoint.api.configuration import Configuration, parse_boolean, parse_duration_ms
 from forkpoint.errors import GraphError
 from forkpoint.functions import to_ms
 from forkpoint.graph.options import CheckpointingMode, JobOptions
@@ -75,9 +76,7 @@ class AcceptedMixin:
         """The mode."""
         return self.options.checkpoint.mode
 
-    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """The mode."""
-        return self.options.checkpoint.mode
+    get_checkpointing_consistency_mode = get_checkpointing_mode
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""
@@ -142,9 +141,12 @@ class AcceptedMixin:
             "register_cached_file(): files are not distributed to workers; read it in open() from shared storage"
         )
 
-    def _accept(self, key: str, value: object) -> Self:
-        self.options = accept(self.options, key, value)
+    def _set(self, **changes: Any) -> Self:
+        self.options = replace(self.options, **changes)
         return self
+
+    def _accept(self, key: str, value: object) -> Self:
+        return self._set(accepted={**self.options.accepted, key: value})
 
     def _accepted(self, key: str, default: Any) -> Any:
         return self.options.accepted.get(key, default)

@@ -1,9 +1,9 @@
-"""The operator specs of ``agg`` and ``process_batch``."""
+"""What ``agg`` computes, and what ``process_batch`` accepts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forkpoint.api.base import check_type
 from forkpoint.errors import GraphError
@@ -17,10 +17,7 @@ from forkpoint.functions import (
     row_shape,
 )
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.types import TypeInformation, Types
-
-if TYPE_CHECKING:
-    from forkpoint.runtime.columnar.running import RunningAggregatesSpec
+from forkpoint.types import TypeInformation
 
 Named = Mapping[str, Aggregator[Any] | WindowBound]
 
@@ -35,21 +32,13 @@ def aggregates_of(
 
 
 def _key_fields(key: KeyBy, elements: TypeInformation | None) -> tuple[tuple[str, TypeInformation], ...]:
-    type = key.key_type or Types.ANY()
-    if not key.columns or elements is None or elements.fields is None:
-        return (("key", type),)
-    if key.single:
-        return ((key.columns[0], type),)
-    if type.fields is None or len(type.fields) != len(key.columns):
-        return (("key", type),)
-    return tuple((name, field.type) for name, field in zip(key.columns, type.fields, strict=True))
-
-
-def running_aggregates(key: KeyBy, named: Named, elements: TypeInformation | None) -> RunningAggregatesSpec:
-    from forkpoint.runtime.columnar.running import RunningAggregatesSpec
-
-    aggregates, shape = aggregates_of(key, named, elements, windows=False)
-    return RunningAggregatesSpec(aggregates, shape, aggregates.accumulator_type(elements))
+    type = key.key_type
+    if key.columns and elements is not None and elements.fields is not None:
+        if key.single:
+            return ((key.columns[0], type),)
+        if type.fields is not None and len(type.fields) == len(key.columns):
+            return tuple((name, field.type) for name, field in zip(key.columns, type.fields, strict=True))
+    return (("key", type),)
 
 
 def check_batch_function(func: Any, output_type: TypeInformation | None, elements: TypeInformation | None) -> None:

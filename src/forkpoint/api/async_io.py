@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from forkpoint.api.base import check_function, operator_name
-from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.signatures import type_of_output
 from forkpoint.api.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy, to_ms
@@ -27,27 +27,14 @@ class AsyncDataStream:
     """
 
     @staticmethod
-    def unordered_wait(
-        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int, capacity: int = 100,
-        output_type: Any = None,
-    ) -> DataStream[R]:  # fmt: skip
-        """Same as ``ordered_wait`` (Flink's ``unorderedWait``)."""
-        return _wait(data_stream, async_function, timeout, None, capacity, output_type)
-
-    @staticmethod
-    def unordered_wait_with_retry(
-        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int,
-        async_retry_strategy: AsyncRetryStrategy, capacity: int = 100, output_type: Any = None,
-    ) -> DataStream[R]:  # fmt: skip
-        """Same as ``ordered_wait_with_retry`` (Flink's ``unorderedWaitWithRetry``)."""
-        return _wait(data_stream, async_function, timeout, _strategy(async_retry_strategy), capacity, output_type)
-
-    @staticmethod
     def ordered_wait(
         data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int, capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:  # fmt: skip
-        """Emit the function's results for each element, in the order of the elements."""
+        """Emit the function's results for each element, in the order of the elements.
+
+        ``unordered_wait`` (Flink's ``unorderedWait``) is the same.
+        """
         return _wait(data_stream, async_function, timeout, None, capacity, output_type)
 
     @staticmethod
@@ -55,8 +42,16 @@ class AsyncDataStream:
         data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int,
         async_retry_strategy: AsyncRetryStrategy, capacity: int = 100, output_type: Any = None,
     ) -> DataStream[R]:  # fmt: skip
-        """Like ``ordered_wait``, repeating requests according to the strategy."""
-        return _wait(data_stream, async_function, timeout, _strategy(async_retry_strategy), capacity, output_type)
+        """Like ``ordered_wait``, repeating requests according to the strategy.
+
+        ``unordered_wait_with_retry`` (Flink's ``unorderedWaitWithRetry``) is the same.
+        """
+        if not isinstance(async_retry_strategy, AsyncRetryStrategy):
+            raise GraphError(f"async_retry_strategy must be an AsyncRetryStrategy, not {async_retry_strategy!r}")
+        return _wait(data_stream, async_function, timeout, async_retry_strategy, capacity, output_type)
+
+    unordered_wait = ordered_wait
+    unordered_wait_with_retry = ordered_wait_with_retry
 
 
 def _wait(
@@ -78,9 +73,3 @@ def _wait(
     spec = AsyncSpec(fn, to_ms(timeout, "the timeout of async_wait", minimum_ms=1), capacity, retry)
     found = type_of_output(output_type, fn, "async_invoke", many=True)
     return stream._operator(spec, operator_name("async_wait", fn), found)
-
-
-def _strategy(strategy: Any) -> AsyncRetryStrategy:
-    if not isinstance(strategy, AsyncRetryStrategy):
-        raise GraphError(f"async_retry_strategy must be an AsyncRetryStrategy, not {strategy!r}")
-    return strategy

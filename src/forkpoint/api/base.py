@@ -1,23 +1,27 @@
-"""Base of all streams: the edges that the next operator reads, and how operators are added."""
+"""Base of all streams: the edges that the next operator reads, how they are partitioned, and how operators are added."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
+from forkpoint.api.keys import key_by
 from forkpoint.errors import GraphError
-from forkpoint.functions import Function, StateDescriptor, declared_states
+from forkpoint.functions import Function, KeySelector, Partitioner, StateDescriptor, declared_states
 from forkpoint.graph.specs import OperatorSpec
-from forkpoint.graph.transformations import Edge, Forward, KeyBy, Partitioning, Transformation
-from forkpoint.types import TypeInformation
-from forkpoint.types.variables import T_co
+from forkpoint.graph.transformations import Custom, Edge, Forward, KeyBy, Partitioning, Rebalance, Transformation
+from forkpoint.types import TypeInformation, TypeLike, Types
+from forkpoint.types.variables import K, T, T_co
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.api.settings import ExecutionConfig
     from forkpoint.api.streams import DataStream, KeyedStream
+
+FieldNames: TypeAlias = str | int | tuple[str | int, ...]
+KeyFunction: TypeAlias = KeySelector[T, K] | Callable[[T], K]
 
 
 class StreamBase(ABC, Generic[T_co]):
@@ -47,6 +51,54 @@ class StreamBase(ABC, Generic[T_co]):
         """The graph edges that an operator on this stream reads."""
         return self._edges
 
+    @overload
+    def key_by(self, key_selector: KeyFunction[T_co, K], key_type: Any = None) -> KeyedStream[T_co, K]: ...
+    @overload
+    def key_by(self, key_selector: FieldNames, key_type: TypeLike[K]) -> KeyedStream[T_co, K]: ...
+    @overload
+    def key_by(self, key_selector: FieldNames, key_type: Any = None) -> KeyedStream[T_co]: ...
+    def key_by(self, key_selector: KeyFunction[T_co, Any] | FieldNames, key_type: Any = None) -> KeyedStream[T_co, Any]:
+        """Partition the stream by key, so that functions can keep state per key.
+
+        ``key_selector``: a callable or KeySelector, a field name or index, or a tuple of names and indices. ``key_type``:
+        ``Types.*`` or a Python type; by default the type of the key's fields (also if a callable only picks fields), else
+        the callable's return annotation, else ``Types.ANY()``. Keys are compared and stored by this type. GraphError for
+        an unknown field.
+        """
+        return self._keyed(key_by(key_selector, key_type, self._type))
+
+    def rebalance(self) -> DataStream[T_co]:
+        """Distribute the elements over all subtasks, keeping each split together and in order."""
+        return self._stream(self._partitioned(Rebalance()), self._type)
+
+    def partition_custom(
+        self, partitioner: Partitioner[K] | Callable[[K, int], int], key_selector: KeyFunction[T_co, K] | FieldNames
+    ) -> DataStream[T_co]:
+        """Send each element to the downstream subtask ``partitioner(key, number of subtasks)``.
+
+        ``partitioner``: a function or a Partitioner. ``key_selector``: as in ``key_by``. The stream does not become keyed.
+        Unless the partitioner is deterministic, output may differ after a failure.
+        """
+        function = getattr(partitioner, "partition", partitioner)
+        if not callable(function):
+            raise GraphError(
+                f"partition_custom() takes a function of a key and the number of subtasks, not {partitioner!r}"
+            )
+        selector = key_by(key_selector, None, self._type).selector
+        return self._stream(self._partitioned(Custom(function, selector)), self._type)
+
+    def rescale(self) -> DataStream[T_co]:
+        """Same as ``rebalance``; the two differ only in Flink's network layer."""
+        return self._stream(self._partitioned(Rebalance(ship_strategy="RESCALE")), self._type)
+
+    def shuffle(self) -> DataStream[T_co]:
+        """Same as ``rebalance``: random partitioning could not be repeated after a failure."""
+        return self._stream(self._partitioned(Rebalance(ship_strategy="SHUFFLE")), self._type)
+
+    def forward(self) -> DataStream[T_co]:
+        """Keep the elements on their subtask; undoes a ``rebalance`` on this stream."""
+        return self._stream(self._partitioned(Forward()), self._type)
+
     @abstractmethod
     def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
         """A plain DataStream in the same environment."""
@@ -54,6 +106,20 @@ class StreamBase(ABC, Generic[T_co]):
     @abstractmethod
     def _keyed(self, key: KeyBy) -> KeyedStream[T_co]:
         """This stream, partitioned by key."""
+
+    @property
+    def _key(self) -> KeyBy | None:
+        """The key that the stream is partitioned by, None if it is not keyed."""
+        partitioning = self._edges[0].partitioning
+        return partitioning if isinstance(partitioning, KeyBy) else None
+
+    @property
+    def _element_type(self) -> TypeInformation[T_co]:
+        return self._type or Types.ANY()
+
+    def _plain(self) -> DataStream:
+        """This stream as a plain DataStream."""
+        return self._stream(self._edges, self._type)
 
     def _partitioned(self, partitioning: Partitioning) -> tuple[Edge, ...]:
         return tuple(replace(edge, partitioning=partitioning) for edge in self._edges)
@@ -65,6 +131,21 @@ class StreamBase(ABC, Generic[T_co]):
 
     def _operator(self, spec: OperatorSpec, name: str, output_type: TypeInformation | None) -> DataStream:
         return self._stream((Edge(self._add(spec, name, output_type)),), output_type)
+
+    def _two_inputs(
+        self, second: StreamBase, spec: OperatorSpec, name: str, output_type: TypeInformation | None
+    ) -> DataStream:
+        """Add an operator whose inputs are this stream and a second one."""
+        edges = (*self._edges, *(replace(edge, ordinal=1) for edge in second._edges))
+        return self._stream(edges, None)._operator(spec, name, output_type)
+
+    def _check_environment(self, other: Any, operator: str) -> None:
+        if not isinstance(other, StreamBase):
+            raise GraphError(f"{operator}() takes a stream, not {other!r}")
+        if other._env is not self._env:
+            raise GraphError(
+                f"{operator}(): the streams belong to different environments; build a job in one environment"
+            )
 
     def _producer(self, call: str) -> Transformation:
         """The operator that produces this stream; GraphError after partitioning or a union and for side outputs.
@@ -103,23 +184,16 @@ def check_not_keyed(
         raise GraphError(f"{call}: state {names} is keyed, but {streams} not; {remedy}")
 
 
-def check_function(func: Any, kind: type[Function], operator: str, *, keyed: bool) -> Any:
-    """Return the function; GraphError if it is neither a ``kind`` nor a plain callable, or has state without a key."""
+def check_function(func: Any, kind: type[Function], operator: str, *, keyed: bool) -> None:
+    """Raise GraphError for a function that is neither a ``kind`` nor a plain callable, or has state without a key."""
     if not isinstance(func, kind) and (isinstance(func, Function) or not callable(func)):
         raise GraphError(f"{operator}() takes a {kind.__name__} or a callable, not {func!r}")
     states = declared_states(func) if isinstance(func, Function) else {}
     if not keyed:
         check_not_keyed(states, f"{operator}({type(func).__name__})")
-    return func
-
-
-def function_name(func: Any) -> str:
-    """The name of a function, or of its class; empty for a lambda."""
-    name = getattr(func, "__name__", None) or type(func).__name__
-    return "" if name == "<lambda>" else str(name)
 
 
 def operator_name(operator: str, func: Any) -> str:
-    """``map: parse`` for ``map(parse)``, ``map`` for a lambda."""
-    name = function_name(func)
-    return f"{operator}: {name}" if name else operator
+    """``map: parse`` for ``map(parse)``, ``map: Parse`` for an instance of that class, ``map`` for a lambda."""
+    name = getattr(func, "__name__", None) or type(func).__name__
+    return operator if name == "<lambda>" else f"{operator}: {name}"

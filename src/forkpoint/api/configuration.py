@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
     CheckpointingMode,
-    CheckpointOptions,
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,
@@ -325,14 +324,3 @@ def _parameters(value: Any) -> dict[str, str]:
     if not all(separator for _, separator, _ in pairs):
         raise ConfigError(f"{_PARAMETERS} = {value!r}: write it as 'key:value,key:value', or give a dict")
     return {key.strip(): text.strip() for key, _, text in pairs}
-
-
-def accept(options: JobOptions, key: str, value: Any) -> JobOptions:
-    """The options with a Flink option that has no effect, kept so that it can be read back."""
-    return replace(options, accepted={**options.accepted, key: value})
-
-
-def checkpoint_config(options: JobOptions, **changes: Any) -> JobOptions:
-    """The options with changes to their CheckpointOptions."""
-    checkpoint: CheckpointOptions = replace(options.checkpoint, **changes)
-    return replace(options, checkpoint=checkpoint)

@@ -1,24 +1,25 @@
-"""Connected streams: two streams that share an operator."""
+"""Connected and broadcast streams: two streams that share an operator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from forkpoint.api.base import StreamBase, check_not_keyed, check_type, operator_name
-from forkpoint.api.broadcasting import BroadcastConnectedStream, BroadcastStream
-from forkpoint.api.partitioning import FieldNames, KeyFunction
-from forkpoint.api.two_inputs import both_types, check_environments, is_keyed, plain, two_inputs
+from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, check_not_keyed, check_type, operator_name
+from forkpoint.api.signatures import type_of_both
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
     Function,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     MapStateDescriptor,
     as_co_process,
     as_keyed_co_process,
     declared_states,
+    keyed_states,
 )
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.graph.transformations import Broadcast
@@ -48,9 +49,9 @@ class ConnectMixin(StreamBase[T_co]):
         BroadcastStream it has broadcast state. GraphError for a stream of another environment.
         """
         if isinstance(ds, BroadcastStream):
-            check_environments(self, ds.stream, "connect")
+            self._check_environment(ds.stream, "connect")
             return BroadcastConnectedStream(self, ds)
-        check_environments(self, ds, "connect")
+        self._check_environment(ds, "connect")
         return ConnectedStreams(self, ds)
 
     @overload
@@ -94,19 +95,19 @@ class ConnectedStreams(Generic[A, B, K]):
         ``key_type``: the type of both keys. Without it each selector determines its own; GraphError, when the job is
         compiled, if they differ.
         """
-        first, second = plain(self._first), plain(self._second)
+        first, second = self._first._plain(), self._second._plain()
         return ConnectedStreams(first.key_by(key_selector1, key_type), second.key_by(key_selector2, key_type))
 
     def map(self, func: CoMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """Apply ``map1`` to the first stream's elements and ``map2`` to the second's. None is not emitted."""
         check_type(func, CoMapFunction, "ConnectedStreams.map")
-        found = both_types(output_type, func, ("map1", "map2"), many=False)
+        found = type_of_both(output_type, func, ("map1", "map2"), many=False)
         return self._either(func, "map", found)
 
     def flat_map(self, func: CoFlatMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """Apply ``flat_map1`` and ``flat_map2``, which return any number of elements for each."""
         check_type(func, CoFlatMapFunction, "ConnectedStreams.flat_map")
-        found = both_types(output_type, func, ("flat_map1", "flat_map2"), many=True)
+        found = type_of_both(output_type, func, ("flat_map1", "flat_map2"), many=True)
         return self._either(func, "flat_map", found)
 
     def process(
@@ -117,11 +118,8 @@ class ConnectedStreams(Generic[A, B, K]):
         Otherwise apply a CoProcessFunction. Both can emit to side outputs.
         """
         keyed = self._keyed("process")
-        wanted = KeyedCoProcessFunction if keyed else CoProcessFunction
-        if not isinstance(func, wanted):
-            what = "keyed" if keyed else "not keyed"
-            raise GraphError(f"process() takes a {wanted.__name__}, as the connected streams are {what}, not {func!r}")
-        found = both_types(output_type, func, ("process_element1", "process_element2"), many=True)
+        _check_kind(func, KeyedCoProcessFunction, CoProcessFunction, keyed, "the connected streams are")
+        found = type_of_both(output_type, func, ("process_element1", "process_element2"), many=True)
         spec: OperatorSpec = KeyedCoProcessSpec(func) if keyed else CoProcessSpec(func)
         return self._add(spec, func, "process", found)
 
@@ -142,13 +140,73 @@ class ConnectedStreams(Generic[A, B, K]):
         if not spec.keyed:
             call = f"{operator}({type(func).__name__})"
             check_not_keyed(states, call, "the connected streams are", "call key_by() on both")
-        return two_inputs(self._first, self._second, spec, operator_name(f"co_{operator}", func), output_type)
+        return self._first._two_inputs(self._second, spec, operator_name(f"co_{operator}", func), output_type)
 
     def _keyed(self, operator: str) -> bool:
-        first, second = is_keyed(self._first), is_keyed(self._second)
+        first, second = self._first._key is not None, self._second._key is not None
         if first != second:
             raise GraphError(
                 f"{operator}(): only the {'first' if first else 'second'} of the connected streams is keyed; call key_by() on "
                 "both or on neither"
             )
         return first
+
+
+class BroadcastStream(Generic[T_co]):
+    """A stream sent to every subtask, with the broadcast states it updates. Created by ``DataStream.broadcast``."""
+
+    def __init__(self, stream: DataStream[T_co], descriptors: tuple[MapStateDescriptor[Any, Any], ...]) -> None:
+        names: set[str] = set()
+        for descriptor in descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise GraphError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
+            if descriptor.ttl is not None:
+                raise GraphError(
+                    f"broadcast({descriptor!r}): broadcast state cannot have a time to live, because its copies would expire at "
+                    "different times; remove entries in process_broadcast_element()"
+                )
+            if descriptor.name in names:
+                raise GraphError(f"broadcast(): there are two states named {descriptor.name!r}; give each its own name")
+            names.add(descriptor.name)
+        self.stream = stream
+        self.descriptors = descriptors
+
+
+class BroadcastConnectedStream(Generic[A, B]):
+    """A stream, keyed or not, connected with a broadcast stream.
+
+    An element sees the broadcast elements of earlier epochs and those whose watermark its own stream has reached.
+    Without watermarks, elements are processed in the order in which their sources were added.
+    """
+
+    def __init__(self, stream: StreamBase[A], broadcast: BroadcastStream[B]) -> None:
+        self._stream, self._broadcast = stream, broadcast
+
+    def process(
+        self,
+        func: BroadcastProcessFunction[A, B, R] | KeyedBroadcastProcessFunction[Any, A, B, R],
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """Apply a KeyedBroadcastProcessFunction, which has keyed state and timers, if the stream is keyed.
+
+        Otherwise apply a BroadcastProcessFunction. Both can emit to side outputs.
+        """
+        from forkpoint.runtime.operators.broadcast import BroadcastProcessSpec, KeyedBroadcastProcessSpec
+
+        keyed = self._stream._key is not None
+        _check_kind(func, KeyedBroadcastProcessFunction, BroadcastProcessFunction, keyed, "the stream is")
+        descriptors = self._broadcast.descriptors
+        states = keyed_states(func, descriptors)
+        if not keyed:
+            remedy = "call key_by() first, or pass its descriptor to broadcast()"
+            check_not_keyed(states, f"process({type(func).__name__})", remedy=remedy)
+        found = type_of_both(output_type, func, ("process_element", "process_broadcast_element"), many=True)
+        spec: OperatorSpec = (KeyedBroadcastProcessSpec if keyed else BroadcastProcessSpec)(func, descriptors)
+        name = operator_name("broadcast_process", func)
+        return self._stream._two_inputs(self._broadcast.stream, spec, name, found)
+
+
+def _check_kind(func: Any, if_keyed: type, if_not: type, keyed: bool, streams: str) -> None:
+    wanted, what = (if_keyed, "keyed") if keyed else (if_not, "not keyed")
+    if not isinstance(func, wanted):
+        raise GraphError(f"process() takes a {wanted.__name__}, as {streams} {what}, not {func!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,8 +11,12 @@ from forkpoint.types import TypeInformation, Types, type_of
 
 # Spark type names and their Python types.
 _SIMPLE: dict[str, Any] = {
-    "string": str, "char": str, "varchar": str, "boolean": bool, "binary": bytes, "date": date,
-    "timestamp_ntz": datetime, "decimal": Decimal,
+    "byte": Types.BYTE(), "tinyint": Types.BYTE(), "short": Types.SHORT(), "smallint": Types.SHORT(),
+    "integer": Types.INT(), "int": Types.INT(), "long": Types.LONG(), "bigint": Types.LONG(),
+    "float": Types.FLOAT(), "double": Types.DOUBLE(),
+    "string": str, "char": str, "varchar": str, "boolean": bool, "binary": bytes, "date": date, "decimal": Decimal,
+    "timestamp": Types.INSTANT(),  # Spark's plain timestamp is a point in time
+    "timestamp_ntz": datetime,
 }  # fmt: skip
 
 
@@ -40,14 +43,6 @@ def _row_type(fields: list[Any], prefix: str) -> TypeInformation:
 
 def _column_type(spark_type: Any, column: str) -> TypeInformation:
     name = spark_type.typeName()
-    made: dict[str, Callable[[], TypeInformation]] = {
-        "byte": Types.BYTE, "tinyint": Types.BYTE, "short": Types.SHORT, "smallint": Types.SHORT,
-        "integer": Types.INT, "int": Types.INT, "long": Types.LONG, "bigint": Types.LONG,
-        "float": Types.FLOAT, "double": Types.DOUBLE,
-        "timestamp": Types.INSTANT,  # Spark's plain timestamp is a point in time
-    }  # fmt: skip
-    if name in made:
-        return made[name]()
     if name in _SIMPLE:
         return type_of(_SIMPLE[name])
     if name == "array":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -9,7 +10,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.base import check_type
-from forkpoint.api.configuration import Configuration, apply_configuration, checkpoint_config
+from forkpoint.api.configuration import Configuration, apply_configuration
 from forkpoint.api.dataframes import check_frame, frame_type
 from forkpoint.api.keys import timestamp_column
 from forkpoint.api.launch import current_launch
@@ -28,8 +29,8 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
     SavepointSchedule,
 )
-from forkpoint.graph.specs import DataFrameSpec, SourceSpec
-from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.graph.specs import DataFrameSpec, EpochSinkSpec, SinkSpec, SourceSpec
+from forkpoint.graph.transformations import Edge, Transformation, topological_order
 from forkpoint.types import Row, TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import R, T
 
@@ -73,8 +74,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of subtasks per operator. ConfigError below 1."""
-        self.options = replace(self.options, parallelism=parallelism)
-        return self
+        return self._set(parallelism=parallelism)
 
     def get_parallelism(self) -> int | None:
         """The number of subtasks per operator, None if the engine chooses it."""
@@ -82,8 +82,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of key groups, the upper bound of the parallelism. 1 to 32768, else ConfigError; default 128."""
-        self.options = replace(self.options, max_parallelism=max_parallelism)
-        return self
+        return self._set(max_parallelism=max_parallelism)
 
     def get_max_parallelism(self) -> int:
         """The number of key groups."""
@@ -97,11 +96,10 @@ class StreamExecutionEnvironment(AcceptedMixin):
         The job then restarts after failures; see ``set_restart_strategy``. Each epoch ends with a checkpoint, so results
         become visible at this interval.
         """
-        changes: dict[str, Any] = {"interval_ms": to_ms(interval, "the checkpoint interval", minimum_ms=1)}
-        if mode is not None:
-            changes["mode"] = CheckpointingMode(mode)
-        self.options = checkpoint_config(self.options, **changes)
-        return self
+        current = self.options.checkpoint
+        interval_ms = to_ms(interval, "the checkpoint interval", minimum_ms=1)
+        mode = current.mode if mode is None else CheckpointingMode(mode)
+        return self._set(checkpoint=replace(current, interval_ms=interval_ms, mode=mode))
 
     def get_checkpoint_config(self) -> CheckpointConfig:
         """The checkpoint options, to read and modify."""
@@ -114,22 +112,19 @@ class StreamExecutionEnvironment(AcceptedMixin):
         """
         if not isinstance(strategy, RestartStrategy):
             raise ConfigError(f"set_restart_strategy() takes a RestartStrategy, not {strategy!r}")
-        self.options = replace(self.options, restart=strategy)
-        return self
+        return self._set(restart=strategy)
 
     def set_state_root(self, root: str) -> StreamExecutionEnvironment:
         """Keep checkpoints and savepoints under this path or URL beyond the run. Operators then need uids."""
         if not root:
             raise ConfigError("the state root is empty; give a path or a URL")
-        self.options = replace(self.options, state_root=str(root))
-        return self
+        return self._set(state_root=str(root))
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Set the directory of savepoints taken without an explicit path. Default: under the state root."""
         if not directory:
             raise ConfigError("the savepoint directory is empty; give a path or a URL")
-        self.options = replace(self.options, savepoint_directory=str(directory))
-        return self
+        return self._set(savepoint_directory=str(directory))
 
     def set_savepoint_schedule(
         self, interval: timedelta | int, directory: str | None = None, *,
@@ -143,18 +138,14 @@ class StreamExecutionEnvironment(AcceptedMixin):
         """
         kept_ms = None if keep_for is None else to_ms(keep_for, "keep_for", minimum_ms=1)
         interval_ms = to_ms(interval, "the interval of the savepoint schedule", minimum_ms=1)
-        self.options = replace(
-            self.options, savepoint_schedule=SavepointSchedule(interval_ms, directory, keep_last, kept_ms)
-        )
-        return self
+        return self._set(savepoint_schedule=SavepointSchedule(interval_ms, directory, keep_last, kept_ms))
 
     def set_max_epoch_rows(self, rows: int) -> StreamExecutionEnvironment:
         """Set the maximum number of elements an epoch reads from each source, which bounds the workers' memory.
 
         Default: each source's own limit. ConfigError below 1.
         """
-        self.options = replace(self.options, max_epoch_rows=rows)
-        return self
+        return self._set(max_epoch_rows=rows)
 
     def get_default_savepoint_directory(self) -> str | None:
         """The default savepoint directory, None for under the state root."""
@@ -166,8 +157,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         BATCH emits final results only (a key's last reduction; windows and timers at the end of the input), and raises
         GraphError for unbounded inputs when the job is compiled.
         """
-        self.options = replace(self.options, runtime_mode=RuntimeExecutionMode(execution_mode))
-        return self
+        return self._set(runtime_mode=RuntimeExecutionMode(execution_mode))
 
     # -- sources
 
@@ -268,9 +258,24 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def get_execution_plan(self) -> str:
         """The job's operators and edges as JSON for Flink's plan visualizer. GraphError without operators."""
         self._check()
-        from forkpoint.api.plan import execution_plan
-
-        return execution_plan(self.transformations, self.get_parallelism() or 1)
+        ids: dict[Transformation, int] = {}
+        nodes = []
+        for operator in topological_order(self.transformations):
+            ids[operator] = len(ids) + 1
+            node = {
+                "id": ids[operator],
+                "type": operator.name,
+                "pact": _pact(operator),
+                "contents": operator.name,
+                "parallelism": operator.parallelism or self.get_parallelism() or 1,
+            }
+            if operator.inputs:
+                node["predecessors"] = [
+                    {"id": ids[edge.upstream], "ship_strategy": edge.partitioning.ship_strategy, "side": "second"}
+                    for edge in operator.inputs
+                ]
+            nodes.append(node)
+        return json.dumps({"nodes": nodes}, indent=2)
 
     def execute(self, job_name: str | None = None, restore: str | RestoreOptions | None = None) -> JobExecutionResult:
         """Run the job and wait until its inputs end or it is stopped.
@@ -324,13 +329,18 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self._operators.clear()
 
     def _name(self, job_name: str | None) -> str | None:
-        return job_name or (
-            str(self.options.accepted["pipeline.name"]) if "pipeline.name" in self.options.accepted else None
-        )
+        name = job_name or self.options.accepted.get("pipeline.name")
+        return None if name is None else str(name)
 
     def _check(self) -> None:
         if not self._operators:
             raise GraphError("the job has no operators; add a source and a sink before execute()")
+
+
+def _pact(operator: Transformation) -> str:
+    if isinstance(operator.spec, SourceSpec | DataFrameSpec):
+        return "Data Source"
+    return "Data Sink" if isinstance(operator.spec, SinkSpec | EpochSinkSpec) else "Operator"
 
 
 def _restore(given: str | RestoreOptions | None) -> RestoreOptions | None:

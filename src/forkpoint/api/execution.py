@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,7 @@ from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
 from forkpoint.checkpoint.paths import AREAS
 from forkpoint.connectors import CollectSink, Sink
-from forkpoint.driver.check import check_program
+from forkpoint.driver.declared import check_program
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError, JobFailed
@@ -56,6 +54,7 @@ class Job:
     launch: Launch
     temporary: str | None
     driver: JobDriver
+    began: float = field(default_factory=time.monotonic)
 
     def begin(self) -> Callable[[], Result]:
         """Announce the job to its launcher, and return a function that runs the job to its end; call it once."""
@@ -75,6 +74,12 @@ class Job:
                 ended(outcome)
             if self.temporary is not None:
                 shutil.rmtree(self.temporary, ignore_errors=True)
+
+    def result(self, of: Result) -> JobExecutionResult:
+        """What the program gets of a run's result."""
+        status = JobStatus.CANCELED if of.outcome == "cancelled" else JobStatus.FINISHED
+        runtime = timedelta(seconds=time.monotonic() - self.began)
+        return JobExecutionResult(of.run, self.name, status, runtime, of.savepoint)
 
 
 def inspect(env: StreamExecutionEnvironment, name: str | None) -> Inspected:
@@ -108,9 +113,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         raise ProgramStopped
     options = _options(env)
     root, name = _state_root(launch, options), _job_name(launch, name)
-    temporary = None
-    if root is None:
-        temporary = tempfile.mkdtemp(prefix="forkpoint-")
+    temporary = tempfile.mkdtemp(prefix="forkpoint-") if root is None else None
     storage = open_storage(root or temporary or "")
     if isinstance(storage, LocalStorage):
         storage.close_to_others(AREAS)  # older releases left the permissions to the umask
@@ -204,7 +207,7 @@ def make_executor(options: JobOptions) -> tuple[Executor, int]:
 
         return LocalExecutor(), LOCAL_PARALLELISM
     if engine == "spark":
-        from forkpoint.spark.engine import make_spark_executor
+        from forkpoint.spark.executor import make_spark_executor
 
         return make_spark_executor(options.checkpoint.interval_ms, options.spark)
     raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
@@ -215,75 +218,19 @@ def execute(
 ) -> JobExecutionResult:
     try:
         job = prepare(env, name, restore)
-        began = time.monotonic()
         run = job.begin()
     except KeyboardInterrupt as error:
         named = "unnamed job" if name is None else f"job {name!r}"
         raise interrupted(f"{named}: interrupted before it started") from error
     with ctrl_c_cancels(job.driver):
         result = run()
-    return _result(job, result, began)
-
-
-def _result(job: Job, result: Result, began: float) -> JobExecutionResult:
-    status = JobStatus.CANCELED if result.outcome == "cancelled" else JobStatus.FINISHED
-    runtime = timedelta(seconds=time.monotonic() - began)
-    return JobExecutionResult(result.run, job.name, status, runtime, result.savepoint)
+    return job.result(result)
 
 
 def execute_async(
     env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None
 ) -> JobClient:
-    return RunningJob(prepare(env, name, restore))
-
-
-class RunningJob(JobClient):
-    """A job running on a thread of this process."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self._began = time.monotonic()
-        self._result: Future[JobExecutionResult] = Future()
-        run = job.begin()
-        self._thread = threading.Thread(target=self._run, args=(run,), name=f"forkpoint-{job.name}", daemon=True)
-        self._thread.start()
-
-    def _run(self, run: Callable[[], Result]) -> None:
-        try:
-            self._result.set_result(_result(self.job, run(), self._began))
-        except BaseException as error:
-            self._result.set_exception(error)
-
-    def get_job_id(self) -> str:
-        return self.job.driver.run_id
-
-    def get_job_status(self) -> Future[JobStatus]:
-        status: Future[JobStatus] = Future()
-        state = self.job.driver.status().state
-        if self._result.done():
-            failed = self._result.exception() is not None
-            status.set_result(JobStatus.FAILED if failed else self._result.result().status)
-        else:
-            names = {"starting": JobStatus.INITIALIZING, "restarting": JobStatus.RESTARTING}
-            status.set_result(names.get(state, JobStatus.RUNNING))
-        return status
-
-    def cancel(self) -> Future[None]:
-        self.job.driver.cancel()
-        done: Future[None] = Future()
-        self._result.add_done_callback(lambda _: done.set_result(None))
-        return done
-
-    def stop_with_savepoint(
-        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
-    ) -> Future[str]:
-        return self.job.driver.savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time).done
-
-    def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
-        return self.job.driver.savepoint(savepoint_directory, label).done
-
-    def get_job_execution_result(self) -> Future[JobExecutionResult]:
-        return self._result
+    return JobClient(prepare(env, name, restore))
 
 
 def collect(stream: DataStream, limit: int | None, name: str | None) -> Iterator[Any]:
@@ -296,7 +243,7 @@ def collect(stream: DataStream, limit: int | None, name: str | None) -> Iterator
 
 
 def _collected(job: Job, sink: CollectSink) -> Iterator[Any]:
-    running = RunningJob(job)
+    running = JobClient(job)
     result = running.get_job_execution_result()
     try:
         while True:

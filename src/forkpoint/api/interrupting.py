@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import NoReturn
 
 from forkpoint.driver.job_driver import JobDriver
 
@@ -63,13 +62,9 @@ def interrupted(message: str) -> JobInterrupted:
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, JobInterrupted):
-        _end(error)
+        print(error, file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_CODE)  # honoured in an excepthook, too
     _before(kind, error, trace)
-
-
-def _end(error: JobInterrupted) -> NoReturn:
-    print(error, file=sys.stderr, flush=True)
-    raise SystemExit(EXIT_CODE)  # honoured in an excepthook, too
 
 
 _before = sys.excepthook

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
 
-from forkpoint.api.base import StreamBase, check_type, operator_name
+from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, check_type, operator_name
 from forkpoint.api.keys import key_by
-from forkpoint.api.partitioning import FieldNames, KeyFunction
-from forkpoint.api.signatures import output_type as type_of_output
-from forkpoint.api.two_inputs import check_environments, is_keyed, plain, two_inputs
+from forkpoint.api.signatures import type_of_output
 from forkpoint.api.windowed import WindowSettings
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -41,10 +39,9 @@ from forkpoint.functions.join_functions import (
 )
 from forkpoint.functions.joins import Interval
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.operators.co_process import KeyedCoProcessSpec
-from forkpoint.runtime.operators.joins import IntervalJoinSpec
+from forkpoint.runtime.operators.co_process import IntervalJoinSpec, KeyedCoProcessSpec
 from forkpoint.runtime.operators.stateless import MapSpec
-from forkpoint.types import TypeInformation, Types, same_keys
+from forkpoint.types import TypeInformation, same_keys
 from forkpoint.types.variables import A, B, K, K_co, R, T_co
 
 if TYPE_CHECKING:
@@ -100,9 +97,6 @@ class _OverTwoStreams(WindowSettings[TaggedUnion, Any], Generic[A, B]):
 
     _tagged = True
 
-    def _apply(self, name: str, fn: Any, found: TypeInformation | None) -> DataStream[Any]:
-        return self._add(name, "list", self._value_type, None, fn, found)
-
 
 class JoinedWindows(_OverTwoStreams[A, B]):
     """A window join. A late element emits all pairs of its window again."""
@@ -122,7 +116,7 @@ class JoinedWindows(_OverTwoStreams[A, B]):
         Results have the timestamp ``window.max_timestamp()``.
         """
         found = check_join("join", function, output_type)
-        return self._apply(operator_name("join", function), JoinedWindow(function), found)
+        return self._add(operator_name("join", function), "list", self._value_type, None, JoinedWindow(function), found)
 
 
 class CoGroupedWindows(_OverTwoStreams[A, B]):
@@ -135,7 +129,8 @@ class CoGroupedWindows(_OverTwoStreams[A, B]):
         """
         check_pair_function("co_group", function, CoGroupFunction)
         found = type_of_output(output_type, function, "co_group", many=True)
-        return self._apply(operator_name("co_group", function), CoGroupedWindow(function), found)
+        name = operator_name("co_group", function)
+        return self._add(name, "list", self._value_type, None, CoGroupedWindow(function), found)
 
 
 WINDOWS = TypeVar("WINDOWS", bound=_OverTwoStreams[Any, Any], default=Any)
@@ -151,7 +146,7 @@ class JoinedStreams(Generic[A, B, WINDOWS]):
     """Two streams to join; ``where`` sets the first key."""
 
     def __init__(self, first: StreamBase[A], second: StreamBase[B], operator: str, windows: type[WINDOWS]) -> None:
-        check_environments(first, second, operator)
+        first._check_environment(second, operator)
         self._first, self._second, self._operator, self._windows = first, second, operator, windows
 
     def where(self, key_selector: KeyFunction[A, K] | FieldNames, key_type: Any = None) -> Where[A, B, WINDOWS, K]:
@@ -186,9 +181,9 @@ class EqualTo(Generic[WINDOWS]):
 
 def _tagged(first: _Side, second: _Side) -> KeyedStream[TaggedUnion]:
     """Both streams as one stream of TaggedUnion."""
-    type = tagged_type(_element_type(first.stream), _element_type(second.stream))
+    type = tagged_type(first.stream._element_type, second.stream._element_type)
     left, right = (
-        plain(side.stream).forward()._operator(MapSpec(tag), name, type)
+        side.stream._plain().forward()._operator(MapSpec(tag), name, type)
         for side, tag, name in ((first, tag_left, "first"), (second, tag_right, "second"))
     )
     key = KeyBy(TaggedKey(first.key.selector, second.key.selector), first.key.key_type)
@@ -253,9 +248,9 @@ class IntervalJoined(Generic[A, B]):
         exact = Interval(
             self._interval.lower_ms + self._lower_exclusive, self._interval.upper_ms - self._upper_exclusive
         )
-        types = (_element_type(self._left), _element_type(self._right))
+        types = (self._left._element_type, self._right._element_type)
         spec = IntervalJoinSpec(joins.IntervalJoin(fn, exact, *types, self._left_late, self._right_late))
-        return two_inputs(self._left, self._right, spec, operator_name("interval_join", fn), found)
+        return self._left._two_inputs(self._right, spec, operator_name("interval_join", fn), found)
 
 
 class TemporalJoin(Generic[A, B]):
@@ -284,28 +279,21 @@ class TemporalJoin(Generic[A, B]):
         Results have the element's timestamp.
         """
         found = check_join("temporal_join", function, output_type)
-        types = (_element_type(self._left), _element_type(self._versions))
+        types = (self._left._element_type, self._versions._element_type)
         spec = KeyedCoProcessSpec(joins.TemporalJoin(function, *types, outer=self._outer))
-        return two_inputs(self._left, self._versions, spec, operator_name("temporal_join", function), found)
-
-
-def _element_type(stream: StreamBase) -> TypeInformation:
-    return stream.get_type() or Types.ANY()
+        return self._left._two_inputs(self._versions, spec, operator_name("temporal_join", function), found)
 
 
 def check_both_keyed(operator: str, first: StreamBase, second: StreamBase) -> None:
     """Raise GraphError unless both are keyed streams of one environment with the same key type."""
-    check_environments(first, second, operator)
-    if not is_keyed(second):
+    first._check_environment(second, operator)
+    if first._key is None or second._key is None:
         raise GraphError(f"{operator}() takes a keyed stream; call key_by() on the other stream, too")
-    keys = [edge.partitioning for stream in (first, second) for edge in stream.edges]
-    check_keys(operator, *(key for key in (keys[0], keys[-1]) if isinstance(key, KeyBy)))
+    check_keys(operator, first._key, second._key)
 
 
 def check_keys(operator: str, first: KeyBy, second: KeyBy) -> None:
     """Raise GraphError unless both keys have the same type: they are compared by their encoding."""
-    assert first.key_type is not None
-    assert second.key_type is not None
     if not same_keys(second.key_type.describe(), first.key_type.describe()):
         raise GraphError(
             f"{operator}(): the keys of the two streams have different types, {first.key_type!r} and {second.key_type!r}; "
@@ -328,5 +316,4 @@ def check_pair_function(operator: str, function: Any, *kinds: type[Function]) ->
 def check_join(operator: str, function: Any, output_type: Any) -> TypeInformation | None:
     """The output type of a join function; GraphError if it is not one."""
     check_pair_function(operator, function, JoinFunction, FlatJoinFunction)
-    found: TypeInformation | None = type_of_output(output_type, function, "join", many=is_flat(function))
-    return found
+    return type_of_output(output_type, function, "join", many=is_flat(function))

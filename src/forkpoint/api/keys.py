@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from forkpoint.api.signatures import key_type_of
+from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import KeySelector, TimestampAssigner, WatermarkStrategy
 from forkpoint.graph.transformations import KeyBy
@@ -72,7 +72,7 @@ def _key_type(
     if indices is not None:
         fields = [shape.types[i] for i in indices]
         return fields[0] if single else Types.TUPLE(fields)
-    return key_type_of(selector, "get_key") or Types.ANY()
+    return type_of_output(None, selector, "get_key") or Types.ANY()
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ class NamingMixin:
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Accepted for PyFlink compatibility: the job's max parallelism applies. ConfigError unless 1 to 32768."""
-        self._producer("set_max_parallelism()").max_parallelism = check_max_parallelism(max_parallelism)
+        check_max_parallelism(max_parallelism)
+        self._producer("set_max_parallelism()")
         return self
 
     def set_description(self, description: str) -> Self:

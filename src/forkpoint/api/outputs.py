@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import Any, NoReturn, overload
 
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.results import CloseableIterator
 from forkpoint.connectors.base import Sink
-from forkpoint.connectors.print_sink import PrintSink
+from forkpoint.connectors.sinks import PrintSink
 from forkpoint.errors import GraphError
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.graph.transformations import Transformation
-from forkpoint.types import Types
 from forkpoint.types.variables import T_co
-
-if TYPE_CHECKING:
-    from forkpoint.api.streams import DataStream
 
 
 @dataclass(frozen=True)
@@ -99,14 +95,11 @@ class SinkMixin(StreamBase[T_co]):
         """
         if limit is not None and limit <= 0:
             raise GraphError(f"execute_and_collect(limit={limit}): the limit must be above 0, or None for all elements")
-        elements = CloseableIterator(self._env.collect(self._itself(), limit, job_execution_name))
+        elements = CloseableIterator(self._env.collect(self._plain(), limit, job_execution_name))
         if limit is None:
             return elements
         with elements:
             return [element for element, _ in zip(elements, range(limit), strict=False)]
 
-    def _itself(self) -> DataStream[T_co]:
-        return self._stream(self._edges, self._type)
-
     def _epoch_sink(self, func: Callable[[Any, int], Any], name: str) -> DataStreamSink:
-        return DataStreamSink(self._add(EpochSinkSpec(func, self._type or Types.ANY()), name, None))
+        return DataStreamSink(self._add(EpochSinkSpec(func, self._element_type), name, None))

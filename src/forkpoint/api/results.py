@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from forkpoint.types.variables import T_co
 
 if TYPE_CHECKING:
+    from forkpoint.api.execution import Job
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
+    from forkpoint.driver.job_driver import Result
     from forkpoint.savepoint.restore_plan import RestorePlan
 
 
@@ -91,22 +92,44 @@ class CheckResult:
         return not self.plan.refused
 
 
-class JobClient(ABC):
-    """A job started with ``execute_async``. If the job fails, every future fails with JobFailed."""
+class JobClient:
+    """A job started with ``execute_async``, on a thread of this process. If it fails, every future fails with JobFailed."""
 
-    @abstractmethod
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._result: Future[JobExecutionResult] = Future()
+        thread = threading.Thread(target=self._run, args=(job.begin(),), name=f"forkpoint-{job.name}", daemon=True)
+        thread.start()
+
+    def _run(self, run: Callable[[], Result]) -> None:
+        try:
+            self._result.set_result(self.job.result(run()))
+        except BaseException as error:
+            self._result.set_exception(error)
+
     def get_job_id(self) -> str:
         """The job's id."""
+        return self.job.driver.run_id
 
-    @abstractmethod
     def get_job_status(self) -> Future[JobStatus]:
         """The job's current status."""
+        status: Future[JobStatus] = Future()
+        state = self.job.driver.status().state
+        if self._result.done():
+            failed = self._result.exception() is not None
+            status.set_result(JobStatus.FAILED if failed else self._result.result().status)
+        else:
+            names = {"starting": JobStatus.INITIALIZING, "restarting": JobStatus.RESTARTING}
+            status.set_result(names.get(state, JobStatus.RUNNING))
+        return status
 
-    @abstractmethod
     def cancel(self) -> Future[None]:
         """Cancel the job without a savepoint; the future completes when it has ended."""
+        self.job.driver.cancel()
+        done: Future[None] = Future()
+        self._result.add_done_callback(lambda _: done.set_result(None))
+        return done
 
-    @abstractmethod
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
     ) -> Future[str]:
@@ -114,14 +137,15 @@ class JobClient(ABC):
 
         ``advance_to_end_of_event_time``: fire all event-time timers and windows first.
         """
+        return self.job.driver.savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time).done
 
-    @abstractmethod
     def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
         """Take a savepoint while the job continues; the future has its path."""
+        return self.job.driver.savepoint(savepoint_directory, label).done
 
-    @abstractmethod
     def get_job_execution_result(self) -> Future[JobExecutionResult]:
         """The result of the job, once it has ended."""
+        return self._result
 
     def get_accumulators(self) -> Future[dict[str, Any]]:
         """Empty; see ``JobExecutionResult.get_all_accumulator_results``."""
@@ -146,9 +170,7 @@ class CloseableIterator(Iterator[T_co]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from forkpoint.api.configuration import accept, checkpoint_config, parse_duration_ms
+from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.errors import ConfigError
 from forkpoint.functions import Duration, to_ms
 from forkpoint.graph.options import CheckpointingMode, CheckpointOptions, ExternalizedCheckpointRetention
@@ -25,14 +25,11 @@ class _OptionsView:
         self._env = env
 
     def _accept(self, key: str, value: object) -> Self:
-        self._env.options = accept(self._env.options, self._prefix + key, value)
+        self._env._accept(self._prefix + key, value)
         return self
 
     def _accepted(self, key: str, default: Any) -> Any:
         return self._env._accepted(self._prefix + key, default)
-
-    def _flag(self, key: str, default: bool) -> bool:
-        return self._env._flag(self._prefix + key, default)
 
 
 class CheckpointConfig(_OptionsView):
@@ -47,8 +44,8 @@ class CheckpointConfig(_OptionsView):
     def _config(self) -> CheckpointOptions:
         return self._env.options.checkpoint
 
-    def _set(self, **changes: object) -> CheckpointConfig:
-        self._env.options = checkpoint_config(self._env.options, **changes)
+    def _set(self, **changes: Any) -> CheckpointConfig:
+        self._env._set(checkpoint=replace(self._config, **changes))
         return self
 
     def is_checkpointing_enabled(self) -> bool:
@@ -61,7 +58,7 @@ class CheckpointConfig(_OptionsView):
 
     def get_checkpoint_interval(self) -> int:
         """The interval in ms, -1 if checkpointing is off."""
-        return -1 if self._config.interval_ms is None else self._config.interval_ms
+        return self._env.get_checkpoint_interval()
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
         """Set EXACTLY_ONCE or AT_LEAST_ONCE; both give exactly-once results."""
@@ -142,7 +139,7 @@ class CheckpointConfig(_OptionsView):
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("unaligned.enabled", False)
+        return self._env.is_unaligned_checkpoints_enabled()
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         """Accepted without effect."""
@@ -150,7 +147,7 @@ class CheckpointConfig(_OptionsView):
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """The value set, False by default."""
-        return self._flag("unaligned.forced", False)
+        return self._env.is_force_unaligned_checkpoints()
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
         """Accepted without effect."""
@@ -200,8 +197,7 @@ class ExecutionConfig(_OptionsView):
         Periodic watermarks are those of the built-in strategies and of ``WatermarkGenerator.on_periodic_emit``. They are
         emitted per epoch, whatever the interval.
         """
-        ms = to_ms(interval, "the automatic watermark interval")
-        self._env.options = replace(self._env.options, auto_watermark_interval_ms=ms)
+        self._env._set(auto_watermark_interval_ms=to_ms(interval, "the automatic watermark interval"))
         return self
 
     def get_auto_watermark_interval(self) -> int:
@@ -210,8 +206,7 @@ class ExecutionConfig(_OptionsView):
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, object]) -> ExecutionConfig:
         """Set the parameters that ``RuntimeContext.get_job_parameter`` reads; values are converted to str."""
-        texts = {str(key): str(value) for key, value in global_job_parameters_dict.items()}
-        self._env.options = replace(self._env.options, parameters=texts)
+        self._env._set(parameters={str(key): str(value) for key, value in global_job_parameters_dict.items()})
         return self
 
     def get_global_job_parameters(self) -> dict[str, str]:
@@ -242,7 +237,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_force_kryo_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("pipeline.force-kryo", False)
+        return self._env._flag("pipeline.force-kryo", False)
 
     def enable_force_avro(self) -> ExecutionConfig:
         """Accepted without effect: nothing is serialized by Java."""
@@ -254,7 +249,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_force_avro_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("pipeline.force-avro", False)
+        return self._env._flag("pipeline.force-avro", False)
 
     def enable_object_reuse(self) -> ExecutionConfig:
         """Accepted without effect: Python objects are passed on without copying."""
@@ -266,7 +261,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_object_reuse_enabled(self) -> bool:
         """The value set, False by default."""
-        return self._flag("pipeline.object-reuse", False)
+        return self._env._flag("pipeline.object-reuse", False)
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
         """Accepted without effect: uids are required wherever state can outlive the run."""
@@ -278,7 +273,7 @@ class ExecutionConfig(_OptionsView):
 
     def has_auto_generated_uids_enabled(self) -> bool:
         """The value set, True by default."""
-        return self._flag("pipeline.auto-generate-uids", True)
+        return self._env._flag("pipeline.auto-generate-uids", True)
 
     def enable_generic_types(self) -> ExecutionConfig:
         """Accepted without effect: nothing is serialized by Java."""
@@ -290,7 +285,7 @@ class ExecutionConfig(_OptionsView):
 
     def has_generic_types_disabled(self) -> bool:
         """Whether generic types were disabled."""
-        return not self._flag("pipeline.generic-types", True)
+        return not self._env._flag("pipeline.generic-types", True)
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
         """Accepted without effect: savepoints are always compressed."""
@@ -298,7 +293,7 @@ class ExecutionConfig(_OptionsView):
 
     def is_use_snapshot_compression(self) -> bool:
         """The value set, False by default."""
-        return self._flag("execution.checkpointing.snapshot-compression", False)
+        return self._env._flag("execution.checkpointing.snapshot-compression", False)
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
         """Accepted without effect."""

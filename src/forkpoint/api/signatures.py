@@ -10,14 +10,16 @@ from collections.abc import AsyncIterable, Iterable
 from typing import Any, Union, get_args, get_origin
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.functions import OutputTag
+from forkpoint.functions import Function, OutputTag
 from forkpoint.types import TypeInformation, type_of
 
 _NOTHING = object()
 
 
-def output_type(explicit: Any, fn: Any, method: str, *, many: bool = False, with_state: bool = False) -> Any:
-    """The output type of an operator: the explicit type, else the function's return annotation, else None.
+def type_of_output(
+    explicit: Any, fn: Any, method: str, *, many: bool = False, with_state: bool = False
+) -> TypeInformation | None:
+    """The type of a function's output: the explicit type, else the function's return annotation, else None.
 
     ``method``: the annotated method if ``fn`` is a Function. ``many``: the annotation is that of an iterable of outputs,
     without pairs for side outputs. ``with_state``: it is that of a pair (output, state). An explicit type without a durable
@@ -26,8 +28,6 @@ def output_type(explicit: Any, fn: Any, method: str, *, many: bool = False, with
     if explicit is not None:
         return type_of(explicit)
     annotation = return_annotation(fn, method)
-    if annotation is _NOTHING:
-        return None
     if with_state:
         parts = get_args(annotation)
         if get_origin(annotation) is not tuple or len(parts) != 2:
@@ -38,14 +38,11 @@ def output_type(explicit: Any, fn: Any, method: str, *, many: bool = False, with
     return annotated_type(annotation)
 
 
-def key_type_of(fn: Any, method: str) -> TypeInformation | None:
-    """The type of a key selector's return annotation, None without one."""
-    return annotated_type(return_annotation(fn, method))
-
-
-def returns_nothing(fn: Any, method: str) -> bool:
-    """Whether a method is annotated with ``-> None``."""
-    return return_annotation(fn, method) is type(None)
+def type_of_both(explicit: Any, func: Function, methods: tuple[str, str], *, many: bool) -> TypeInformation | None:
+    """The explicit type, else the type that both methods are annotated with; a method ``-> None`` emits nothing."""
+    emitting = [method for method in methods if return_annotation(func, method) is not type(None)]
+    found = [type_of_output(explicit, func, method, many=many) for method in emitting]
+    return found[0] if found and all(type == found[0] for type in found) else None
 
 
 def annotated_type(annotation: Any) -> TypeInformation | None:

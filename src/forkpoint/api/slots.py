@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import total_ordering
 from typing import Any
 
 from forkpoint.errors import ConfigError
@@ -12,14 +11,15 @@ from forkpoint.errors import ConfigError
 _MEBI = 1 << 20
 
 
-@total_ordering
+@dataclass(frozen=True, order=True)
 class MemorySize:
     """A number of bytes."""
 
-    def __init__(self, bytes_size: int) -> None:
-        if bytes_size < 0:
-            raise ConfigError(f"MemorySize: {bytes_size} bytes; it must be at least 0")
-        self._bytes = bytes_size
+    bytes_size: int
+
+    def __post_init__(self) -> None:
+        if self.bytes_size < 0:
+            raise ConfigError(f"MemorySize: {self.bytes_size} bytes; it must be at least 0")
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
@@ -28,35 +28,26 @@ class MemorySize:
 
     def get_bytes(self) -> int:
         """The number of bytes."""
-        return self._bytes
+        return self.bytes_size
 
     def get_kibi_bytes(self) -> int:
         """Whole kibibytes."""
-        return self._bytes >> 10
+        return self.bytes_size >> 10
 
     def get_mebi_bytes(self) -> int:
         """Whole mebibytes."""
-        return self._bytes >> 20
+        return self.bytes_size >> 20
 
     def get_gibi_bytes(self) -> int:
         """Whole gibibytes."""
-        return self._bytes >> 30
+        return self.bytes_size >> 30
 
     def get_tebi_bytes(self) -> int:
         """Whole tebibytes."""
-        return self._bytes >> 40
-
-    def __eq__(self, other: object) -> bool:
-        return self._bytes == other._bytes if isinstance(other, MemorySize) else NotImplemented
-
-    def __lt__(self, other: MemorySize) -> bool:
-        return self._bytes < other._bytes
-
-    def __hash__(self) -> int:
-        return hash(self._bytes)
+        return self.bytes_size >> 40
 
     def __repr__(self) -> str:
-        return f"{self._bytes} bytes"
+        return f"{self.bytes_size} bytes"
 
 
 @dataclass(frozen=True)

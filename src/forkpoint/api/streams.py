@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, Generic, overload
 
-from forkpoint.api.aggregating import check_batch_function, running_aggregates
+from forkpoint.api.aggregating import aggregates_of, check_batch_function
 from forkpoint.api.base import check_function, check_type, operator_name
 from forkpoint.api.connected import ConnectMixin
 from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
+from forkpoint.api.keys import ONE_KEY, PickFields, timestamp_column
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.outputs import SinkMixin
-from forkpoint.api.partitioning import PartitionMixin
-from forkpoint.api.signatures import output_type as type_of_output
-from forkpoint.api.transforming import TransformMixin
+from forkpoint.api.signatures import type_of_output
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -25,34 +25,112 @@ from forkpoint.functions import (
     CountWindow,
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedBatchFunction,
     KeyedProcessFunction,
     MapFunction,
     OutputTag,
     ProcessFunction,
     ReduceFunction,
+    WatermarkStrategy,
     WindowAssigner,
     as_keyed_process,
     declared_states,
     to_ms,
 )
-from forkpoint.functions.fold import RunningFold
+from forkpoint.functions.adapters import RunningFold
+from forkpoint.graph.specs import OperatorSpec, TimestampsSpec
 from forkpoint.graph.transformations import Edge, KeyBy, Partitioning
 from forkpoint.runtime.operators.iteration import FeedbackSpec, IterationSpec
 from forkpoint.runtime.operators.keyed_functions import MapWithStateSpec, ReduceSpec
 from forkpoint.runtime.operators.keyed_process import KeyedProcessSpec
 from forkpoint.runtime.operators.rolling import RollingKind
+from forkpoint.runtime.operators.stateless import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec
 from forkpoint.types import TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import A, K_co, R, S, T_co, W
 
 _loops = itertools.count()
 
 
-class DataStream(
-    TransformMixin[T_co], PartitionMixin[T_co], ConnectMixin[T_co], JoinMixin[T_co], SinkMixin[T_co], NamingMixin
-):
+class DataStream(ConnectMixin[T_co], JoinMixin[T_co], SinkMixin[T_co], NamingMixin):
     """A stream of elements. Its methods add operators to the job and return new streams; nothing runs yet."""
+
+    def map(self, func: MapFunction[T_co, R] | Callable[[T_co], R], output_type: Any = None) -> DataStream[R]:
+        """Apply a function to each element. On a keyed stream a MapFunction may have keyed state.
+
+        ``output_type`` (``Types.*`` or a Python type), here and below, is by default taken from the function's return
+        annotation; without either, elements are untyped and travel as Python objects within a run. A value that does not
+        fit the type raises TypeNotSupported at run time.
+        """
+        return self._element_wise(MapSpec, func, MapFunction, "map", type_of_output(output_type, func, "map"))
+
+    def flat_map(
+        self, func: FlatMapFunction[T_co, R] | Callable[[T_co], Iterable[R] | None], output_type: Any = None
+    ) -> DataStream[R]:
+        """Apply a function that returns an iterable of any number of elements for each, or None for none.
+
+        ``output_type`` is the type of one element; a return annotation is that of the iterable (``-> Iterator[Word]``). On
+        a keyed stream a FlatMapFunction may have keyed state.
+        """
+        found = type_of_output(output_type, func, "flat_map", many=True)
+        return self._element_wise(FlatMapSpec, func, FlatMapFunction, "flat_map", found)
+
+    def filter(self, func: FilterFunction[T_co] | Callable[[T_co], bool]) -> DataStream[T_co]:
+        """Keep the elements for which the function is true. On a keyed stream a FilterFunction may have keyed state."""
+        return self._element_wise(FilterSpec, func, FilterFunction, "filter", self._type)
+
+    def process(self, func: ProcessFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
+        """Apply a ProcessFunction, which emits to the main output (``yield x``) and side outputs (``yield tag, x``).
+
+        State and timers need a key: ``key_by(...).process(...)``.
+        """
+        if isinstance(func, KeyedProcessFunction):
+            raise GraphError(f"process({type(func).__name__}): a KeyedProcessFunction needs a key; call key_by() first")
+        check_type(func, ProcessFunction, "process")
+        check_function(func, ProcessFunction, "process", keyed=False)
+        found = type_of_output(output_type, func, "process_element", many=True)
+        return self._operator(ProcessSpec(func), operator_name("process", func), found)
+
+    def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
+        """Emit tuples of the given fields, in the given order.
+
+        GraphError unless the stream is typed as a record with these fields.
+        """
+        fields = () if self._type is None else self._type.fields or ()
+        if not field_indexes or not all(isinstance(i, int) and 0 <= i < len(fields) for i in field_indexes):
+            raise GraphError(
+                f"project{field_indexes} needs elements of a tuple type with these fields, but the type is {self._type!r}; "
+                "declare it with output_type on the preceding operator"
+            )
+        kept = PickFields(tuple(itemgetter(i) for i in field_indexes))
+        found = Types.TUPLE([fields[i].type for i in field_indexes])
+        return self._operator(MapSpec(kept), "Projection", found)
+
+    def union(self, *streams: DataStream[R]) -> DataStream[T_co | R]:
+        """Merge this stream and others. The result is typed if all have the same type, else untyped.
+
+        Partitioning is lost: call ``key_by`` after the union. GraphError for a stream of another environment.
+        """
+        for stream in streams:
+            self._check_environment(stream, "union")
+        every = (self, *streams)
+        same = all(stream._type == self._type for stream in every)
+        edges = tuple(Edge(edge.upstream, edge.tag) for stream in every for edge in stream._edges)
+        return self._stream(edges, self._type if same else None)
+
+    def get_side_output(self, output_tag: OutputTag[R]) -> DataStream[R]:
+        """The elements emitted with ``yield tag, x``, typed by the tag."""
+        check_type(output_tag, OutputTag, "get_side_output")
+        upstream = self._producer("get_side_output()")
+        return self._stream((Edge(upstream, output_tag),), output_tag.type_info)
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy[T_co]) -> DataStream[T_co]:
+        """Assign timestamps and generate watermarks, replacing those from upstream.
+
+        Call it before any ``key_by`` or ``rebalance``, while each split is still in order.
+        """
+        check_type(watermark_strategy, WatermarkStrategy, "assign_timestamps_and_watermarks")
+        column = timestamp_column(watermark_strategy, self._type)
+        return self._operator(TimestampsSpec(watermark_strategy, column), "timestamps", self._type)
 
     def iterate(self, max_wait_time: timedelta | int | None = None) -> IterativeStream[T_co]:
         """Start an iteration: build its body on the returned stream, and feed elements back with ``close_with``.
@@ -62,16 +140,23 @@ class DataStream(
         """
         if max_wait_time is not None:
             to_ms(max_wait_time, "the longest wait of an iteration")
-        spec = IterationSpec(next(_loops), self._type or Types.ANY())
+        spec = IterationSpec(next(_loops), self._element_type)
         return IterativeStream(self._env, (Edge(self._add(spec, "iteration", self._type)),), self._type)
 
     def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
         """Assign all elements to windows, regardless of key. All elements go through one subtask."""
-        return AllWindowedStream(self._under_one_key(), window_assigner)
+        return AllWindowedStream(self._keyed(ONE_KEY), window_assigner)
 
     def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
         """Sort the elements by timestamp. All go through one subtask; see ``KeyedStream.sort_by_event_time``."""
-        return self._under_one_key().sort_by_event_time(late_data_tag)
+        return self._keyed(ONE_KEY).sort_by_event_time(late_data_tag)
+
+    def _element_wise(
+        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[MapFunction | FlatMapFunction | FilterFunction],
+        operator: str, output_type: TypeInformation | None,
+    ) -> DataStream:  # fmt: skip
+        check_function(func, kind, operator, keyed=False)
+        return self._operator(spec(func), operator_name(operator, func), output_type)
 
     def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
         return DataStream(self._env, edges, output_type)
@@ -89,9 +174,8 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     @property
     def key(self) -> KeyBy:
         """The key selector and the type of the key."""
-        partitioning = self._edges[0].partitioning
-        assert isinstance(partitioning, KeyBy)
-        return partitioning
+        assert self._key is not None
+        return self._key
 
     def _partitioned(self, partitioning: Partitioning) -> tuple[Edge, ...]:
         if not isinstance(partitioning, KeyBy):
@@ -100,28 +184,6 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
                 "partition_custom() do not apply; call them before key_by()"
             )
         return super()._partitioned(partitioning)
-
-    def map(self, func: MapFunction[T_co, R] | Callable[[T_co], R], output_type: Any = None) -> DataStream[R]:
-        """Apply a function to each element. A MapFunction may have keyed state."""
-        if not isinstance(func, MapFunction):
-            return super().map(func, output_type)
-        return self._with_key(func, MapFunction, "map", type_of_output(output_type, func, "map"))
-
-    def flat_map(
-        self, func: FlatMapFunction[T_co, R] | Callable[[T_co], Iterable[R] | None], output_type: Any = None
-    ) -> DataStream[R]:
-        """Apply a function that returns any number of elements for each. A FlatMapFunction may have keyed state."""
-        if not isinstance(func, FlatMapFunction):
-            return super().flat_map(func, output_type)
-        return self._with_key(
-            func, FlatMapFunction, "flat_map", type_of_output(output_type, func, "flat_map", many=True)
-        )
-
-    def filter(self, func: FilterFunction[T_co] | Callable[[T_co], bool]) -> DataStream[T_co]:
-        """Keep the elements for which the function is true. A FilterFunction may have keyed state."""
-        if not isinstance(func, FilterFunction):
-            return super().filter(func)
-        return self._with_key(func, FilterFunction, "filter", self._type)
 
     def process(  # type: ignore[override]
         self, func: KeyedProcessFunction[K_co, T_co, R], output_type: Any = None
@@ -145,7 +207,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         check_function(func, ReduceFunction, "reduce", keyed=True)
         if declared_states(func):
             raise GraphError(f"reduce({type(func).__name__}): a ReduceFunction cannot declare state; use process()")
-        return self._operator(ReduceSpec(func, self._state_type), operator_name("reduce", func), self._type)
+        return self._operator(ReduceSpec(func, self._element_type), operator_name("reduce", func), self._type)
 
     def fold(self, initial_value: A, function: Callable[[A, T_co], A], output_type: Any = None) -> DataStream[A]:
         """Fold each key's elements with ``function(accumulator, element)``, and emit the result for every element.
@@ -182,8 +244,11 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         A row has the key, in columns named after its fields (``key`` if it is computed), and the aggregates over the
         key's elements so far, including this one. Columnar input is aggregated column-wise.
         """
-        spec = running_aggregates(self.key, aggregates, self._type)
-        return self._operator(spec, f"agg({', '.join(aggregates)})", spec.shape.type)
+        from forkpoint.runtime.columnar.running import RunningAggregatesSpec
+
+        computed, shape = aggregates_of(self.key, aggregates, self._type, windows=False)
+        spec = RunningAggregatesSpec(computed, shape, computed.accumulator_type(self._type))
+        return self._operator(spec, f"agg({', '.join(aggregates)})", shape.type)
 
     @overload
     def process_batch(self, func: KeyedBatchFunction, output_type: TypeLike[R]) -> DataStream[R]: ...
@@ -257,24 +322,22 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
 
         if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
             raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
-        return self._operator(EventTimeSortSpec(self._state_type, late_data_tag), "sort_by_event_time", self._type)
+        return self._operator(EventTimeSortSpec(self._element_type, late_data_tag), "sort_by_event_time", self._type)
 
-    @property
-    def _state_type(self) -> TypeInformation[T_co]:
-        return self._type or Types.ANY()
-
-    def _with_key(
-        self, func: MapFunction | FlatMapFunction | FilterFunction, kind: type[Function], operator: str,
-        output_type: TypeInformation | None,
+    def _element_wise(
+        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[MapFunction | FlatMapFunction | FilterFunction],
+        operator: str, output_type: TypeInformation | None,
     ) -> DataStream:  # fmt: skip
-        check_function(func, kind, operator, keyed=True)
+        if not isinstance(func, kind):
+            return super()._element_wise(spec, func, kind, operator, output_type)
+        declared_states(func)
         return self._operator(KeyedProcessSpec(as_keyed_process(func)), operator_name(operator, func), output_type)
 
     def _rolling(self, kind: RollingKind, position: int | str) -> DataStream:
         from forkpoint.runtime.columnar.running import RollingSpec
 
         self._check_field(kind, position)
-        return self._operator(RollingSpec(kind, position, self._state_type), f"{kind}({position})", self._type)
+        return self._operator(RollingSpec(kind, position, self._element_type), f"{kind}({position})", self._type)
 
     def _check_field(self, kind: str, position: int | str) -> None:
         fields = self._type.fields if self._type is not None else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from forkpoint.api.aggregating import aggregates_of
 from forkpoint.api.base import check_function, check_type, operator_name
-from forkpoint.api.signatures import output_type as type_of_output
+from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     AggregateFunction,
@@ -30,8 +30,7 @@ from forkpoint.functions import (
     declared_states,
     to_ms,
 )
-from forkpoint.functions.fold import Fold
-from forkpoint.functions.window_adapters import Count, KeylessProcess, KeylessWindow, WithKey
+from forkpoint.functions.adapters import Count, Fold, KeylessProcess, KeylessWindow, WithKey
 from forkpoint.runtime.operators.rolling import Rolling, RollingKind
 from forkpoint.runtime.windows.spec import Contents, WindowSpec
 from forkpoint.types import TypeInformation, Types, infer_type, type_of
@@ -52,6 +51,7 @@ class WindowSettings(Generic[T_co, W_co]):
     def __init__(self, stream: KeyedStream[T_co, Any], assigner: WindowAssigner[T_co, W_co]) -> None:
         check_type(assigner, WindowAssigner, "window")
         self._stream = stream
+        self._value_type = stream._element_type
         self._assigner = assigner
         self._trigger: Trigger[T_co, W_co] | None = None
         self._evictor: Evictor[T_co, W_co] | None = None
@@ -91,10 +91,6 @@ class WindowSettings(Generic[T_co, W_co]):
         check_type(output_tag, OutputTag, "side_output_late_data")
         self._late_tag = output_tag
         return self
-
-    @property
-    def _value_type(self) -> TypeInformation:
-        return self._stream.get_type() or Types.ANY()
 
     def _add(
         self, name: str, contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any,
@@ -142,13 +138,13 @@ class _Windowed(WindowSettings[T_co, W_co]):
             f"window: {kind}({position})", "reducing", self._value_type, combine, None, self._stream.get_type()
         )
 
-    def _reduce(self, func: Any, fn: Any, output_type: Any, method: str) -> DataStream[Any]:
+    def _reduce(self, func: Any, fn: Any, output_type: Any) -> DataStream[Any]:
         check_function(func, ReduceFunction, "reduce", keyed=True)
         _check_stateless("reduce", func)
-        found = self._stream.get_type() if fn is None else type_of_output(output_type, _inner(fn), method, many=True)
+        found = self._stream.get_type() if fn is None else _type_of_results(output_type, fn)
         return self._add(operator_name("window: reduce", func), "reducing", self._value_type, func, fn, found)
 
-    def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any, method: str) -> DataStream[Any]:
+    def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any) -> DataStream[Any]:
         check_type(func, AggregateFunction, "aggregate")
         _check_stateless("aggregate", func)
         if isinstance(func, Aggregator):
@@ -156,10 +152,7 @@ class _Windowed(WindowSettings[T_co, W_co]):
             accumulator_type = accumulator_type or func.accumulator_type(elements)
             output_type = func.result_type(elements) if output_type is None and fn is None else output_type
         accumulator = type_of_output(accumulator_type, func, "create_accumulator") or Types.ANY()
-        if fn is None:
-            found = type_of_output(output_type, func, "get_result")
-        else:
-            found = type_of_output(output_type, _inner(fn), method, many=True)
+        found = type_of_output(output_type, func, "get_result") if fn is None else _type_of_results(output_type, fn)
         return self._add(operator_name("window: aggregate", func), "aggregating", accumulator, func, fn, found)
 
     def _agg(self, named: Mapping[str, Aggregator[Any] | WindowBound], *, with_key: bool) -> DataStream[Any]:
@@ -171,8 +164,8 @@ class _Windowed(WindowSettings[T_co, W_co]):
         return self._add(name, "aggregating", accumulator, aggregates, WindowRows(shape), shape.type)
 
     def _elements(self, operator: str, fn: Any, output_type: Any) -> DataStream[Any]:
-        found = type_of_output(output_type, _inner(fn), operator, many=True)
-        return self._add(operator_name(f"window: {operator}", _inner(fn)), "list", self._value_type, None, fn, found)
+        name, found = operator_name(f"window: {operator}", _inner(fn)), _type_of_results(output_type, fn)
+        return self._add(name, "list", self._value_type, None, fn, found)
 
 
 class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
@@ -193,9 +186,7 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
     ) -> DataStream[R]: ...  # fmt: skip
     def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
         """Reduce each window's elements incrementally; ``window_function`` gets the result as its only element."""
-        return self._reduce(
-            reduce_function, _window_function("reduce", window_function), output_type, _method(window_function)
-        )
+        return self._reduce(reduce_function, _window_function("reduce", window_function), output_type)
 
     @overload
     def aggregate(
@@ -220,7 +211,7 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
         else ``Types.ANY()``.
         """
         fn = _window_function("aggregate", window_function)
-        return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
+        return self._aggregate(aggregate_function, fn, accumulator_type, output_type)
 
     def fold(self, initial_value: A, function: Callable[[A, T_co], A], output_type: Any = None) -> DataStream[A]:
         """Fold each window's elements with ``function(accumulator, element)``, starting from a copy of ``initial_value``.
@@ -261,8 +252,7 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
 
     def count(self) -> DataStream[tuple[K_co, int]]:
         """Emit ``(key, number of elements)`` for each window."""
-        key_type = self._stream.key.key_type or Types.ANY()
-        found = Types.TUPLE([key_type, Types.LONG()])
+        found = Types.TUPLE([self._stream.key.key_type, Types.LONG()])
         return self._add("window: count", "aggregating", Types.LONG(), Count(), WithKey(), found)
 
 
@@ -281,7 +271,7 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
     ) -> DataStream[R]: ...  # fmt: skip
     def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
         """Reduce each window's elements; ``window_function`` gets the result as its only element."""
-        return self._reduce(reduce_function, _keyless("reduce", window_function), output_type, _method(window_function))
+        return self._reduce(reduce_function, _keyless("reduce", window_function), output_type)
 
     @overload
     def aggregate(
@@ -302,7 +292,7 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
     ) -> DataStream[Any]:
         """Aggregate each window's elements; ``window_function`` gets the result as its only element."""
         fn = _keyless("aggregate", window_function)
-        return self._aggregate(aggregate_function, fn, accumulator_type, output_type, _method(window_function))
+        return self._aggregate(aggregate_function, fn, accumulator_type, output_type)
 
     def apply(self, window_function: AllWindowFunction[T_co, R, W_co], output_type: Any = None) -> DataStream[R]:
         """Call ``window_function.apply(window, elements)`` for each window."""
@@ -325,12 +315,13 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
         return self._add("window: count", "aggregating", Types.LONG(), Count(), None, Types.LONG())
 
 
-def _method(fn: Any) -> str:
-    return "apply" if isinstance(fn, WindowFunction | AllWindowFunction) else "process"
-
-
 def _inner(fn: Any) -> Any:
     return fn.function if isinstance(fn, KeylessProcess | KeylessWindow) else fn
+
+
+def _type_of_results(explicit: Any, fn: Any) -> TypeInformation | None:
+    method = "apply" if isinstance(_inner(fn), WindowFunction | AllWindowFunction) else "process"
+    return type_of_output(explicit, _inner(fn), method, many=True)
 
 
 def _window_function(operator: str, fn: Any) -> Any:

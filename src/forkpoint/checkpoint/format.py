@@ -147,10 +147,14 @@ def checksum(data: bytes) -> str:
 def verify(data: bytes, expected: str, size: int, file: str) -> bytes:
     """`data` if it has the recorded size and checksum. Raises SavepointCorrupt naming `file` and both values."""
     if len(data) != size:
-        raise SavepointCorrupt(f"{file}: has {len(data)} bytes, {size} were recorded; restore it from a copy")
+        raise damaged(file, f"has {len(data)} bytes, {size} were recorded")
     if (found := checksum(data)) != expected:
-        raise SavepointCorrupt(f"{file}: has SHA-256 {found}, {expected} was recorded; restore it from a copy")
+        raise damaged(file, f"has SHA-256 {found}, {expected} was recorded")
     return data
+
+
+def damaged(file: str, what: str) -> SavepointCorrupt:
+    return SavepointCorrupt(f"{file}: {what}; restore it from a copy")
 
 
 def _shown(value: object) -> str:

@@ -14,8 +14,6 @@ from forkpoint.checkpoint.manifest import Manifest, SnapshotRef
 from forkpoint.checkpoint.paths import EpochFile, JobPaths
 from forkpoint.errors import ConfigError, StorageError
 
-DEFAULT_RETAINED = 10
-
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
@@ -40,7 +38,7 @@ def plan_gc(
     manifests: Iterable[Manifest],
     files: Iterable[str],
     *,
-    num_retained: int = DEFAULT_RETAINED,
+    num_retained: int = 10,
     pinned: Collection[int] = (),
     protected: Collection[str] = (),
 ) -> GcPlan:
@@ -56,22 +54,21 @@ def plan_gc(
     if num_retained < 1:
         raise ConfigError(f"retained checkpoints: {num_retained}; at least 1 must stay, or the job could not recover")
     paths = JobPaths(job)
-    history = _by_epoch(job, manifests)
-    files = list(files)
-    fences = {file.epoch for path in files if (file := paths.parse(path)) is not None and file.area == "fence"}
+    history = {manifest.epoch: manifest for manifest in manifests}
+    for epoch, manifest in history.items():
+        if manifest.job != job:
+            raise StorageError(f"the manifest of epoch {epoch} is of job {manifest.job!r}, not of {job!r}")
     if not history:
         return GcPlan((), (), ())
+    parsed = [(path, file) for path in files if (file := paths.parse(path)) is not None]
+    fences = {file.epoch for _, file in parsed if file.area == "fence"}
     newest = max(history)
     retained = sorted({*sorted(history)[-num_retained:], *(epoch for epoch in pinned if epoch in history)})
-    needed = set(protected)
-    for epoch in retained:
-        needed |= needed_files(history[epoch], history)
-
-    old_manifests: list[tuple[int, str]] = []
+    needed = set(protected).union(*(needed_files(history[epoch], history) for epoch in retained))
+    old_manifests: list[str] = []
     garbage: list[str] = []
-    for path in files:
-        file = paths.parse(path)
-        if file is None or not _settled(file, newest):
+    for path, file in parsed:
+        if not _settled(file, newest):
             continue
         if file.area == "fence" or (file.area == "manifest" and file.epoch in fences):
             continue  # a fenced name stays taken for good
@@ -84,10 +81,10 @@ def plan_gc(
         if path in needed or (file.area == "staging" and file.epoch in retained):
             continue
         if file.area == "manifest":
-            old_manifests.append((file.epoch, path))
+            old_manifests.append(path)
         else:
             garbage.append(path)
-    newest_first = tuple(path for _, path in sorted(old_manifests, reverse=True))
+    newest_first = tuple(sorted(old_manifests, reverse=True))
     return GcPlan(newest_first, tuple(sorted(garbage)), tuple(retained))
 
 
@@ -128,12 +125,3 @@ def _settled(file: EpochFile, newest: int) -> bool:
     """Whether the running epoch, `newest` + 1, cannot refer to `file` any more. Its snapshots are of the state it starts
     from, so their epoch is `newest`."""
     return file.epoch < newest if file.area == "snapshot" else file.epoch <= newest
-
-
-def _by_epoch(job: str, manifests: Iterable[Manifest]) -> dict[int, Manifest]:
-    history: dict[int, Manifest] = {}
-    for manifest in manifests:
-        if manifest.job != job:
-            raise StorageError(f"the manifest of epoch {manifest.epoch} is of job {manifest.job!r}, not of {job!r}")
-        history[manifest.epoch] = manifest
-    return history

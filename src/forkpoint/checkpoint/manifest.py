@@ -19,8 +19,6 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import check_path
 
-FORMAT_VERSION = 1
-
 
 def _relative(path: str) -> str:
     try:
@@ -233,6 +231,6 @@ class Run(Record):
     pid: Count | None = None
 
 
-MANIFEST = Format("manifest", Manifest, FORMAT_VERSION)
-JOB = Format("job.json", Job, FORMAT_VERSION)
-RUN = Format("run.json", Run, FORMAT_VERSION)
+MANIFEST = Format("manifest", Manifest, 1)
+JOB = Format("job.json", Job, 1)
+RUN = Format("run.json", Run, 1)

@@ -5,7 +5,6 @@
     jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
     jobs/<job>/runs/<run>/program.json                the arguments of `forkpoint run`
     jobs/<job>/runs/<run>/program.zip                 the program's own files at that time
-    jobs/<job>/runs/<run>/spark/
     jobs/<job>/checkpoints/<epoch>.json
     jobs/<job>/checkpoints/<epoch>.fence              the manifest of this epoch only reserves its name
     jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
@@ -145,9 +144,6 @@ class JobPaths:
     def program_archive(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/program.zip"
 
-    def spark_directory(self, run: str) -> str:
-        return f"{self.runs}/{escape(run)}/spark"
-
     def manifest(self, epoch: int) -> str:
         return f"{self.checkpoints}/{_epoch(epoch)}.json"
 
@@ -221,13 +217,9 @@ def source_file(uid: str, name: str) -> str:
     return f"sources/{short_escape(uid)}/{short_escape(name)}"
 
 
-def state_directory(uid: str, state: str) -> str:
-    """The directory of one state's parts, relative to its savepoint's directory."""
-    return f"operators/{short_escape(uid)}/{short_escape(state)}"
-
-
 def state_part(uid: str, state: str, part: int) -> str:
-    return f"{state_directory(uid, state)}/part-{part}.parquet"
+    """A part of a state, relative to its savepoint's directory."""
+    return f"operators/{short_escape(uid)}/{short_escape(state)}/part-{part}.parquet"
 
 
 def timers_part(uid: str, part: int) -> str:

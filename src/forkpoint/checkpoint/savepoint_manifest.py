@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from forkpoint.checkpoint.format import Format, Record, verify
+from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.manifest import (
     Count,
     Epoch,
@@ -30,8 +30,6 @@ from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import NotFound, SavepointNotFound
 from forkpoint.storage.base import Storage
-
-SAVEPOINT_FORMAT_VERSION = 1
 
 
 class Versions(Record):
@@ -167,7 +165,7 @@ class Savepoint(Record):
         return self
 
 
-SAVEPOINT = Format(SAVEPOINT_FILE, Savepoint, SAVEPOINT_FORMAT_VERSION)
+SAVEPOINT = Format(SAVEPOINT_FILE, Savepoint, 1)
 
 
 def load_savepoint(storage: Storage, directory: str = "") -> Savepoint:
@@ -175,18 +173,11 @@ def load_savepoint(storage: Storage, directory: str = "") -> Savepoint:
     try:
         return SAVEPOINT.load(storage, within(directory, SAVEPOINT_FILE))
     except NotFound:
-        raise SavepointNotFound(
-            f"{within(storage.url, directory)} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written last; "
-            f"name the directory of a complete savepoint"
-        ) from None
+        raise no_savepoint(storage, directory) from None
 
 
-def save_savepoint(storage: Storage, savepoint: Savepoint, directory: str = "") -> None:
-    """Complete the savepoint in `directory`; all its other files must be there. Raises AlreadyExists."""
-    storage.create(within(directory, SAVEPOINT_FILE), SAVEPOINT.dump(savepoint))
-
-
-def read_savepoint_file(storage: Storage, file: SavepointFile, directory: str = "") -> bytes:
-    """The content of one part, verified. Raises NotFound, and SavepointCorrupt naming the file and both values."""
-    path = within(directory, file.path)
-    return verify(storage.read(path), file.checksum, file.bytes, within(storage.url, path))
+def no_savepoint(storage: Storage, directory: str) -> SavepointNotFound:
+    return SavepointNotFound(
+        f"{within(storage.url, directory)} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written last; "
+        f"name the directory of a complete savepoint"
+    )

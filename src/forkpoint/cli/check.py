@@ -11,8 +11,9 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.cli import failures
+from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.run import RunCommand, allow_non_restored_option, map_option, pyflink_option
+from forkpoint.cli.run import RunCommand
 from forkpoint.cli.settings import current
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.restore_plan import RestorePlan, Row

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from forkpoint.cli import failures, settings
+from forkpoint.cli import failures
 from forkpoint.cli.ab import ab
 from forkpoint.cli.check import check
 from forkpoint.cli.doctor import doctor
@@ -21,6 +21,7 @@ from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, label, savepoints, show
+from forkpoint.cli.settings import current, options
 from forkpoint.cli.state import diff_, state
 from forkpoint.cli.tree import tree
 from forkpoint.cli.upgrade import upgrade
@@ -34,35 +35,25 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except ForkpointError as error:
-            _end(ctx, failures.describe(error))
+            current().end(failures.describe(error))
         except click.UsageError as error:
-            if not isinstance(_settings(ctx).output, JsonOutput):
+            if not isinstance(current().output, JsonOutput):
                 raise
-            _end(ctx, failures.Failure("UsageError", error.format_message(), failures.USAGE))
+            current().end(failures.Failure("UsageError", error.format_message(), failures.USAGE))
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
         except OSError as error:  # this machine's: a directory that cannot be written, a full disk
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             message = f"{where}{error.strerror or error}; check the path and that this user may read and write there"
-            _end(ctx, failures.Failure("OSError", message, failures.FAILED, cause=error))
+            current().end(failures.Failure("OSError", message, failures.FAILED, cause=error))
         except Exception as error:
             message = f"{type(error).__name__}: {error}; this is a bug in forkpoint: please report it, with the traceback that"
-            _end(ctx, failures.Failure("InternalError", f"{message} --verbose shows", failures.FAILED, cause=error))
-
-
-def _settings(ctx: click.Context) -> settings.Settings:
-    return ctx.find_root().find_object(settings.Settings) or settings.Settings()
-
-
-def _end(ctx: click.Context, failure: failures.Failure) -> None:
-    found = _settings(ctx)
-    found.output.failure(failure.with_traceback() if found.verbose else failure)
-    ctx.exit(failure.exit_code)
+            current().end(failures.Failure("InternalError", f"{message} --verbose shows", failures.FAILED, cause=error))
 
 
 main = Group(
     "forkpoint",
-    params=settings.options(),
+    params=options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
     commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit,

@@ -36,7 +36,9 @@ def doctor(directories: tuple[str, ...], **options: Any) -> None:
 
     def show(out: TextOutput) -> None:
         for host, found in sorted(problems.items()):
-            out.line(Text.assemble((host, "bold"), ": ", ("cannot run jobs", "red") if found else ("can run jobs", "green")))
+            out.line(
+                Text.assemble((host, "bold"), ": ", ("cannot run jobs", "red") if found else ("can run jobs", "green"))
+            )
             for problem in found:
                 out.line(f"  it {problem}")
 

@@ -11,7 +11,7 @@ import click
 
 from forkpoint import operations
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.cli.pairs import Pairs, pairs_option
+from forkpoint.cli.options import Pairs, pairs_option
 from forkpoint.cli.settings import Command, current
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.operations import EditRequest, StateFilter
@@ -109,7 +109,6 @@ class _Names:
             return self._states[name]
         if name in self._uids:
             return name, None
-        uid = max((uid for uid in self._uids if name.startswith(f"{uid}.")), key=len, default=None)
-        if uid is None:
-            uid = name.partition(".")[0]
+        known = (uid for uid in self._uids if name.startswith(f"{uid}."))
+        uid = max(known, key=len, default=name.partition(".")[0])
         return uid, name[len(uid) + 1 :] or None

@@ -19,6 +19,13 @@ from forkpoint.errors import (
 from forkpoint.operations import DriverFailed, NoJob, ProgramFailed
 
 OK, FAILED, USAGE, JOB_FAILED, REFUSED, NOT_FOUND = 0, 1, 2, 3, 4, 5
+_EXIT_CODES: dict[type[ForkpointError], int] = {
+    RestoreRefused: REFUSED,
+    SavepointNotFound: NOT_FOUND,
+    StateNotFound: NOT_FOUND,
+    JobNotFound: NOT_FOUND,
+    JobFailed: JOB_FAILED,
+}  # of these and their subclasses; FAILED of all others
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -49,19 +56,8 @@ def describe(error: ForkpointError) -> Failure:
             return Failure(error.code, str(error), error.exit_code, error.log_tail)
         case NoJob():
             return Failure("NoJob", str(error), FAILED)
-    return Failure(type(error).__name__, str(error) or type(error).__name__, exit_code_of(error), cause=error)
-
-
-def exit_code_of(error: BaseException) -> int:
-    match error:
-        case RestoreRefused():
-            return REFUSED
-        case SavepointNotFound() | StateNotFound() | JobNotFound():
-            return NOT_FOUND
-        case JobFailed():
-            return JOB_FAILED
-        case _:
-            return FAILED
+    exit_code = next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), FAILED)
+    return Failure(type(error).__name__, str(error) or type(error).__name__, exit_code, cause=error)
 
 
 def of_job(error: BaseException) -> Failure:

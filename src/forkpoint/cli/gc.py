@@ -9,8 +9,8 @@ import click
 
 from forkpoint import operations
 from forkpoint.cli import text
+from forkpoint.cli.options import DurationType
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.scheduling import DurationType
 from forkpoint.cli.settings import Command, current
 
 

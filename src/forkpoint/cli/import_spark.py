@@ -12,11 +12,11 @@ import click
 from forkpoint import operations
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.cli import text
+from forkpoint.cli.options import Pairs, pairs_option
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.pairs import Pairs, pairs_option
 from forkpoint.cli.savepoints import totals
 from forkpoint.cli.settings import Command, current
-from forkpoint.cli.values import attributes
+from forkpoint.cli.text import attributes
 from forkpoint.functions import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,

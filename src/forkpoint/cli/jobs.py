@@ -12,7 +12,7 @@ from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.cli.values import attributes
+from forkpoint.cli.text import attributes
 from forkpoint.control.registry import RunView
 
 SKIP_UNREADABLE = click.option(

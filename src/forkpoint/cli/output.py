@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -74,11 +74,7 @@ class TextOutput(Output):
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("parts"))
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(visible_cell(what), total=None)
-
-            def report(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
-
-            yield report
+            yield lambda done, total: bar.update(task, completed=done, total=total)
 
     @contextmanager
     def steps(self, what: str) -> Iterator[OnStep]:
@@ -98,11 +94,8 @@ class TextOutput(Output):
         """``right``: titles of columns whose values are numbers."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles:
-            table.add_column(
-                visible_cell(title),
-                justify="right" if title in right else "left",
-                no_wrap=not self._console.is_terminal,
-            )
+            justify: JustifyMethod = "right" if title in right else "left"
+            table.add_column(visible_cell(title), justify=justify, no_wrap=not self._console.is_terminal)
         for row in rows:
             table.add_row(*(_safe(cell, visible_cell) for cell in row))
         self._console.print(table)

@@ -6,16 +6,15 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from forkpoint import operations
 from forkpoint.cli import failures
+from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option, schedule_of, schedule_options
 from forkpoint.cli.output import Output, TextOutput
-from forkpoint.cli.pairs import split_pair
-from forkpoint.cli.scheduling import schedule_of, schedule_options
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.cli.text import visible
@@ -43,11 +42,6 @@ class AppType(click.Path):
         return value if value.startswith("run:") else str(super().convert(value, param, ctx))
 
 
-def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    """Parse --map: old uid → new uid."""
-    return dict(split_pair(each, param) for each in given)
-
-
 class RunCommand(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -57,16 +51,6 @@ class RunCommand(Command):
             raise click.UsageError(message, ctx) from None
 
 
-map_option = click.option(
-    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
-    help="Restore the state of uid OLD to uid NEW; repeatable.",
-)  # fmt: skip
-pyflink_option = click.option(
-    "--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it."
-)
-allow_non_restored_option = click.option(
-    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program no longer has."
-)
 detached_option = click.option(
     "-d", "--detached", is_flag=True, help="Run in the background; return once the job runs."
 )
@@ -154,31 +138,27 @@ def start(request: RunRequest, detached: bool, report_fd: int | None = None, log
         _in_background(request)
         return
     settings = current()
-    request = _located(settings, request)
+    _check_savepoint(settings, request.restore.savepoint)
     reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     ended = operations.drive(request, reporter or _Foreground(settings.output), log=log, state_root=settings.given_root)
-    failure = None
     if ended.job_error is not None:
         failure = failures.of_job(ended.job_error)
     elif ended.program_error is not None:
         failure = failures.describe(ended.program_error)
-    if failure is not None:
-        if reporter is not None:
-            reporter.failed(failure.code, failure.message, failure.exit_code)
-        settings.output.failure(failure.with_traceback() if settings.verbose else failure)
-    click.get_current_context().exit(ended.code if failure is None else failure.exit_code)
+    else:
+        click.get_current_context().exit(ended.code)
+    if reporter is not None:
+        reporter.failed(failure.code, failure.message, failure.exit_code)
+    settings.end(failure)
 
 
-def _located(settings: Settings, request: RunRequest) -> RunRequest:
-    """With the savepoint's name resolved: a missing or damaged one fails at once, before an engine starts."""
-    name = request.restore.savepoint
-    if name is None or name in (LATEST, NONE):
-        return request
+def _check_savepoint(settings: Settings, name: str | None) -> None:
+    """A missing or damaged savepoint fails at once, before an engine starts."""
     try:
-        url = named_savepoint(settings.state_root.storage, name).url
-        return replace(request, restore=replace(request.restore, savepoint=url))
+        if name is not None and name not in (LATEST, NONE):
+            named_savepoint(settings.state_root.storage, name)
     except SavepointCorrupt as error:
         settings.output.failure(failures.of_job(error))
         click.get_current_context().exit(failures.REFUSED)

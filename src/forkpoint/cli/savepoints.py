@@ -14,8 +14,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.cli.values import attributes
-from forkpoint.savepoint.naming import Found
+from forkpoint.cli.text import attributes
 
 _SHOWN_POSITION = 100
 
@@ -37,27 +36,24 @@ def savepoints(job: str | None) -> None:
             titles = ["JOB", "SAVEPOINT", "EPOCH", "CREATED (UTC)", "ENTRIES", "SIZE", "LABEL", "NOTE"]
             out.table(titles, [_listed_row(each.job, s) for each, s in complete], right=("EPOCH", "ENTRIES", "SIZE"))
         for each in broken:
-            out.line(Text("unfinished: " if each.listed.unfinished else "damaged: ", "yellow") + Text(_problem(each)))
+            word = "unfinished" if each.listed.unfinished else "damaged"
+            out.line(Text(f"{word}: ", "yellow") + Text(each.listed.problem or ""))
 
     data = {
         "savepoints": [_listed_json(each.path, s) for each, s in complete],
         "broken": [
-            {"job": each.job, "path": each.path, "problem": _problem(each), "unfinished": each.listed.unfinished}
-            for each in broken
+            {"job": each.job, "path": each.path, **attributes(each.listed, "problem unfinished")} for each in broken
         ],
     }
     settings.output.result(data, show)
 
 
-def _problem(found: Found) -> str:
-    return found.listed.problem or ""
-
-
 def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
     entries, size = totals(savepoint)
+    label = savepoint.label if savepoint.label is not None or savepoint.schedule_ms is None else "(scheduled)"
     return [
         job, savepoint.id, text.number(savepoint.epoch), text.moment(savepoint.created_ms), text.number(entries),
-        text.size(size), label_text(savepoint), (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
+        text.size(size), label or "", (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
     ]  # fmt: skip
 
 
@@ -65,12 +61,6 @@ def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
     entries, size = totals(savepoint)
     shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms")
     return {**shown, "entries": entries, "bytes": size, "path": path}
-
-
-def label_text(savepoint: Savepoint) -> str:
-    """Its label; "(scheduled)" for an unlabelled one made by a schedule."""
-    scheduled = "" if savepoint.schedule_ms is None else "(scheduled)"
-    return savepoint.label if savepoint.label is not None else scheduled
 
 
 def totals(savepoint: Savepoint) -> tuple[int, int]:
@@ -86,12 +76,8 @@ def show(savepoint: str) -> None:
     settings = current()
     shown = operations.show(savepoint, state_root=settings.given_root)
     entries, size = totals(shown.savepoint)
-    data = {
-        "path": shown.path,
-        "entries": entries,
-        "bytes": size,
-        "savepoint": shown.savepoint.model_dump(mode="json"),
-    }
+    record = shown.savepoint.model_dump(mode="json")
+    data = {"path": shown.path, "entries": entries, "bytes": size, "savepoint": record}
     settings.output.result(data, lambda out: _show(out, shown.path, shown.savepoint))
 
 

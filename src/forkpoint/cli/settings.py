@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
+from forkpoint.cli.failures import Failure
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
 from forkpoint.operations.roots import DEFAULT_STATE_ROOT, STATE_ROOT, StateRoot
 
@@ -27,13 +28,16 @@ class Settings:
     def output(self) -> Output:
         return JsonOutput() if self.output_format == "json" else TextOutput()
 
+    def end(self, failure: Failure) -> NoReturn:
+        """Print why the command failed, and exit."""
+        self.output.failure(failure.with_traceback() if self.verbose else failure)
+        click.get_current_context().exit(failure.exit_code)
+
 
 def current() -> Settings:
     """The settings of the current command."""
-    settings = (
-        click.get_current_context().find_root().find_object(Settings)
-    )  # the command's own context may be outdated
-    return settings or Settings()
+    # Of the root: the command's own context may be outdated.
+    return click.get_current_context().find_root().find_object(Settings) or Settings()
 
 
 def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -12,7 +12,7 @@ from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
-from forkpoint.cli.values import attributes, plain, shown
+from forkpoint.cli.text import attributes, plain, shown
 from forkpoint.operations.inspecting import LIMIT, SAMPLES, StateShown
 from forkpoint.state_processor import SavepointDiff, StateDiff
 from forkpoint.storage.places import plain_place

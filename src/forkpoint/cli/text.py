@@ -1,16 +1,21 @@
-"""Values formatted as text. Pure."""
+"""Values formatted as text and as JSON. Pure."""
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK
+from forkpoint.types import Row
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
 _FAR_MS = 2**60
+_SHOWN = 120
 _UNITS = ("kB", "MB", "GB", "TB")
 # Characters that move a terminal's cursor, reorder or hide text, or cannot be encoded: control characters, directional
 # marks, line and paragraph separators, lone surrogates.
@@ -96,3 +101,32 @@ def type_name(description: Any) -> str:
     if kind == "optional" and len(parts) == 1:
         return f"{parts[0]}?"
     return f"{kind}<{', '.join(parts)}>" if parts else kind
+
+
+def attributes(thing: Any, names: str) -> dict[str, Any]:
+    """The attributes with these names, separated by spaces; of None, None for each."""
+    return {name: None if thing is None else getattr(thing, name) for name in names.split()}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text."""
+    if isinstance(value, Row):
+        return plain(value.as_dict() if value.field_names else list(value))
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: plain(each) for key, each in value.items()}
+        return [[plain(key), plain(each)] for key, each in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    return msgspec.to_builtins(value, enc_hook=str)
+
+
+def shown(value: Any) -> str:
+    """A value in a table: text as it is, nothing for None, anything else as JSON."""
+    if value is None:
+        return ""
+    found = plain(value)
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

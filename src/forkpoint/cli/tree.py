@@ -15,7 +15,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.cli.values import attributes
+from forkpoint.cli.text import attributes
 from forkpoint.operations import Tree
 from forkpoint.operations.lineage import job_of
 
@@ -57,12 +57,8 @@ def _described(node: Node, tree: Tree) -> Text:
             words.append(f"from checkpoint {record.parent.epoch} of {record.parent.run}")
         label, note, created_ms = record.label, None, record.started_ms
     else:
-        words = (
-            [f"epoch {record.epoch}"]
-            + (["drained"] if record.drained else [])
-            + (["edited"] if record.edited else [])
-            + (["scheduled"] if record.schedule_ms is not None else [])
-        )
+        marks = {"drained": record.drained, "edited": record.edited, "scheduled": record.schedule_ms is not None}
+        words = [f"epoch {record.epoch}", *(mark for mark, on in marks.items() if on)]
         label, note, created_ms = record.label, record.note, record.created_ms
     shown += Text(f"  {', '.join(words)}")
     if label is not None:

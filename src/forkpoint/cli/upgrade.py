@@ -11,9 +11,9 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures, text
 from forkpoint.cli.check import plan_shown
+from forkpoint.cli.options import schedule_options
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import RunCommand, request_of, start_options
-from forkpoint.cli.scheduling import schedule_options
 from forkpoint.cli.settings import current
 from forkpoint.operations import Refused, Upgraded
 from forkpoint.operations.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS

@@ -12,14 +12,11 @@ from forkpoint.connectors.base import (
     SplitEnumerator,
     SplitRange,
 )
-from forkpoint.connectors.collect_sink import CollectSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.counter import CounterSource
-from forkpoint.connectors.discard_sink import DiscardSink
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
-from forkpoint.connectors.print_sink import PrintSink
-from forkpoint.connectors.staging_sink import StagingSink
+from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink, StagingSink
 
 __all__ = [
     "JSON",

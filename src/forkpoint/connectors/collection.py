@@ -82,17 +82,13 @@ class _CollectionEnumerator(SplitEnumerator):
             for split, (end, index) in enumerate(zip(ends, self._next, strict=True))
         ]
         shares = fair_shares(left, self._next, max_rows)
-        ranges = []
         active = sum(1 for s in shares if s)
+        ranges: list[SplitRange] = []
         for split, share in enumerate(shares):
-            start = self._next[split]
-            pieces = max(1, min(share, -(-parallelism_hint // max(active, 1))))
-            cuts = [start + share * i // pieces for i in range(pieces + 1)]
-            for piece, (a, b) in enumerate(pairwise(cuts)):
-                # An empty range announces a split that has not been read yet, so that it holds the watermark back.
-                if b > a or (self._sizes[split] and not share and not self._announced):
-                    ranges.append(SplitRange(str(split), piece, a, b, b - a))
-            self._next[split] = start + share
+            # An empty range announces a split that has not been read yet, so that it holds the watermark back.
+            if share or (self._sizes[split] and not self._announced):
+                ranges += in_pieces(str(split), self._next[split], share, -(-parallelism_hint // max(active, 1)))
+            self._next[split] += share
         self._announced = True
         return ranges
 
@@ -120,6 +116,13 @@ class _CollectionReader(SourceReader[T]):
 
     def read(self, range: SplitRange) -> Iterator[list[T]]:
         yield self._splits[int(range.split)][range.start : range.end]
+
+
+def in_pieces(split: str, start: int, count: int, pieces: int) -> list[SplitRange]:
+    """A range of a split, divided into up to ``pieces`` of similar size; at least one, which may be empty."""
+    pieces = max(1, min(count, pieces))
+    cuts = [start + count * i // pieces for i in range(pieces + 1)]
+    return [SplitRange(split, piece, a, b, b - a) for piece, (a, b) in enumerate(pairwise(cuts))]
 
 
 def fair_shares(left: list[int], done: list[int], budget: int) -> list[int]:

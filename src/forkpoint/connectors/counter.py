@@ -1,19 +1,14 @@
-"""A source as a user would write one: numbers from 0 up.
-
-The *source* is a description: it is shipped to the tasks, so it holds no resources. The *enumerator* decides on the driver what
-each epoch reads; after a crash a new one resumes from the last committed ``position``, so each number is counted exactly
-once. The *reader* turns a range into elements, in a task.
-"""
+"""Numbers from 0 up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator, SplitRange
+from forkpoint.connectors.collection import in_pieces
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, Types
 
@@ -77,14 +72,9 @@ class _CounterEnumerator(SplitEnumerator):
         end = min((n for n in (self._stop, self._stop_at) if n is not None), default=None)
         if end is not None:
             count = max(0, min(count, end - self._next))
-        pieces = max(1, min(parallelism_hint, count))
-        cuts = [self._next + count * i // pieces for i in range(pieces + 1)]
+        ranges = in_pieces("counter", self._next, count, parallelism_hint) if count else []
         self._next += count
-        return [
-            SplitRange("counter", piece, start, end, end - start)
-            for piece, (start, end) in enumerate(pairwise(cuts))
-            if end > start
-        ]
+        return ranges
 
     @property
     def position(self) -> JSON:

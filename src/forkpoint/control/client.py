@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar
 
 import httpx
@@ -48,9 +47,7 @@ class ControlClient:
     def __enter__(self) -> ControlClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._http.close()
 
     def status(self) -> StatusMessage:
@@ -77,21 +74,15 @@ class ControlClient:
         """Ask the job to end without a savepoint."""
         self._ask("POST", "/v1/cancel", StatusMessage)
 
-    def answer(self, request_id: str) -> Answer:
-        """The status of a request."""
-        return self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
-
     def wait(
         self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None,
         on_epoch: Callable[[str], None] | None = None,
     ) -> str:  # fmt: skip
-        """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it.
-
-        Raises JobFailed if the savepoint failed or the driver died.
-        """
+        """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it. Raises
+        JobFailed if the savepoint failed or the driver died."""
         while True:
             try:
-                answer = self.answer(request_id)
+                answer = self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
             except Unreachable as error:
                 raise JobFailed(f"{error} before its savepoint was complete{self._log}") from None
             if answer.status == "COMPLETED" and answer.location is not None:

@@ -5,9 +5,6 @@ The record of a driver that was killed is stale; only a call to the port tells (
 
 from __future__ import annotations
 
-import os
-import uuid
-from contextlib import suppress
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,16 +12,12 @@ from pydantic import Field
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.manifest import Count, Name
 from forkpoint.checkpoint.paths import JOBS, JobPaths, parse_run_file
-from forkpoint.storage.base import TEMPORARY_PREFIX, LocalStorage, Storage
-from forkpoint.storage.private import make_directories
+from forkpoint.storage.base import LocalStorage, Storage
 
 
 class Endpoint(Record):
-    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address.
-
-    ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log file of a detached
-    driver.
-    """
+    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address. ``token`` authorizes callers; on
+    local disk only the owner can read the record. ``log``: the log file of a detached driver."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -46,7 +39,7 @@ def register(storage: Storage, endpoint: Endpoint) -> None:
     path = JobPaths(endpoint.job).endpoint_file(endpoint.run)
     data = ENDPOINT.dump(endpoint)
     if isinstance(storage, LocalStorage):
-        _put_private(os.path.join(storage.root, path), data)
+        storage.put(path, data, own=True)  # other files may be shared with a group; this one has a secret
     else:
         storage.put(path, data)
 
@@ -66,19 +59,3 @@ def endpoints(storage: Storage, job: str | None = None) -> list[Endpoint]:
 def is_endpoint(path: str) -> bool:
     file = parse_run_file(path)
     return file is not None and file.kind == "endpoint"
-
-
-def _put_private(place: str, data: bytes) -> None:
-    """Storage files may be shared with a group; this one has a secret, so it is private from its creation."""
-    directory = os.path.dirname(place)
-    make_directories(directory)
-    temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
-    try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # a torn record after a power failure would make every command fail
-        os.replace(temporary, place)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)

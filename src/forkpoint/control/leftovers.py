@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Literal
 
 from forkpoint.checkpoint.gc import needed_files
-from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of
 from forkpoint.control.endpoint import is_endpoint
 from forkpoint.control.registry import list_runs
@@ -25,7 +24,6 @@ from forkpoint.savepoint.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal["unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "sink claim", "temporary file"]
-_MAYBE_ALIVE = ("elsewhere", "unknown")
 DEFAULT_AGE = timedelta(hours=1)
 
 
@@ -59,7 +57,7 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
     partial = {name: list(_unfinished(storage, name)) for name in ([job] if job else jobs_with_savepoints(storage))}
     skipped: dict[str, str] = {}
     for view in list_runs(storage, job):
-        if view.is_live or (view.newest and view.state in _MAYBE_ALIVE):
+        if view.may_be_live:
             skipped[view.job] = f"run {view.run} is {view.state}"
     by_job: dict[str, list[str]] = {}
     for path in paths:
@@ -100,10 +98,8 @@ _Candidate = tuple[Kind, str, list[str]]
 def _of_checkpoints(storage: Storage, job: str, paths: list[str]) -> Iterator[_Candidate]:
     """Files that no manifest needs: of failed attempts and of epochs that were never committed."""
     history = History(storage, JobPaths(job))
-    manifests: dict[int, Manifest] = {epoch: history.load(epoch) for epoch in history.epochs()}
-    needed: set[str] = set()
-    for manifest in manifests.values():
-        needed |= needed_files(manifest, manifests)
+    manifests = {epoch: history.load(epoch) for epoch in history.epochs()}
+    needed = {path for manifest in manifests.values() for path in needed_files(manifest, manifests)}
     for path in paths:
         file = history.paths.parse(path)
         if file is None or file.area == "manifest" or file.area == "fence" or path in needed:

@@ -6,8 +6,6 @@ from typing import Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-RequestStatus = Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
-
 
 class Message(BaseModel):
     """Fields that a later version adds are ignored, so that an earlier client understands its answers."""
@@ -49,7 +47,7 @@ class Answer(Message):
     """The status of a savepoint request: ``location`` when COMPLETED, ``failure`` when FAILED. ``doing``: a description of
     the long epoch that it waits for."""
 
-    status: RequestStatus
+    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
     location: str | None = None
     failure: str | None = None
     progress: SavepointProgress | None = None
@@ -86,10 +84,6 @@ class StatusMessage(Message):
     def records_read(self) -> int:
         """Elements that the sources have read since the run's last (re)start."""
         return sum(self.records.get(uid, 0) for uid in self.sources)
-
-    @property
-    def uptime_ms(self) -> int:
-        return self.now_ms - self.started_ms
 
 
 class ErrorDetail(Message):

@@ -32,7 +32,6 @@ _ENDS: dict[RunState, str] = {
     "cancelled": "was cancelled",
     "superseded": "was superseded",
 }
-LIVE: tuple[RunState, ...] = ("starting", "running", "restarting", "ending", "silent")
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,12 @@ class RunView:
 
     @property
     def is_live(self) -> bool:
-        return self.state in LIVE
+        return self.state in ("starting", "running", "restarting", "ending", "silent")
+
+    @property
+    def may_be_live(self) -> bool:
+        """Whether it runs, or may run without being reachable from here."""
+        return self.is_live or (self.newest and self.state in ("elsewhere", "unknown"))
 
 
 def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
@@ -95,7 +99,7 @@ def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
 
 def live_endpoint(storage: Storage, job: str) -> Endpoint | None:
     """The endpoint of the job's running driver; None if none runs on this machine."""
-    return next((each for each in endpoints(storage, job) if _is_here(each) and _probe(each) is not None), None)
+    return next((each for each in endpoints(storage, job) if _is_here(each) and probe(each) is not None), None)
 
 
 def find_live(storage: Storage, job: str) -> ControlClient:
@@ -114,7 +118,7 @@ def find_live(storage: Storage, job: str) -> ControlClient:
 def drop_stale(storage: Storage, job: str) -> None:
     """Remove the endpoints of the job's drivers that were killed."""
     for endpoint in endpoints(storage, job):
-        if _is_here(endpoint) and _probe(endpoint) is None:
+        if _is_here(endpoint) and probe(endpoint) is None:
             storage.delete(JobPaths(job).endpoint_file(endpoint.run))
 
 
@@ -145,13 +149,9 @@ def _newest_epochs(paths: Iterable[str]) -> dict[str, int]:
 
 
 def _view(
-    storage: Storage,
-    key: tuple[str, str],
-    record: Run | None,
-    endpoint: Endpoint | None,
-    newest: bool,
+    storage: Storage, key: tuple[str, str], record: Run | None, endpoint: Endpoint | None, newest: bool,
     epoch: int | None,
-) -> RunView:
+) -> RunView:  # fmt: skip
     job, run = key
     if record is not None and record.outcome is not None:
         return RunView(
@@ -161,12 +161,12 @@ def _view(
         )  # fmt: skip
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
-    status = _probe(endpoint) if endpoint is not None and _is_here(endpoint) else None
+    status = probe(endpoint) if endpoint is not None and _is_here(endpoint) else None
     if isinstance(status, StatusMessage):
         return RunView(
             job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
-            status.uptime_ms, status.epoch, status.restarts, status.records_read, parent, status.failure, endpoint,
-            status.late_records_dropped,
+            status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure,
+            endpoint, status.late_records_dropped,
         )  # fmt: skip
     state: RunState
     if endpoint is None:
@@ -189,7 +189,7 @@ def _is_here(endpoint: Endpoint) -> bool:
     return endpoint.machine == socket.gethostname()
 
 
-def _probe(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
+def probe(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
     """The driver's status; None if it has ended."""
     with ControlClient(endpoint, PROBE_SECONDS) as client:
         try:

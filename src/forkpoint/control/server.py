@@ -9,7 +9,7 @@ import socket
 import threading
 import uuid
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 from pydantic import ValidationError
@@ -40,8 +40,6 @@ HOST = "127.0.0.1"
 LINGER_SECONDS = 10.0
 SLOW_EPOCH_MS = 2_000
 _CODES: dict[int, Any] = {401: "unauthorized", 404: "not-found", 405: "method-not-allowed", 409: "job-ended"}
-
-B = TypeVar("B", bound=Message)
 
 
 class Answers:
@@ -119,11 +117,14 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
     async def status(request: Request) -> Response:
         return _reply(await run_in_threadpool(status_message, driver))
 
-    async def savepoint(request: Request) -> Response:
-        body = await _body(request, SavepointBody)
+    async def requested(request: Request, model: type[Message], *, stop: bool) -> Response:
+        body = await _body(request, model)
         _refuse_ended(driver)
-        made = driver.savepoint(body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable)
+        made = driver.savepoint(**dict(body), stop=stop)  # the messages' fields are its parameters
         return _reply(Accepted(request_id=answers.add(made.done)), 202)
+
+    async def savepoint(request: Request) -> Response:
+        return await requested(request, SavepointBody, stop=False)
 
     async def answer(request: Request) -> Response:
         request_id = request.path_params["request_id"]
@@ -133,10 +134,7 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
         return _reply(found)
 
     async def stop(request: Request) -> Response:
-        body = await _body(request, StopBody)
-        _refuse_ended(driver)
-        made = driver.savepoint(body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable)
-        return _reply(Accepted(request_id=answers.add(made.done)), 202)
+        return await requested(request, StopBody, stop=True)
 
     async def cancel(request: Request) -> Response:
         _refuse_ended(driver)
@@ -181,7 +179,7 @@ def _refuse_ended(driver: JobDriver) -> None:
         raise HTTPException(409, f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests")
 
 
-async def _body(request: Request, model: type[B]) -> B:
+async def _body(request: Request, model: type[Message]) -> Message:
     data = await read_body(request)
     try:
         return model.model_validate_json(data or b"{}")

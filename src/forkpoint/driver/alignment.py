@@ -25,10 +25,8 @@ Pause = Callable[[str, Collection[str]], bool]
 
 
 class Alignment:
-    """The aligned sources of one run. ``paused``: splits that this epoch does not read, by source uid.
-
-    ``recently_paused``: those and the previous epoch's. They are not idle, as they were not read.
-    """
+    """The aligned sources of one run. ``paused``: splits that this epoch does not read, by source uid. ``recently_paused``:
+    those and the previous epoch's. They are not idle, as they were not read."""
 
     def __init__(self, graph: JobGraph) -> None:
         self._members: dict[str, tuple[Operator, WatermarkAlignment]] = {}

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.events import Listener, SavepointEnded, SavepointProgressed
@@ -18,28 +19,26 @@ from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.savepoint.tasks import RunTasks, Task
-from forkpoint.storage.base import Storage, open_storage
+from forkpoint.storage.base import open_storage
 
 log = logging.getLogger("forkpoint")
 
 PAUSE_RATIO = 0.3  # pause per time spent in tasks, which leaves the running job more than half of the cores
 
 
+@dataclass
 class Savepoints:
     """The savepoints of one run."""
 
-    def __init__(
-        self, history: History, executor: Executor, directory: str | None, now_ms: Callable[[], int], listener: Listener
-    ) -> None:
-        self._history = history
-        self._executor = executor
-        self._directory = directory
-        self._now_ms = now_ms
-        self._pinned: dict[str, int] = {}
-        self._labels: set[str] = set()  # of savepoints in progress
-        self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._listener = listener
+    history: History
+    executor: Executor
+    directory: str | None
+    now_ms: Callable[[], int]
+    listener: Listener
+    _pinned: dict[str, int] = field(default_factory=dict)
+    _labels: set[str] = field(default_factory=set)  # of savepoints in progress
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def pinned(self) -> set[int]:
         """Epochs whose files a savepoint in progress still reads."""
@@ -78,7 +77,7 @@ class Savepoints:
                 request.done.set_result(None)
 
     def _run_tasks(self, function: Task, arguments: Sequence[bytes]) -> list[bytes]:
-        return self._executor.run_tasks(function, arguments, "savepoint")
+        return self.executor.run_tasks(function, arguments, "savepoint")
 
     def _throttled(self, manifest: Manifest) -> RunTasks:
         """Runs tasks beside epochs: on up to half of the cores at a time, with a pause after each batch of tasks."""
@@ -98,19 +97,25 @@ class Savepoints:
         return run
 
     def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str, run_tasks: RunTasks) -> str:
-        target = self._target(request.directory, savepoint_id)
+        storage, paths = self.history.storage, self.history.paths
+        directory = request.directory or self.directory or f"{storage.url.rstrip('/')}/{paths.savepoints}"
+        target = open_storage(f"{directory.rstrip('/')}/{savepoint_id}")
 
         def report(done: int, total: int) -> None:
-            self._listener.on_event(SavepointProgressed(savepoint_id, manifest.epoch, done, total))
+            self.listener.on_event(SavepointProgressed(savepoint_id, manifest.epoch, done, total))
 
-        with self._reserved(request.label), self._reporting_end(savepoint_id, manifest.epoch, target.url):
-            report(0, 1)
-            savepoint = export_savepoint(
-                storage=self._history.storage, manifest=manifest, target=target, savepoint_id=savepoint_id,
-                run_tasks=run_tasks, label=request.label, note=request.note, progress=report,
-                created_ms=self._now_ms(), schedule_ms=request.schedule_ms,
-                skip_unreadable=request.skip_unreadable,
-            )  # fmt: skip
+        with self._reserved(request.label):
+            try:
+                report(0, 1)
+                savepoint = export_savepoint(
+                    storage=storage, manifest=manifest, target=target, savepoint_id=savepoint_id, run_tasks=run_tasks,
+                    label=request.label, note=request.note, progress=report, created_ms=self.now_ms(),
+                    schedule_ms=request.schedule_ms, skip_unreadable=request.skip_unreadable,
+                )  # fmt: skip
+            except Exception as error:
+                self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, failure=str(error)))
+                raise
+            self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, target.url))
         for state in savepoint.left_out:
             log.warning(
                 "job %r: savepoint %s leaves out %d entries of operator %r, state %r, which do not fit its type",
@@ -129,27 +134,11 @@ class Savepoints:
                 raise ConfigError(f"another savepoint with the label {label!r} is in progress; choose another label")
             self._labels.add(label)
         try:
-            free_label(self._history.storage, self._history.paths.job, label)
+            free_label(self.history.storage, self.history.paths.job, label)
             yield
         finally:
             with self._lock:
                 self._labels.discard(label)
-
-    @contextmanager
-    def _reporting_end(self, savepoint_id: str, epoch: int, path: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self._listener.on_event(SavepointEnded(savepoint_id, epoch, failure=str(error)))
-            raise
-        self._listener.on_event(SavepointEnded(savepoint_id, epoch, path))
-
-    def _target(self, directory: str | None, savepoint_id: str) -> Storage:
-        base = directory or self._directory
-        if base is None:
-            root = self._history.storage.url.rstrip("/")
-            return open_storage(f"{root}/{self._history.paths.savepoint(savepoint_id)}")
-        return open_storage(f"{base.rstrip('/')}/{savepoint_id}")
 
     def close(self) -> None:
         """Wait for the savepoints in progress."""

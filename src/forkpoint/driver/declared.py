@@ -1,29 +1,40 @@
-"""The states and operators that a program declares before it runs. Pure."""
+"""The states and operators that a program declares before it runs, and how saved state fits them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.specs import DeclaredState, WatermarkSpec
 from forkpoint.savepoint.compatibility import ProgramOperator
+from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
 
 
-def program_states(graph: JobGraph) -> list[StateInfo]:
-    """The states that are declared on functions' classes or belong to the operators themselves."""
-    return [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
+def check_program(
+    graph: JobGraph, saved: Savepoint | Manifest, *, allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None, must_fit: bool = False,
+) -> RestorePlan:  # fmt: skip
+    """Compare a program with a savepoint or checkpoint: the plan that a run would follow, including refused rows.
 
-
-def program_operators(graph: JobGraph) -> list[ProgramOperator]:
-    return [_program_operator(operator) for operator in graph.operators]
+    There is one row for each operator, state and source: restored, migrated (values or keys are converted; ``why`` says
+    how), new, kept, dropped or refused. The program fits if ``plan.refused`` is empty; with ``must_fit``, RestoreRefused is
+    raised if it is not. Numbers that a wider type cannot represent exactly, and migrations that raise, are only found by the
+    run, before it changes anything.
+    """
+    states = [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
+    return plan_restore(
+        Saved.of(saved), states, [_program_operator(operator) for operator in graph.operators],
+        allow_non_restored=allow_non_restored, renames=renames, check_only=not must_fit,
+    )  # fmt: skip
 
 
 def _program_operator(operator: Operator) -> ProgramOperator:
     key, spec = operator.key, operator.spec
     return ProgramOperator(
         operator.uid,
-        operator.kind,
         operator.stateful and spec.needs_uid,  # its state may belong to another operator
         spec.position if isinstance(spec, WatermarkSpec) else None,
         spec.declares_all_states,

@@ -29,7 +29,6 @@ from forkpoint.driver.manifests import (
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import publish
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
-from forkpoint.driver.trial import Trial, TrialProgress
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
@@ -38,6 +37,39 @@ from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_c
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0
 INTERRUPT_SECONDS = 1.0  # between attempts to interrupt an epoch
+IDLE_MS = 10_000  # a trial ends after so long without input
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run's output is withheld until ``epochs`` epochs are committed, or its sources have been idle for ten seconds. A run
+    that fails before that is not restarted, and its withheld output is dropped."""
+
+    epochs: int
+
+
+class TrialProgress:
+    """The state of a run's trial. None counts as a trial that is over."""
+
+    def __init__(self, trial: Trial | None, now_ms: int) -> None:
+        self._left = 0 if trial is None else trial.epochs
+        self._idle_since_ms = now_ms
+
+    @property
+    def active(self) -> bool:
+        return self._left > 0
+
+    def ends_at_ms(self) -> int | None:
+        """When it ends unless there is new input."""
+        return self._idle_since_ms + IDLE_MS if self.active else None
+
+    def withholds(self, now_ms: int, *, last: bool) -> bool:
+        """Whether the output of the epoch to be committed is withheld. ``last``: it is the job's last epoch."""
+        return self._left > 1 and not last and now_ms < self._idle_since_ms + IDLE_MS
+
+    def committed(self, withheld: bool, now_ms: int) -> None:
+        self._left = self._left - 1 if withheld else 0
+        self._idle_since_ms = now_ms
 
 
 @dataclass
@@ -69,8 +101,8 @@ class EpochRunner:
         self._now_ms = now_ms
         self._began_ms = now_ms()
         self._listener = listener
-        self._bound = _bound(graph, until, manifest, max_rows)
-        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self._bound.stops())
+        self.bound = _bound(graph, until, manifest, max_rows)
+        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops)
         self._alignment = Alignment(graph)
         self.trial = TrialProgress(trial, now_ms())
         self._failure: Exception | None = None
@@ -80,7 +112,7 @@ class EpochRunner:
         self._with_outputs: set[str] = set()
         self._with_mutable_outputs: set[str] = set()
         self.progress = Progress(
-            next_timer_ms=0 if _has_processing_timers(manifest) else None,
+            next_timer_ms=0 if any(s.kind == "timers-processing" for s in manifest.states) else None,
             in_flight=int(graph.loops),
             since_snapshot=chains(manifest),
         )
@@ -100,10 +132,8 @@ class EpochRunner:
     def step(
         self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None
     ) -> bool:
-        """Run one epoch if there is anything to do; False if there is not.
-
-        After an error every call raises it again: the planner is then ahead of the committed positions.
-        """
+        """Run one epoch if there is anything to do; False if there is not. After an error every call raises it again: the
+        planner is then ahead of the committed positions."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -131,30 +161,21 @@ class EpochRunner:
     def _limits(self, now_ms: int) -> Mapping[str, int | None] | None:
         """The sources that the next epoch reads, with the maximum number of elements of each. None: all, as usual."""
         if not self._alignment.aligns:
-            return self._bound.limits()
+            return self.bound.limits()
         silent = silent_origins(self.graph, self.manifest, self._began_ms, now_ms)
         starts = split_starts(self.graph, self.manifest, now_ms, self._alignment.recently_paused)
         return self._alignment.restrict(
-            self._bound.limits(), self.planner.limits, starts,
+            self.bound.limits(), self.planner.limits, starts,
             self.planner.finished_splits(), {*self.planner.finished(), *(self.graph.by_id[o].uid for o in silent)},
             self.planner.pause,
         )  # fmt: skip
 
     @property
-    def ended(self) -> bool:
-        return self.manifest.kind == "end"
-
-    @property
     def reached(self) -> bool:
         """Whether the run has reached its ``until``."""
-        stops = self.frame_stops or {}
+        stops = self.bound.frame_stops or {}
         stopped = {uid for uid, stop in stops.items() if _offset(self.manifest, uid) == stop.spark_offset}
-        return self._bound.reached({*self.planner.at_stop(), *stopped}, self.planner.finished())
-
-    @property
-    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
-        """Where DataFrame sources stop, by uid; None: nowhere."""
-        return self._bound.frame_stops()
+        return self.bound.reached({*self.planner.at_stop(), *stopped}, self.planner.finished())
 
     # -- one epoch
 
@@ -182,7 +203,7 @@ class EpochRunner:
         if needs_whole_splits := {source for row in rows for source in row.needs_whole_splits}:
             self.planner.whole |= needs_whole_splits
             return False
-        if not self._bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
+        if not self.bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
             return False
         self._reached(epoch, "computed")
         self._with_mutable_outputs |= {uid for row in rows for uid in row.mutable}
@@ -329,9 +350,6 @@ class EpochRunner:
     def _reached(self, epoch: int, phase: Phase) -> None:
         self._listener.on_event(EpochReached(epoch, phase, self._now_ms()))
 
-    def close(self) -> None:
-        self.planner.close()
-
 
 def _native(manifest: Manifest) -> dict[str, Any]:
     return {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
@@ -357,7 +375,6 @@ def _in_flight(rows: Sequence[CommitRow]) -> int:
 def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
     return EpochCommitted(
         manifest.epoch,
-        manifest.processing_time_ms,
         records_in=added_up(row.records_in for row in rows),
         records_out=added_up(row.records_out for row in rows),
         late_records_dropped=added_up(row.late_records_dropped for row in rows),
@@ -367,10 +384,6 @@ def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
         catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
         stores_reused=sum(row.stage > 0 and row.catch_up is None for row in rows),
     )
-
-
-def _has_processing_timers(manifest: Manifest) -> bool:
-    return any(s.kind == "timers-processing" for s in manifest.states)
 
 
 def wall_clock_ms() -> int:

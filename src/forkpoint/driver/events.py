@@ -1,4 +1,4 @@
-"""The events of a run: for status, progress bars and tests, and for metrics to come.
+"""The events of a run, for progress bars and tests, and for metrics to come.
 
 Listeners are called in order, on the thread of the event. An error that a listener raises ends the run as a failure of that
 step. Times are in ms since 1970.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from forkpoint.runtime.exchange.control import CatchUp
@@ -52,7 +52,6 @@ class EpochCommitted:
     """
 
     epoch: int
-    processing_time_ms: int
     records_in: Mapping[str, int]
     records_out: Mapping[str, int]
     late_records_dropped: Mapping[str, int]
@@ -61,11 +60,6 @@ class EpochCommitted:
     snapshot_bytes: int
     catch_ups: Sequence[CatchUp]
     stores_reused: int = 0
-
-    def lag_ms(self, uid: str) -> int | None:
-        """How far an operator's watermark is behind processing time; None if it has none yet."""
-        watermark = self.watermarks.get(uid)
-        return None if watermark is None else self.processing_time_ms - watermark
 
 
 def added_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -142,7 +136,7 @@ class StepListener:
 class Listeners:
     """Several listeners as one, called in this order."""
 
-    listeners: Sequence[Listener] = field(default_factory=tuple)
+    listeners: Sequence[Listener] = ()
 
     def on_event(self, event: Event) -> None:
         for listener in self.listeners:

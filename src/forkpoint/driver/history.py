@@ -1,10 +1,12 @@
-"""A job's manifests on storage: finds the newest and commits the next, which fences all older runs."""
+"""A job's manifests on storage: finds the newest, commits the next, which fences all older runs, and removes old ones."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from forkpoint.checkpoint.gc import plan_gc
 from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, StaleGeneration
@@ -93,6 +95,22 @@ class History:
         if record is not None:
             said.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
         return f"run {manifest.run!r} ({', '.join(said)})"
+
+    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int]) -> None:
+        """Remove files that no retained checkpoint needs, as the job's newest run. Raises StaleGeneration in any other: it does
+        not know what is pinned."""
+        files = self.storage.list(self.paths.directory)
+        manifests = {epoch: self.load(epoch) for epoch in self.epochs()}
+        plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned)
+        newest = manifests[max(manifests)]
+        if newest.run != run:
+            mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)
+            raise self.stale(mine, newest)
+        by_path = {self.paths.manifest(epoch): manifest for epoch, manifest in manifests.items()}
+        for path in plan.manifests:
+            self.remove(by_path[path])
+        for path in plan.files:
+            self.storage.delete(path)
 
     def remove(self, manifest: Manifest) -> None:
         """Remove a manifest that no checkpoint needs.

@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors import StagingSink
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
+from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, Trial, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
     Listener,
@@ -28,18 +28,17 @@ from forkpoint.driver.events import (
     Steps,
 )
 from forkpoint.driver.executor import Executor, Streams
-from forkpoint.driver.garbage import collect_garbage
 from forkpoint.driver.history import History
-from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.preflight import check_hosts
+from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
-from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
@@ -100,18 +99,18 @@ class JobDriver:
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
         self._listener = Listeners([self._status, *listeners, *([StepListener(steps)] if steps is not None else [])])
-        self._records = RunRecords(storage, job, self.run_id, options, started_ms)
+        self._records = RunRecords(storage, self.history.paths, options, started_ms)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
-        schedule = options.savepoint_schedule
-        self._schedule = (
-            Schedule(schedule, self.history, self.run_id, options.savepoint_directory, now_ms) if schedule else None
-        )
+        self._schedule: Schedule | None = None
+        if (schedule := options.savepoint_schedule) is not None:
+            directory = schedule.directory or options.savepoint_directory
+            self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
         self._rng = random.Random()
-        self.starter = Starter(
-            self.run_id, self.graph, self.history, executor, self._records, restore or RestoreOptions(),
-            parallelism=parallelism, now_ms=now_ms,
-            progress=lambda done, total: self._listener.on_event(RestoreProgressed(done, total)),
+        restorer = Restorer(
+            restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
+            lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
+        self.starter = Starter(self.run_id, restorer, self._records)
 
     # -- called from other threads
 
@@ -178,10 +177,7 @@ class JobDriver:
     # -- the run
 
     def run(self) -> Result:
-        """Restore the job and run it to its end.
-
-        Raises the error that ended the job once its restart strategy has given up.
-        """
+        """Restore the job and run it to its end. Raises the error that ended it once its restart strategy has given up."""
         try:
             result = self._run()
         except BaseException as error:
@@ -272,12 +268,13 @@ class JobDriver:
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
-                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch, runner.frame_stops)
+                stops = runner.bound.frame_stops
+                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch, stops)
             return self._loop(runner, streams)
         finally:
             if streams is not None:
                 streams.stop()
-            runner.close()
+            runner.planner.close()
 
     def _spec(self, manifest: Manifest) -> JobSpec:
         options = self.options
@@ -304,7 +301,7 @@ class JobDriver:
                 if result is not None:
                     return result
                 worked = runner.step()
-                if runner.ended:
+                if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
                 if runner.reached:
@@ -395,7 +392,7 @@ class JobDriver:
     def _stopped_at_bound(self, runner: EpochRunner) -> Result:
         """The run has reached its ``until``: it ends with a savepoint, as if one had been requested."""
         assert self._until is not None
-        request = SavepointRequest(None, None, f"replayed until {self._until.name}", stop=True, drain=False)
+        request = SavepointRequest(note=f"replayed until {self._until.name}", stop=True)
         path = self._savepoints.make(request, runner.manifest)
         self._closing = True
         clean_sinks(self.graph, self.job, runner.manifest.generation)  # staged by epochs that went too far
@@ -411,7 +408,7 @@ class JobDriver:
 
     def _collect_garbage(self) -> None:
         try:
-            collect_garbage(self.history, self.run_id, self.options.checkpoint.num_retained, self._savepoints.pinned())
+            self.history.collect_garbage(self.run_id, self.options.checkpoint.num_retained, self._savepoints.pinned())
         except StaleGeneration:
             raise
         except Exception:

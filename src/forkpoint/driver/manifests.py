@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint.checkpoint.manifest import (
-    ChangesRef,
-    Manifest,
-    OperatorInfo,
-    SnapshotRef,
-    SourcePosition,
-    SplitState,
-)
+from forkpoint.checkpoint.manifest import ChangesRef, Manifest, OperatorInfo, SnapshotRef, SourcePosition, SplitState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import with_versions
 from forkpoint.errors import RestoreRefused, error_of
@@ -45,10 +39,8 @@ def raise_failure(rows: Iterable[CommitRow]) -> None:
 def split_starts(
     graph: JobGraph, manifest: Manifest, now_ms: int, paused: Mapping[str, Collection[str]] = MappingProxyType({})
 ) -> dict[str, dict[str, SplitStart]]:
-    """Each watermark origin's splits at the start of an epoch, and which of them are idle.
-
-    ``paused`` splits (by source uid) are not idle although they were silent, as they were not read.
-    """
+    """Each watermark origin's splits at the start of an epoch, and which of them are idle. ``paused`` splits (by source uid)
+    are not, as they were not read."""
     starts: dict[str, dict[str, SplitStart]] = {}
     paused_splits = splits_by_origin(graph, paused)
     for operator in _origins(graph):
@@ -70,7 +62,8 @@ def split_starts(
 
 def ended_origins(graph: JobGraph, finished: Collection[str]) -> list[int]:
     """Watermark origins whose sources (``finished``: uids) have all ended."""
-    return [o.id for o in _origins(graph) if _ended(graph, o, finished)]
+    ids = {operator.id for operator in graph.sources if operator.uid in finished}
+    return [origin.id for origin in _origins(graph) if graph.sources_of([origin.id]) <= ids]
 
 
 def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
@@ -81,12 +74,6 @@ def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: i
         if after is not None and (position is None or not position.splits) and now_ms - began_ms >= after:
             silent.append(origin.id)
     return silent
-
-
-def _ended(graph: JobGraph, origin: Operator, finished: Collection[str]) -> bool:
-    if origin.inputs:
-        return all(_ended(graph, graph.by_id[e.upstream], finished) for e in origin.inputs)
-    return origin.uid in finished
 
 
 def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
@@ -132,7 +119,7 @@ def build_manifest(
         known = before.sources.get(operator.uid)
         states = {
             split: _split_state(
-                None if known is None else known.splits.get(split), end, counts.get((operator.id, split), 0),
+                None if known is None else known.splits.get(split), end, counts[operator.id, split],
                 reports.get((operator.id, split)), split in unread.get(str(operator.id), ()), context.processing_time_ms,
             )
             for split, end in splits.ends.items()
@@ -165,8 +152,7 @@ def operator_infos(graph: JobGraph) -> list[OperatorInfo]:
 
 
 def joined_splits(graph: JobGraph, context: EpochContext, rows: Iterable[CommitRow]) -> dict[int, Splits]:
-    progress = (p for row in rows for p in row.progress)
-    return origin_splits(context, (o.id for o in _origins(graph)), progress)
+    return origin_splits(graph, context, (p for row in rows for p in row.progress))
 
 
 def _origins(graph: JobGraph) -> list[Operator]:
@@ -178,11 +164,11 @@ def _idleness_ms(operator: Operator) -> int | None:
     return operator.spec.strategy.idleness_ms
 
 
-def _counts(rows: Iterable[CommitRow]) -> dict[tuple[int, str], int]:
-    counts: dict[tuple[int, str], int] = {}
+def _counts(rows: Iterable[CommitRow]) -> Counter[tuple[int, str]]:
+    counts: Counter[tuple[int, str]] = Counter()
     for row in rows:
         for p in row.progress:
-            counts[p.origin, p.split] = counts.get((p.origin, p.split), 0) + p.count
+            counts[p.origin, p.split] += p.count
     return counts
 
 
@@ -262,16 +248,10 @@ def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRe
             subtask=row.subtask, attempt=row.attempt, epoch=row.snapshot.epoch, kg_start=start, kg_stop=stop,
             path=row.snapshot.path, entries=row.snapshot.entries, bytes=row.snapshot.size, checksum=row.snapshot.checksum,
         )  # fmt: skip
-        refs = [
-            part for ref in refs if not _is_operator_state_of(ref, row.subtask) for part in _outside(ref, start, stop)
-        ]
-        refs.append(new)
+        # One without key groups has operator state only, of its subtask.
+        kept = [ref for ref in refs if ref.subtask != row.subtask or ref.kg_start != ref.kg_stop]
+        refs = [*(part for ref in kept for part in _outside(ref, start, stop)), new]
     return refs
-
-
-def _is_operator_state_of(ref: SnapshotRef, subtask: int) -> bool:
-    """Whether it has operator state only, of a subtask without key groups."""
-    return ref.subtask == subtask and ref.kg_start == ref.kg_stop
 
 
 def _outside(ref: SnapshotRef, start: int, stop: int) -> list[SnapshotRef]:
@@ -290,10 +270,8 @@ def _committables(rows: Iterable[CommitRow], withheld: Mapping[str, list[Any]]) 
 
 
 def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """For each subtask the epochs since its last snapshot, also those of earlier runs, for ``due_snapshots``.
-
-    Bytes are 0, as they are not known without reading all manifests.
-    """
+    """For each subtask the epochs since its last snapshot, also those of earlier runs, for ``due_snapshots``. Bytes are 0, as
+    they are not known without reading all manifests."""
     found: dict[int, tuple[int, int]] = {}
     for subtask in range(manifest.parallelism):
         start, stop = key_group_range(subtask, manifest.parallelism, manifest.max_parallelism)
@@ -303,15 +281,13 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
-    """The subtasks that should write a snapshot: changes since the last one span many epochs, or are larger than it.
-
-    ``history``: for each subtask the epochs and bytes of changes since its last snapshot.
-    """
-    sizes: dict[int, int] = {}
+    """The subtasks that should write a snapshot: changes since the last one (``history``: their epochs and bytes, by subtask)
+    span many epochs, or are larger than it."""
+    sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
-        sizes[ref.subtask] = sizes.get(ref.subtask, 0) + ref.bytes
+        sizes[ref.subtask] += ref.bytes
     return [
         subtask
         for subtask, (epochs, size) in sorted(history.items())
-        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes.get(subtask, 0), 64 * 2**20))
+        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes[subtask], 64 * 2**20))
     ]

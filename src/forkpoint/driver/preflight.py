@@ -86,7 +86,9 @@ def _laid_out(storage: Storage, directories: dict[str, str], token: str) -> Iter
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(token.encode())
             except OSError as error:
-                raise ConfigError(f"the driver cannot write to {place.parent}, the directory of a sink: {error}") from error
+                raise ConfigError(
+                    f"the driver cannot write to {place.parent}, the directory of a sink: {error}"
+                ) from error
         yield
     finally:
         for place in markers:

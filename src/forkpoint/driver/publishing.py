@@ -16,10 +16,8 @@ log = logging.getLogger("forkpoint")
 
 
 def publish(graph: JobGraph, manifest: Manifest) -> None:
-    """Make the committed epoch's output visible. If it is cut short, the next start repeats it.
-
-    All sinks publish even if some lack staged output; then NotFound is raised.
-    """
+    """Make the committed epoch's output visible; if it is cut short, the next start repeats it. All sinks publish even if some
+    lack staged output; then NotFound is raised."""
     missing: list[NotFound] = []
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Literal
 
 from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.events import Outcome
 from forkpoint.graph.options import JobOptions
 from forkpoint.storage.base import Storage
 
@@ -18,53 +20,41 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("forkpoint", "pyspark", "pyarrow")} | {"python": platform.python_version()}
 
 
+@dataclass
 class RunRecords:
     """The records of one run."""
 
-    def __init__(self, storage: Storage, job: str, run: str, options: JobOptions, started_ms: int) -> None:
-        self._storage = storage
-        self._paths = JobPaths(job)
-        self._run_id = run
-        self._options = options
-        self._started_ms = started_ms
-        self._run: Run | None = None
+    storage: Storage
+    paths: JobPaths
+    options: JobOptions
+    started_ms: int
+    _run: Run | None = None
 
     def start(self, manifest: Manifest) -> None:
-        known = JOB.load_if_whole(self._storage, self._paths.job_file)
-        options, created_ms = self._options, self._started_ms if known is None else known.created_ms
-        job = Job(job=manifest.job, created_ms=created_ms, generation=manifest.generation, run=self._run_id)
-        self._storage.put(self._paths.job_file, JOB.dump(job))
+        known = JOB.load_if_whole(self.storage, self.paths.job_file)
+        options, created_ms = self.options, self.started_ms if known is None else known.created_ms
+        job = Job(job=manifest.job, created_ms=created_ms, generation=manifest.generation, run=manifest.run)
+        self.storage.put(self.paths.job_file, JOB.dump(job))
         self._run = Run(
-            job=manifest.job, run=self._run_id, generation=manifest.generation, parent=manifest.parent,
-            started_ms=self._started_ms, code_version=options.parameters.get("code_version"), versions=versions(),
-            options={"parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, **_shown(options)},
+            job=manifest.job, run=manifest.run, generation=manifest.generation, parent=manifest.parent,
+            started_ms=self.started_ms, code_version=options.parameters.get("code_version"), versions=versions(),
+            options={
+                "parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, "engine": options.engine,
+                "state_backend": options.state_backend, "interval_ms": options.checkpoint.interval_ms,
+            },
             machine=socket.gethostname(), pid=os.getpid(),
         )  # fmt: skip
-        self._put()
+        self._put(self._run)
 
     def ended_well(self, run: str) -> bool:
         """Whether a run ended regularly, so that everything it committed is also published."""
-        record = RUN.load_if_whole(self._storage, self._paths.run_file(run))
+        record = RUN.load_if_whole(self.storage, self.paths.run_file(run))
         return record is not None and record.outcome in ("finished", "stopped", "cancelled")
 
-    def end(
-        self,
-        outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"],
-        reason: str | None,
-        ended_ms: int,
-    ) -> None:
+    def end(self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int) -> None:
         if self._run is not None:
             self._run = self._run.model_copy(update={"outcome": outcome, "reason": reason, "ended_ms": ended_ms})
-            self._put()
+            self._put(self._run)
 
-    def _put(self) -> None:
-        assert self._run is not None
-        self._storage.put(self._paths.run_file(self._run_id), RUN.dump(self._run))
-
-
-def _shown(options: JobOptions) -> dict[str, Any]:
-    return {
-        "engine": options.engine,
-        "state_backend": options.state_backend,
-        "interval_ms": options.checkpoint.interval_ms,
-    }
+    def _put(self, run: Run) -> None:
+        self.storage.put(self.paths.run_file(run.run), RUN.dump(run))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +12,7 @@ from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.history import History
-from forkpoint.driver.start import from_checkpoint
+from forkpoint.driver.restorer import from_checkpoint
 from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.importing import import_savepoint
@@ -67,11 +68,11 @@ class RecoveryPlan:
 
 
 def plan_recovery(
-    history: History, savepoints: Sequence[tuple[Storage, str, Savepoint]], progress: Progress = no_progress
+    history: History, savepoints: Sequence[tuple[Savepoint, str]], progress: Progress = no_progress
 ) -> RecoveryPlan:
     """Check checkpoints and savepoints, newest epoch first, until one is undamaged: all files that it needs are read.
 
-    ``savepoints``: storage, directory and record of the job's savepoints. Changes nothing.
+    ``savepoints``: the job's, with their directories. Changes nothing.
     """
     storage, epochs = history.storage, history.epochs()
     names = [file.epoch for path in storage.list(history.paths.directory) if (file := history.paths.parse(path))]
@@ -81,7 +82,7 @@ def plan_recovery(
     origin: Manifest | OpenedSavepoint | None = None
     # At the same epoch the checkpoint comes first: resuming from it needs no import.
     candidates = sorted(
-        [*((e, 1, None) for e in epochs), *((s[2].epoch, 0, s) for s in savepoints)], key=lambda c: (-c[0], -c[1])
+        [*((e, 1, None) for e in epochs), *((s[0].epoch, 0, s) for s in savepoints)], key=lambda c: (-c[0], -c[1])
     )
     for done, (epoch, _, saved) in enumerate(candidates):
         progress(done, len(candidates))
@@ -95,15 +96,16 @@ def plan_recovery(
             looked.append(Candidate("checkpoint", epoch, f"epoch {epoch}", created, problem))
             found: Manifest | OpenedSavepoint | None = manifest
         else:
-            found, problem = _opened(*saved[:2])
-            looked.append(Candidate("savepoint", epoch, saved[2].id, saved[2].created_ms, problem))
+            savepoint, directory = saved
+            found, problem = _opened(storage, directory)
+            looked.append(Candidate("savepoint", epoch, savepoint.id, savepoint.created_ms, problem))
         if problem is None:
             origin = found
             break
     whole = isinstance(origin, Manifest) and origin.epoch == epochs[-1]
-    resumed = origin.epoch if isinstance(origin, Manifest) else origin.savepoint.epoch if origin is not None else 0
-    discarded = () if whole or origin is None else tuple(epoch for epoch in epochs if epoch > resumed)
-    start = origin if isinstance(origin, Manifest) else origin.savepoint if origin is not None else None
+    start = origin.savepoint if isinstance(origin, OpenedSavepoint) else origin
+    resumed = 0 if start is None else start.epoch
+    discarded = () if whole or start is None else tuple(epoch for epoch in epochs if epoch > resumed)
     generations = [m.generation for m in readable.values()]
     return RecoveryPlan(
         tuple(looked), origin, whole, _lost(start, discarded, readable), tuple(sorted({*unreadable, *discarded})),
@@ -112,10 +114,8 @@ def plan_recovery(
 
 
 def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progress) -> Manifest | None:
-    """Execute the plan; returns the manifest that the next run resumes from, or None if the newest one was undamaged.
-
-    If it is interrupted, it can be repeated.
-    """
+    """Execute the plan; returns the manifest that the next run resumes from, or None if the newest one was undamaged. If it is
+    interrupted, it can be repeated."""
     origin, manifest = plan.origin, None
     if origin is None:
         raise StorageError(f"job {history.paths.job!r}: there is no undamaged checkpoint or savepoint")
@@ -179,12 +179,11 @@ def _opened(storage: Storage, directory: str) -> tuple[OpenedSavepoint | None, s
 
 
 def _lost(origin: Manifest | Savepoint | None, discarded: Sequence[int], readable: Mapping[int, Manifest]) -> Lost:
-    output: dict[str, int] = {}
-    for epoch in discarded:
-        manifest = readable.get(epoch)
-        for uid, committables in manifest.sinks.items() if manifest is not None and not manifest.withheld else ():
-            output[uid] = output.get(uid, 0) + len(committables)
     known = [readable[epoch] for epoch in discarded if epoch in readable]
+    output: Counter[str] = Counter()
+    for manifest in known:
+        if not manifest.withheld:
+            output.update({uid: len(committables) for uid, committables in manifest.sinks.items()})
     elements = 0 if origin is None or not known else max(0, _read(known[-1]) - _read(origin))
     unknown = tuple(epoch for epoch in discarded if epoch not in readable)
     return Lost(tuple(discarded), elements, {uid: count for uid, count in output.items() if count}, unknown)
@@ -217,7 +216,8 @@ def _start(
     return Manifest(
         job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=wall_clock_ms(),
         processing_time_ms=saved.created_ms, parallelism=saved.parallelism, max_parallelism=saved.max_parallelism,
-        sources=saved.sources, watermarks=saved.watermarks, states=states, parent=origin.as_parent(),
+        sources=saved.sources, watermarks=saved.watermarks, input_watermarks=saved.input_watermarks, states=states,
+        parent=origin.as_parent(),
         operators=[OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=0) for o in saved.operators],
         snapshots=snapshots,
     )  # fmt: skip

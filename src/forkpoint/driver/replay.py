@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.connectors.base import JSON, SplitRange
@@ -36,15 +37,14 @@ Until = UntilTime | UntilPositions
 
 
 class Bound:
-    """How far a run reads. This one has no limits."""
+    """How far a run reads. This one has no limits.
 
-    def stops(self) -> Mapping[str, JSON]:
-        """Positions beyond which sources must not plan, by uid."""
-        return {}
+    ``stops``: positions beyond which sources must not plan, by uid. ``frame_stops``: positions at which DataFrame sources
+    stop, by uid; None: nowhere.
+    """
 
-    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
-        """Positions at which DataFrame sources stop, by uid; None: nowhere."""
-        return None
+    stops: Mapping[str, JSON] = MappingProxyType({})
+    frame_stops: Mapping[str, SourcePosition] | None = None
 
     def limits(self) -> Mapping[str, int | None] | None:
         """The sources that the next epoch reads, with the maximum number of elements (None: as usual) of each. None: all."""
@@ -67,22 +67,16 @@ class PositionBound(Bound):
         for operator in graph.frame_sources:
             if operator.uid not in known:
                 raise _no_end(until, operator)
-        self._frames = {o.uid: known[o.uid] for o in graph.frame_sources}
-        self._stops = {uid: p.position for uid, p in until.sources.items() if p.kind == "native" and not p.finished}
+        self.frame_stops = {o.uid: known[o.uid] for o in graph.frame_sources}
+        stops = {uid: p.position for uid, p in until.sources.items() if p.kind == "native" and not p.finished}
         for operator in graph.native_sources:
-            if operator.uid not in self._stops and not operator.source.bounded:
+            if operator.uid not in stops and not operator.source.bounded:
                 raise _no_end(until, operator)
         self._needed = {o.uid for o in graph.sources}
-        self._stops = {uid: stop for uid, stop in self._stops.items() if uid in self._needed}
-
-    def stops(self) -> Mapping[str, JSON]:
-        return self._stops
-
-    def frame_stops(self) -> Mapping[str, SourcePosition] | None:
-        return self._frames
+        self.stops = {uid: stop for uid, stop in stops.items() if uid in self._needed}
 
     def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
-        return self._needed <= {*at_stop, *finished} and bool(self._stops or self._frames)
+        return self._needed <= {*at_stop, *finished} and bool(self.stops or self.frame_stops)
 
 
 def _no_end(until: UntilPositions, source: Operator) -> ConfigError:
@@ -149,12 +143,8 @@ def _rows(planned: list[SplitRange]) -> int:
 
 def _origins(graph: JobGraph, source: Operator) -> list[Operator]:
     """The operators that create watermarks for a source: itself, or those downstream that assign timestamps."""
-    return [o for o in graph.operators if isinstance(o.spec, TimestampsSpec) and _reads(graph, o, source)] or [source]
-
-
-def _reads(graph: JobGraph, operator: Operator, source: Operator) -> bool:
-    upstream = [graph.by_id[edge.upstream] for edge in operator.inputs]
-    return any(o is source or _reads(graph, o, source) for o in upstream)
+    assigners = (o for o in graph.operators if isinstance(o.spec, TimestampsSpec))
+    return [o for o in assigners if source.id in graph.sources_of([o.id])] or [source]
 
 
 def _check_has_watermarks(source: Operator, origins: list[Operator], until: UntilTime) -> None:

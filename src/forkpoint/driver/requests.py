@@ -13,11 +13,11 @@ class SavepointRequest:
     """``stop``: end the job with it; ``drain``: and fire all timers first. ``schedule_ms``: the interval of the schedule
     that requested it. ``skip_unreadable``: leave out entries that don't fit their types."""
 
-    directory: str | None
-    label: str | None
-    note: str | None
-    stop: bool
-    drain: bool
+    directory: str | None = None
+    label: str | None = None
+    note: str | None = None
+    stop: bool = False
+    drain: bool = False
     schedule_ms: int | None = None
     skip_unreadable: bool = False
     done: Future[str] = field(default_factory=Future)
@@ -64,15 +64,12 @@ class Inbox:
     def pause(self, seconds: float) -> None:
         """Wait until the time has passed or there is a request to cancel."""
         with self._changed:
-            self._changed.wait_for(self._has_cancel, seconds)
+            self._changed.wait_for(lambda: self.cancelled, seconds)
 
     @property
     def cancelled(self) -> bool:
         with self._changed:
-            return self._has_cancel()
-
-    def _has_cancel(self) -> bool:
-        return any(isinstance(r, CancelRequest) for r in self._requests)
+            return any(isinstance(r, CancelRequest) for r in self._requests)
 
     def fail_all(self, error: BaseException) -> None:
         while (request := self.take()) is not None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from forkpoint.checkpoint.manifest import Manifest, Parent
+from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.driver.check import check_program
-from forkpoint.driver.declared import program_operators, program_states
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.driver.declared import check_program
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.driver.start import Restored, checkpoint_fits, from_checkpoint
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import RestoreOptions
@@ -22,13 +22,28 @@ from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.naming import named_savepoint, new_savepoint_id
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
-from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.restore_plan import RestorePlan
 from forkpoint.savepoint.tasks import Progress
 from forkpoint.storage.base import open_storage
 
 log = logging.getLogger("forkpoint")
 
 NONE = "none"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a run starts from, already in the job's own storage."""
+
+    parent: Parent
+    sources: Mapping[str, SourcePosition] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    input_watermarks: Mapping[str, list[int]] = field(default_factory=dict)
+    states: tuple[StateInfo, ...] = ()
+    snapshots: tuple[SnapshotRef, ...] = ()
+    processing_time_ms: int = 0
+    epoch: int = 1  # of the run's first manifest, higher than the job's and the savepoint's
+    on_started: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ class Restorer:
         if self._depends_on_entries(newest):
             return self._from_checkpoint_by_savepoint(newest, epoch)
         plan = self._plan(newest)
-        if checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(plan):
+        if _checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(plan):
             states = tuple(mapping.target for mapping in plan.states)  # same entries, but types as declared now
             return replace(from_checkpoint(newest), states=states, epoch=epoch)
         return self._from_checkpoint_by_savepoint(newest, epoch)
@@ -135,6 +150,7 @@ class Restorer:
                 self._job, savepoint.id,
             )  # fmt: skip
         epoch = max(epoch, savepoint.epoch + 1)
+        dispose = partial(dispose_savepoint, opened, runs=[], savepoints=[], force=True)
         snapshots = import_savepoint(
             opened=opened, storage=self.history.storage, paths=self.history.paths, epoch=epoch, states=plan.states,
             parallelism=self.parallelism, max_parallelism=self.graph.max_parallelism, now_ms=self.now_ms(),
@@ -149,7 +165,7 @@ class Restorer:
             states=tuple(mapping.target for mapping in plan.states),
             snapshots=tuple(snapshots),
             epoch=epoch,
-            on_started=(lambda: _dispose(opened)) if self.options.claim else None,
+            on_started=dispose if self.options.claim else None,
         )
 
     def _depends_on_entries(self, newest: Manifest) -> bool:
@@ -160,18 +176,27 @@ class Restorer:
         return not check_program(graph, newest, allow_non_restored=True, renames=renames).refused
 
     def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
-        return plan_restore(
-            Saved.of(saved),
-            program_states(self.graph),
-            program_operators(self.graph),
-            allow_non_restored=self.options.allow_non_restored,
-            renames=self.options.renames,
-        )
+        allowed, renames = self.options.allow_non_restored, self.options.renames
+        return check_program(self.graph, saved, allow_non_restored=allowed, renames=renames, must_fit=True)
 
 
-def _dispose(opened: OpenedSavepoint) -> None:
-    """Delete a savepoint that the run has claimed, now that its state is imported."""
-    dispose_savepoint(opened, runs=[], savepoints=[], force=True)
+def from_checkpoint(manifest: Manifest) -> Restored:
+    """Resume from a checkpoint of the same job, whose files are used in place."""
+    return Restored(
+        Parent(kind="checkpoint", job=manifest.job, epoch=manifest.epoch, run=manifest.run),
+        manifest.sources, manifest.watermarks, manifest.input_watermarks, tuple(manifest.states), tuple(manifest.snapshots),
+        manifest.processing_time_ms,
+    )  # fmt: skip
+
+
+def _checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bool:
+    """Whether the new run can use a checkpoint's files in place; otherwise it is restored by way of a savepoint."""
+    if manifest.max_parallelism != graph.max_parallelism:
+        return False
+    operator_state = any(s.is_operator_state for s in manifest.states)
+    if operator_state and manifest.parallelism != parallelism:
+        return False
+    return {s.uid for s in manifest.states} <= set(graph.by_uid)
 
 
 def _changed(plan: RestorePlan) -> bool:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import JOB, Manifest
 from forkpoint.driver.history import History
 from forkpoint.driver.requests import SavepointRequest
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.options import SavepointSchedule
-from forkpoint.savepoint.catalog import savepoints_below
-from forkpoint.savepoint.retention import Retention, remove_expired
+from forkpoint.savepoint.catalog import readable, savepoints_below
+from forkpoint.savepoint.dispose import Retention, remove_expired
 from forkpoint.storage.base import Storage, open_storage
 
 log = logging.getLogger("forkpoint")
 
 
+@dataclass
 class Schedule:
     """One run's schedule. The driver's loop polls it; expired savepoints are removed on the thread that made the new one.
 
@@ -25,29 +27,24 @@ class Schedule:
     None is made if the job has committed nothing since.
     """
 
-    def __init__(
-        self, schedule: SavepointSchedule, history: History, run: str, directory: str | None, now_ms: Callable[[], int]
-    ) -> None:
-        self._schedule = schedule
-        self._history = history
-        self._run = run
-        self._directory = schedule.directory or directory
-        self._now_ms = now_ms
-        self._last: tuple[int, int] | None = None  # time and epoch
-        self._making: Future[str] | None = None
+    schedule: SavepointSchedule
+    history: History
+    run: str
+    directory: str | None
+    now_ms: Callable[[], int]
+    _last: tuple[int, int] | None = None  # time and epoch
+    _making: Future[str] | None = None
 
     def due(self, manifest: Manifest) -> SavepointRequest | None:
         """The savepoint to make now, if one is due."""
         if self._making is not None and not self._making.done():
             return None
         last_ms, epoch = self._last or self._newest(manifest)
-        now_ms = self._now_ms()
-        if now_ms < last_ms + self._schedule.interval_ms or manifest.epoch == epoch:
+        now_ms = self.now_ms()
+        if now_ms < last_ms + self.schedule.interval_ms or manifest.epoch == epoch:
             return None
         self._last = now_ms, manifest.epoch
-        request = SavepointRequest(
-            self._directory, None, None, stop=False, drain=False, schedule_ms=self._schedule.interval_ms
-        )
+        request = SavepointRequest(self.directory, schedule_ms=self.schedule.interval_ms)
         request.done.add_done_callback(self._made)
         self._making = request.done
         return request
@@ -57,7 +54,7 @@ class Schedule:
         times = [(self._began_ms(), -1)]
         try:
             storage, directory = self._place()
-            found = [each.savepoint for each in savepoints_below(storage, directory) if each.savepoint is not None]
+            found = [savepoint for savepoint, _ in readable(savepoints_below(storage, directory))]
         except ForkpointError as error:
             log.warning("job %r: its scheduled savepoints cannot be listed: %s", manifest.job, error)
             found = []
@@ -67,12 +64,12 @@ class Schedule:
 
     def _began_ms(self) -> int:
         try:
-            return JOB.load(self._history.storage, self._history.paths.job_file).created_ms
+            return JOB.load(self.history.storage, self.history.paths.job_file).created_ms
         except ForkpointError:
-            return self._now_ms()
+            return self.now_ms()
 
     def _made(self, done: Future[str]) -> None:
-        job = self._history.paths.job
+        job = self.history.paths.job
         if (error := done.exception()) is not None:
             log.warning("job %r: its scheduled savepoint failed, the schedule continues: %s", job, error)
             return
@@ -87,16 +84,15 @@ class Schedule:
 
     def remove_expired(self) -> list[str]:
         """Remove expired savepoints, if this is the job's newest run."""
-        newest = self._history.newest()
-        if newest is None or newest.run != self._run:
+        newest = self.history.newest()
+        if newest is None or newest.run != self.run:
             return []
-        retention = Retention(self._schedule.keep_last, self._schedule.keep_for_ms)
+        retention = Retention(self.schedule.keep_last, self.schedule.keep_for_ms)
         storage, directory = self._place()
-        return remove_expired(
-            self._history.storage, storage, directory, self._history.paths.job, retention, self._now_ms()
-        )
+        job = self.history.paths.job
+        return remove_expired(self.history.storage, storage, directory, job, retention, self.now_ms())
 
     def _place(self) -> tuple[Storage, str]:
-        if self._directory is None:
-            return self._history.storage, self._history.paths.savepoints
-        return open_storage(self._directory), ""
+        if self.directory is None:
+            return self.history.storage, self.history.paths.savepoints
+        return open_storage(self.directory), ""

@@ -5,20 +5,15 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
 
-from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.claims import claim_places
-from forkpoint.driver.executor import Executor
-from forkpoint.driver.history import History
+from forkpoint.driver.manifests import operator_infos
 from forkpoint.driver.publishing import Republisher
 from forkpoint.driver.records import RunRecords
-from forkpoint.driver.restorer import Restorer
-from forkpoint.driver.start import Restored, start_manifest
+from forkpoint.driver.restorer import Restored, Restorer
 from forkpoint.errors import StaleGeneration
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint.tasks import Progress
 
 log = logging.getLogger("forkpoint")
 
@@ -27,30 +22,15 @@ START_PAUSE_SECONDS = 0.1
 
 
 class Starter:
-    """Starts one run of a job, and resumes it after a failure. ``progress``: receives the progress of a restore."""
+    """Starts one run of a job, and resumes it after a failure."""
 
-    def __init__(
-        self, run: str, graph: JobGraph, history: History, executor: Executor, records: RunRecords, restore: RestoreOptions,
-        *, parallelism: int, progress: Progress, now_ms: Callable[[], int],
-    ) -> None:  # fmt: skip
+    def __init__(self, run: str, restorer: Restorer, records: RunRecords) -> None:
         self._run = run
-        self._graph = graph
-        self._history = history
-        self._job = history.paths.job
+        self._restorer = restorer
+        self._history = restorer.history
         self._records = records
-        self._parallelism = parallelism
-        self._now_ms = now_ms
-        self._republisher = Republisher(graph, history, run, records.ended_well)
-        self._restorer = Restorer(
-            restore,
-            history,
-            graph,
-            parallelism,
-            executor,
-            ended_well=records.ended_well,
-            progress=progress,
-            now_ms=now_ms,
-        )
+        self._republisher = Republisher(restorer.graph, restorer.history, run, records.ended_well)
+        self.restore = restorer.restore
 
     def start(self) -> Manifest | None:
         """The run's first manifest, committed; None if the job has already finished.
@@ -74,10 +54,11 @@ class Starter:
         base = self.restore(newest)
         if base is None:
             return None
-        claim_places(self._graph, self._history.storage, self._job, self._now_ms())
+        job, graph, now_ms = self._history.paths.job, self._restorer.graph, self._restorer.now_ms
+        claim_places(graph, self._history.storage, job, now_ms())
         manifest = start_manifest(
-            self._job, self._run, self._graph, base,
-            generation=generation, parallelism=self._parallelism, now_ms=self._now_ms(),
+            job, self._run, graph, base,
+            generation=generation, parallelism=self._restorer.parallelism, now_ms=now_ms(),
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
         self._records.start(manifest)
@@ -85,10 +66,6 @@ class Starter:
             base.on_started()
         self._republisher.repeat(manifest)
         return manifest
-
-    def restore(self, newest: Manifest | None) -> Restored | None:
-        """Import what the run starts from, given the job's newest manifest; None if the job has already finished."""
-        return self._restorer.restore(newest)
 
     def resume(self, mine: Manifest, error: BaseException) -> Manifest:
         """This run's newest manifest after a failure, with its output published. Raises StaleGeneration."""
@@ -103,3 +80,33 @@ class Starter:
         if newest.run != self._run:
             raise self._history.stale(mine, newest) from error
         return newest
+
+
+def start_manifest(
+    job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int
+) -> Manifest:
+    """The first manifest of a run. Committing it fences all older runs of the job."""
+    return Manifest(
+        job=job,
+        run=run,
+        generation=generation,
+        epoch=restored.epoch,
+        kind="start",
+        created_ms=now_ms,
+        processing_time_ms=max(now_ms, restored.processing_time_ms),
+        parallelism=parallelism,
+        max_parallelism=graph.max_parallelism,
+        sources={uid: _awake(position, now_ms) for uid, position in restored.sources.items()},
+        watermarks=dict(restored.watermarks),
+        input_watermarks=dict(restored.input_watermarks),
+        states=list(restored.states),
+        operators=operator_infos(graph),
+        snapshots=list(restored.snapshots),
+        parent=restored.parent,
+    )
+
+
+def _awake(position: SourcePosition, now_ms: int) -> SourcePosition:
+    """Splits count as active at the start: while the job was down nobody read them."""
+    splits = {name: s.model_copy(update={"last_active_ms": now_ms}) for name, s in position.splits.items()}
+    return position.model_copy(update={"splits": splits})

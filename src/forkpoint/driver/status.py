@@ -1,4 +1,4 @@
-"""The status of a run, derived from its events."""
+"""The status of a run, made of its events."""
 
 from __future__ import annotations
 
@@ -48,16 +48,12 @@ class StatusListener:
     """Keeps the status up to date; any thread may read it."""
 
     def __init__(self, job: str, run: str, started_ms: int) -> None:
-        self._status = Status(job, run, started_ms)
+        self.status = Status(job, run, started_ms)
         self._lock = threading.Lock()  # savepoints send events on their own threads
-
-    @property
-    def status(self) -> Status:
-        return self._status
 
     def on_event(self, event: Event) -> None:
         with self._lock:
-            self._status = after(self._status, event)
+            self.status = after(self.status, event)
 
 
 def after(status: Status, event: Event) -> Status:

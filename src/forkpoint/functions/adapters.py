@@ -1,11 +1,12 @@
-"""Adapters that run other functions as process functions, with state."""
+"""Adapters that run functions of one kind as another: as process, window or aggregate functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from forkpoint.functions.base import FilterFunction, FlatMapFunction, Function, MapFunction
+from forkpoint.functions.base import AggregateFunction, FilterFunction, FlatMapFunction, Function, MapFunction
 from forkpoint.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
@@ -15,6 +16,12 @@ from forkpoint.functions.checkpointed import (
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import StateDescriptor, declared_states
 from forkpoint.functions.process import KeyedProcessFunction
+from forkpoint.functions.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
 
 
 class FunctionAdapter(Function):
@@ -81,3 +88,83 @@ class CheckpointedKeyedAdapter(CheckpointedFunctionAdapter, KeyedAdapter): ...
 def as_keyed_process(function: MapFunction | FlatMapFunction | FilterFunction) -> KeyedProcessFunction:
     """The function as a KeyedProcessFunction."""
     return (CheckpointedKeyedAdapter if isinstance(function, CheckpointedFunction) else KeyedAdapter)(function)
+
+
+class KeylessProcess(FunctionAdapter, ProcessWindowFunction):
+    """Runs a ProcessAllWindowFunction under the single key of all elements."""
+
+    function: ProcessAllWindowFunction
+
+    def process(
+        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
+    ) -> Iterable[Any] | None:
+        return self.function.process(context, elements)
+
+    def clear(self, context: ProcessWindowFunction.Context) -> None:
+        self.function.clear(context)
+
+
+class KeylessWindow(FunctionAdapter, WindowFunction):
+    """Runs an AllWindowFunction under the single key of all elements."""
+
+    function: AllWindowFunction
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+        return self.function.apply(window, inputs)
+
+
+class Count(AggregateFunction):
+    """The number of elements."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
+
+
+class WithKey(WindowFunction):
+    """Pairs of key and result."""
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+        return [(key, value) for value in inputs]
+
+
+class Fold(AggregateFunction):
+    """Flink's fold before 2.0, with ``function(accumulator, element)``; each window starts from its own copy of ``initial``."""
+
+    def __init__(self, initial: Any, function: Callable[[Any, Any], Any]) -> None:
+        self._initial = initial
+        self._function = function
+
+    def create_accumulator(self) -> Any:
+        return copy.deepcopy(self._initial)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return self._function(accumulator, value)
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        raise NotImplementedError("folded values cannot be merged; use aggregate()")
+
+
+class RunningFold:
+    """A running fold as a function for ``map_with_state``, whose outputs are its states."""
+
+    def __init__(self, initial: Any, function: Callable[[Any, Any], Any]) -> None:
+        self._initial = initial
+        self._function = function
+
+    def __call__(self, element: Any, folded: Any) -> tuple[Any, Any]:
+        # Emitted values must not change with the next element, so each fold works on a copy.
+        before = self._initial if folded is None else folded
+        after = self._function(copy.deepcopy(before), element)
+        return after, after

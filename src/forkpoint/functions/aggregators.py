@@ -30,7 +30,9 @@ _WIDER = {
 class Aggregator(AggregateFunction, Generic[ACC]):
     """An aggregate of a field, given by name or index; index 0 of an element without fields is the element itself."""
 
-    def __init__(self, field: Field | None) -> None:
+    field: Field | None = None
+
+    def __init__(self, field: Field) -> None:
         if field is not None and (not isinstance(field, str | int) or isinstance(field, bool)):
             raise GraphError(f"{type(self).__name__}({field!r}): a field is given by its name or index")
         self.field = field
@@ -104,18 +106,16 @@ class Aggregator(AggregateFunction, Generic[ACC]):
     def _type_of(self, field: Field | None, elements: TypeInformation | None) -> TypeInformation:
         if elements is None:
             return Types.ANY()
-        found = elements if field is None else None
-        if found is None and elements.fields is not None:
-            names = [f.name for f in elements.fields]
-            if isinstance(field, str) and field in names:
-                found = elements.fields[names.index(field)].type
-            elif isinstance(field, int) and -len(names) <= field < len(names):
-                found = elements.fields[field].type
-            else:
-                raise GraphError(f"{self.describe()}: the elements have no such field; they have {', '.join(names)}")
-        elif found is None:
-            found = elements if field == 0 else Types.ANY()
-        return present(found)
+        if field is None:
+            return present(elements)
+        if elements.fields is None:
+            return present(elements) if field == 0 else Types.ANY()
+        names = [f.name for f in elements.fields]
+        if isinstance(field, str) and field in names:
+            field = names.index(field)
+        elif not isinstance(field, int) or not -len(names) <= field < len(names):
+            raise GraphError(f"{self.describe()}: the elements have no such field; they have {', '.join(names)}")
+        return present(elements.fields[field].type)
 
     def _wider(self, elements: TypeInformation | None) -> TypeInformation:
         of = self.field_type(elements)
@@ -142,7 +142,8 @@ class Count(Aggregator[int]):
     """The number of elements or, with a field, of its non-null values. A LONG."""
 
     def __init__(self, field: Field | None = None) -> None:
-        super().__init__(field)
+        if field is not None:
+            super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         self.field_type(elements)
@@ -166,9 +167,6 @@ class Count(Aggregator[int]):
 
 class _OfField(Aggregator[ACC]):
     """An aggregate whose accumulator and result have the field's type."""
-
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(self.field_type(elements))
@@ -234,9 +232,6 @@ class Last(_OfField[Any]):
 class Avg(Aggregator[tuple[Any, int]]):
     """The mean of a field: a DOUBLE for ints and floats, else of the field's type."""
 
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
-
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(Types.TUPLE([self._wider(elements), Types.LONG()]))
 
@@ -258,9 +253,6 @@ class Avg(Aggregator[tuple[Any, int]]):
 
 class StdDev(Aggregator[tuple[int, float, float]]):
     """The population standard deviation of a field, a DOUBLE (SQL's STDDEV_POP, by Welford's algorithm)."""
-
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         self._wider(elements)
@@ -349,7 +341,8 @@ class Collect(_ListOf):
     """The list of a field's values, or of the elements, in order."""
 
     def __init__(self, field: Field | None = None) -> None:
-        super().__init__(field)
+        if field is not None:
+            super().__init__(field)
 
     def take(self, value: Any, accumulator: list[Any] | None) -> list[Any]:
         if accumulator is None:
@@ -363,9 +356,6 @@ class Collect(_ListOf):
 
 class CountDistinct(Aggregator[set[Any]]):
     """The number of distinct values of a field, a LONG. All of them are kept in state."""
-
-    def __init__(self, field: Field) -> None:
-        super().__init__(field)
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(SequenceType("set", self.field_type(elements)))

@@ -8,11 +8,10 @@ from datetime import timedelta
 from typing import Any, Generic, NoReturn
 
 from forkpoint.errors import ConfigError
-from forkpoint.functions.base import Function
+from forkpoint.functions.base import Function, Subscripted
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.output_tag import Emitted
-from forkpoint.functions.subscripts import Subscripted
 from forkpoint.types.variables import IN, OUT, T
 
 ResultPredicate = Callable[[list[Any]], bool]

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic
+from types import GenericAlias
+from typing import Any, Generic
 
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.types.variables import ACC, IN, OUT, K_co, K_contra, T
+
+
+class Subscripted:
+    """Accepts any type parameters at run time, as PyFlink programs pass them. Must precede Generic in the bases."""
+
+    __slots__ = ()
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
 
 class Function(ABC):  # noqa: B024  (both methods are optional)

@@ -9,7 +9,7 @@ from typing import Generic
 from forkpoint.functions.base import Function
 from forkpoint.functions.descriptors import MapStateDescriptor, StateDescriptor, declared_states
 from forkpoint.functions.output_tag import Emitted
-from forkpoint.functions.process import TimeDomain, TimerService
+from forkpoint.functions.process import KeyedProcessFunction
 from forkpoint.functions.state import ReadableMap, WritableMap
 from forkpoint.types.variables import IN1, IN2, OUT, K, K_co, K_contra, S, V
 
@@ -91,23 +91,11 @@ class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
             all keys. Reads the whole state and keeps it in memory until the epoch ends.
             """
 
-    class ReadOnlyContext(BroadcastProcessFunction.ReadOnlyContext, Generic[K_co]):
+    class ReadOnlyContext(BroadcastProcessFunction.ReadOnlyContext, KeyedProcessFunction.Context[K_co]):
         """The context of the current element of the keyed stream."""
 
-        @abstractmethod
-        def get_current_key(self) -> K_co:
-            """The key of the element or timer."""
-
-        @abstractmethod
-        def timer_service(self) -> TimerService:
-            """The clocks and the timers of the current key."""
-
-    class OnTimerContext(ReadOnlyContext[K_co]):
+    class OnTimerContext(ReadOnlyContext[K_co], KeyedProcessFunction.OnTimerContext[K_co]):
         """The context of the current timer."""
-
-        @abstractmethod
-        def time_domain(self) -> TimeDomain:
-            """The clock of the timer."""
 
     @abstractmethod
     def process_element(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, overlo
 
 from forkpoint.errors import GraphError
 from forkpoint.functions.base import AggregateFunction, ReduceFunction
-from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 from forkpoint.functions.ttl import StateTtlConfig
 from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.containers import optional
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.states import StateKind
 
 
-class StateDescriptor(Generic[S_co]):
+class StateDescriptor(State, Generic[S_co]):
     """Base of all state descriptors. ``S_co``: the type of the state handle.
 
     ``name``: unique within an operator. ``value_type``: the type of one stored value (list element, map value,
@@ -52,6 +52,9 @@ class StateDescriptor(Generic[S_co]):
     def get_name(self) -> str:
         """The state's name."""
         return self.name
+
+    def clear(self) -> None:
+        self._unbound()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -88,9 +91,6 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T
     def update(self, value: T | None) -> None:
         self._unbound()
 
-    def clear(self) -> None:
-        self._unbound()
-
 
 class ListStateDescriptor(StateDescriptor[ListState[T]], ListState[T]):
     """Declares a list per key, or per subtask for operator state."""
@@ -114,9 +114,6 @@ class ListStateDescriptor(StateDescriptor[ListState[T]], ListState[T]):
         self._unbound()
 
     def update(self, values: Iterable[T]) -> None:
-        self._unbound()
-
-    def clear(self) -> None:
         self._unbound()
 
 
@@ -166,9 +163,6 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
     def is_empty(self) -> bool:
         self._unbound()
 
-    def clear(self) -> None:
-        self._unbound()
-
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T]):
     """Declares a reduced value per key. ``reduce_function``: a ReduceFunction or ``f(a, b)``."""
@@ -197,9 +191,6 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T
     def add(self, value: T) -> None:
         self._unbound()
 
-    def clear(self) -> None:
-        self._unbound()
-
 
 class AggregatingStateDescriptor(
     StateDescriptor[AggregatingState[IN, OUT]], AggregatingState[IN, OUT], Generic[IN, ACC, OUT]
@@ -218,9 +209,6 @@ class AggregatingStateDescriptor(
         self._unbound()
 
     def add(self, value: IN) -> None:
-        self._unbound()
-
-    def clear(self) -> None:
         self._unbound()
 
 

@@ -49,9 +49,7 @@ class Duration(timedelta):
         """Whole milliseconds, rounded down."""
         return self // _MILLISECOND
 
-    def to_milliseconds(self) -> int:
-        """Same as ``to_millis``, under the name in PyFlink's ``Time``."""
-        return self.to_millis()
+    to_milliseconds = to_millis  # its name in PyFlink's Time
 
 
 class Time:
@@ -63,11 +61,7 @@ class Time:
     days = Duration.of_days
     hours = Duration.of_hours
     minutes = Duration.of_minutes
-
-    @staticmethod
-    def seconds(seconds: float) -> Duration:
-        """A duration of that many seconds."""
-        return Duration(seconds=seconds)
+    seconds = Duration.of_seconds
 
     @staticmethod
     def milliseconds(milliseconds: float) -> Duration:

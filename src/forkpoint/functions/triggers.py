@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic, Self, TypeAlias
 
 from forkpoint.errors import ConfigError
+from forkpoint.functions.base import Subscripted
 from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
-from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MAX_WATERMARK
 from forkpoint.functions.windows import Window
 from forkpoint.types.variables import S, T_contra, W_contra
@@ -186,14 +187,10 @@ class ProcessingTimeTrigger(_Trigger):
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
-def _add(a: int, b: int) -> int:
-    return a + b
-
-
 class CountTrigger(_Trigger):
     """Fires every ``window_size`` elements of a window."""
 
-    _count = ReducingStateDescriptor("count", _add, int)
+    _count = ReducingStateDescriptor("count", operator.add, int)
 
     def __init__(self, window_size: int) -> None:
         if not isinstance(window_size, int) or isinstance(window_size, bool) or window_size < 1:
@@ -234,6 +231,11 @@ class _Continuous(_Trigger):
 
     def __init__(self, interval: timedelta | int) -> None:
         self._interval_ms = to_ms(interval, f"the interval of {type(self).__name__}", minimum_ms=1)
+
+    @classmethod
+    def of(cls, interval: timedelta | int) -> Self:
+        """``interval``: a timedelta, or int ms; above 0, else ConfigError."""
+        return cls(interval)
 
     def can_merge(self) -> bool:
         return True
@@ -278,11 +280,6 @@ class _Continuous(_Trigger):
 class ContinuousEventTimeTrigger(_Continuous):
     """Fires every interval of event time while a window is open, and at its end."""
 
-    @staticmethod
-    def of(interval: timedelta | int) -> ContinuousEventTimeTrigger:
-        """``interval``: a timedelta, or int ms; above 0, else ConfigError."""
-        return ContinuousEventTimeTrigger(interval)
-
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         end = window.max_timestamp()
         if end <= ctx.get_current_watermark():
@@ -305,11 +302,6 @@ class ContinuousEventTimeTrigger(_Continuous):
 
 class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires every interval of the wall clock while a window is open, and at its end."""
-
-    @staticmethod
-    def of(interval: timedelta | int) -> ContinuousProcessingTimeTrigger:
-        """``interval``: a timedelta, or int ms; above 0, else ConfigError."""
-        return ContinuousProcessingTimeTrigger(interval)
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return self._begin(ctx.get_current_processing_time(), window, ctx, ctx.register_processing_time_timer)

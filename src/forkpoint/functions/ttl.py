@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
+from typing import Any, Self
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.durations import Duration, to_ms
@@ -87,82 +88,73 @@ class StateTtlConfigBuilder:
     """Builds a StateTtlConfig. All methods but ``build()`` return the builder."""
 
     def __init__(self, ttl: timedelta | int) -> None:
-        self._ttl_ms = to_ms(ttl, "the time to live of state", minimum_ms=1)
-        self._update_type = StateTtlConfig.UpdateType.OnCreateAndWrite
-        self._visibility = StateTtlConfig.StateVisibility.NeverReturnExpired
-        self._time = StateTtlConfig.TtlTimeCharacteristic.ProcessingTime
-        self._cleanup = True
+        self._config = StateTtlConfig(to_ms(ttl, "the time to live of state", minimum_ms=1))
 
-    def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfigBuilder:
+    def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> Self:
         """Set what renews an entry's time to live; default OnCreateAndWrite."""
-        self._update_type = StateTtlConfig.UpdateType(update_type)
-        return self
+        return self._with(update_type=StateTtlConfig.UpdateType(update_type))
 
-    def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
+    def update_ttl_on_create_and_write(self) -> Self:
         """Renew the time to live at each write (the default)."""
         return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
 
-    def update_ttl_on_read_and_write(self) -> StateTtlConfigBuilder:
+    def update_ttl_on_read_and_write(self) -> Self:
         """Renew the time to live at each write and read; every read then costs a write."""
         return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
 
-    def set_state_visibility(self, state_visibility: StateTtlConfig.StateVisibility) -> StateTtlConfigBuilder:
+    def set_state_visibility(self, state_visibility: StateTtlConfig.StateVisibility) -> Self:
         """Set whether expired entries can be read until they are removed."""
-        self._visibility = StateTtlConfig.StateVisibility(state_visibility)
-        return self
+        return self._with(state_visibility=StateTtlConfig.StateVisibility(state_visibility))
 
-    def never_return_expired(self) -> StateTtlConfigBuilder:
+    def never_return_expired(self) -> Self:
         """Never return expired entries (the default)."""
         return self.set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
 
-    def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
+    def return_expired_if_not_cleaned_up(self) -> Self:
         """Return expired entries until they are removed."""
         return self.set_state_visibility(StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
 
-    def set_ttl_time_characteristic(
-        self, time_characteristic: StateTtlConfig.TtlTimeCharacteristic
-    ) -> StateTtlConfigBuilder:
+    def set_ttl_time_characteristic(self, time_characteristic: StateTtlConfig.TtlTimeCharacteristic) -> Self:
         """Set the clock by which entries expire."""
-        self._time = StateTtlConfig.TtlTimeCharacteristic(time_characteristic)
-        return self
+        return self._with(time_characteristic=StateTtlConfig.TtlTimeCharacteristic(time_characteristic))
 
-    def use_processing_time(self) -> StateTtlConfigBuilder:
+    def use_processing_time(self) -> Self:
         """Expire entries by the wall clock, read once per epoch (the default)."""
         return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
 
-    def use_event_time(self) -> StateTtlConfigBuilder:
+    def use_event_time(self) -> Self:
         """Expire entries by the operator's watermark, so that a replay expires the same entries as the original run."""
         return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.EventTime)
 
-    def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
+    def cleanup_full_snapshot(self) -> Self:
         """Accepted for PyFlink compatibility, without effect: each epoch removes some expired entries in the background."""
         return self
 
-    def cleanup_incrementally(
-        self, cleanup_size: int, run_cleanup_for_every_record: bool = False
-    ) -> StateTtlConfigBuilder:
+    def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool = False) -> Self:
         """Enable background cleanup; the engine sets its pace. ``cleanup_size``: above 0, else ConfigError."""
         return self._in_background(cleanup_size, "cleanup_size")
 
     def cleanup_in_rocksdb_compact_filter(
         self, query_time_after_num_entries: int, periodic_compaction_time: timedelta | int | None = None
-    ) -> StateTtlConfigBuilder:
+    ) -> Self:
         """Enable background cleanup with any store; the engine sets its pace. ConfigError for non-positive numbers."""
         if periodic_compaction_time is not None:
             to_ms(periodic_compaction_time, "periodic_compaction_time")
         return self._in_background(query_time_after_num_entries, "query_time_after_num_entries")
 
-    def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
+    def disable_cleanup_in_background(self) -> Self:
         """Remove expired entries only when their key is processed."""
-        self._cleanup = False
-        return self
+        return self._with(cleanup_in_background=False)
 
     def build(self) -> StateTtlConfig:
         """Build the configuration."""
-        return StateTtlConfig(self._ttl_ms, self._update_type, self._visibility, self._time, self._cleanup)
+        return self._config
 
-    def _in_background(self, number: int, what: str) -> StateTtlConfigBuilder:
+    def _in_background(self, number: int, what: str) -> Self:
         if number <= 0:
             raise ConfigError(f"{what} is {number}; it must be above 0")
-        self._cleanup = True
+        return self._with(cleanup_in_background=True)
+
+    def _with(self, **changes: Any) -> Self:
+        self._config = replace(self._config, **changes)
         return self

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, Self, TypeAlias
 
 from forkpoint.errors import ConfigError, UserFunctionError
+from forkpoint.functions.base import Subscripted
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
-from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.triggers import (
     CountTrigger,
     EventTimeTrigger,
@@ -113,16 +113,7 @@ def merge_time_windows(windows: Iterable[TimeWindow], callback: MergeCallback) -
             callback.merge(list(members), cover)
 
 
-def _check_timestamp(assigner: WindowAssigner, timestamp: int) -> None:
-    if timestamp == MIN_WATERMARK:
-        raise UserFunctionError(
-            f"{assigner.describe()}: an element has no timestamp; give the source's WatermarkStrategy a timestamp assigner, "
-            "or use processing-time windows"
-        )
-
-
-def _window_start(timestamp: int, offset_ms: int, slide_ms: int) -> int:
-    return timestamp - (timestamp - offset_ms) % slide_ms
+_window_start = TimeWindow.get_window_start_with_offset
 
 
 def _window(start: int, size_ms: int) -> TimeWindow:
@@ -138,7 +129,11 @@ class _TimeWindows(WindowAssigner[Any, TimeWindow]):
 
 class _EventTime(_TimeWindows):
     def assign_windows(self, element: Any, timestamp: int, context: WindowAssignerContext) -> Collection[TimeWindow]:
-        _check_timestamp(self, timestamp)
+        if timestamp == MIN_WATERMARK:
+            raise UserFunctionError(
+                f"{self.describe()}: an element has no timestamp; give the source's WatermarkStrategy a timestamp assigner, "
+                "or use processing-time windows"
+            )
         return self._assign(element, timestamp)
 
     def get_default_trigger(self, env: Any = None) -> Trigger:
@@ -164,6 +159,14 @@ class _Tumbling(_TimeWindows):
         self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
         self._offset_ms = 0 if offset is None else _offset_ms(offset, self._size_ms, "size")
 
+    @classmethod
+    def of(cls, size: timedelta | int, offset: timedelta | int | None = None) -> Self:
+        """Windows ``[n * size + offset, (n + 1) * size + offset)``; timedelta or int ms, else ConfigError.
+
+        ``offset``: between ``-size`` and ``size``, exclusive; with -8 h, days begin at midnight in China.
+        """
+        return cls(size, offset)
+
     def describe(self) -> str:
         return f"{type(self).__name__}(size={self._size_ms} ms, offset={self._offset_ms} ms)"
 
@@ -177,6 +180,11 @@ class _Sliding(_TimeWindows):
         self._size_ms = to_ms(size, "the size of windows", minimum_ms=1)
         self._slide_ms = to_ms(slide, "the slide of windows", minimum_ms=1)
         self._offset_ms = 0 if offset is None else _offset_ms(offset, self._slide_ms, "slide")
+
+    @classmethod
+    def of(cls, size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None) -> Self:
+        """Windows ``[n * slide + offset, n * slide + offset + size)``; timedelta or int ms, else ConfigError."""
+        return cls(size, slide, offset)
 
     def describe(self) -> str:
         return f"{type(self).__name__}(size={self._size_ms} ms, slide={self._slide_ms} ms, offset={self._offset_ms} ms)"
@@ -196,44 +204,17 @@ def _offset_ms(offset: timedelta | int, below_ms: int, what: str) -> int:
 class TumblingEventTimeWindows(_Tumbling, _EventTime):
     """Consecutive, non-overlapping windows of a fixed size, by the elements' timestamps."""
 
-    @staticmethod
-    def of(size: timedelta | int, offset: timedelta | int | None = None) -> TumblingEventTimeWindows:
-        """Windows ``[n * size + offset, (n + 1) * size + offset)``; timedelta or int ms, else ConfigError.
-
-        ``offset``: between ``-size`` and ``size``, exclusive; with -8 h, days begin at midnight in China.
-        """
-        return TumblingEventTimeWindows(size, offset)
-
 
 class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
     """Consecutive, non-overlapping windows of a fixed size, by the wall clock."""
-
-    @staticmethod
-    def of(size: timedelta | int, offset: timedelta | int | None = None) -> TumblingProcessingTimeWindows:
-        """As TumblingEventTimeWindows.of."""
-        return TumblingProcessingTimeWindows(size, offset)
 
 
 class SlidingEventTimeWindows(_Sliding, _EventTime):
     """Windows of a fixed size, one beginning every ``slide``, by the elements' timestamps. They may overlap."""
 
-    @staticmethod
-    def of(
-        size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None
-    ) -> SlidingEventTimeWindows:
-        """Windows ``[n * slide + offset, n * slide + offset + size)``; timedelta or int ms, else ConfigError."""
-        return SlidingEventTimeWindows(size, slide, offset)
-
 
 class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
     """Windows of a fixed size, one beginning every ``slide``, by the wall clock. They may overlap."""
-
-    @staticmethod
-    def of(
-        size: timedelta | int, slide: timedelta | int, offset: timedelta | int | None = None
-    ) -> SlidingProcessingTimeWindows:
-        """As SlidingEventTimeWindows.of."""
-        return SlidingProcessingTimeWindows(size, slide, offset)
 
 
 class SessionWindowTimeGapExtractor(Subscripted, ABC, Generic[T_contra]):
@@ -257,6 +238,16 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow], _TimeWindows):
             )
         self._extract: Callable[[Any], int | timedelta] | None = extract
 
+    @classmethod
+    def with_gap(cls, size: timedelta | int) -> Self:
+        """The same gap for all elements: a timedelta, or int ms; above 0, else ConfigError."""
+        return cls(to_ms(size, "the gap of sessions", minimum_ms=1), None)
+
+    @classmethod
+    def with_dynamic_gap(cls, extractor: Gap) -> Self:
+        """A gap for each element: a SessionWindowTimeGapExtractor, or ``f(element)`` that returns ms or a timedelta."""
+        return cls(None, extractor)
+
     def describe(self) -> str:
         gap = "dynamic gap" if self._gap_ms is None else f"gap={self._gap_ms} ms"
         return f"{type(self).__name__}({gap})"
@@ -275,29 +266,9 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow], _TimeWindows):
 class EventTimeSessionWindows(_Sessions, _EventTime):
     """Sessions by the elements' timestamps: a window closes once no element has followed within the gap."""
 
-    @staticmethod
-    def with_gap(size: timedelta | int) -> EventTimeSessionWindows:
-        """The same gap for all elements: a timedelta, or int ms; above 0, else ConfigError."""
-        return EventTimeSessionWindows(to_ms(size, "the gap of sessions", minimum_ms=1), None)
-
-    @staticmethod
-    def with_dynamic_gap(extractor: Gap) -> EventTimeSessionWindows:
-        """A gap for each element: a SessionWindowTimeGapExtractor, or ``f(element)`` that returns ms or a timedelta."""
-        return EventTimeSessionWindows(None, extractor)
-
 
 class ProcessingTimeSessionWindows(_Sessions, _ProcessingTime):
     """Sessions by the wall clock: a window closes once no element has followed within the gap."""
-
-    @staticmethod
-    def with_gap(size: timedelta | int) -> ProcessingTimeSessionWindows:
-        """The same gap for all elements: a timedelta, or int ms; above 0, else ConfigError."""
-        return ProcessingTimeSessionWindows(to_ms(size, "the gap of sessions", minimum_ms=1), None)
-
-    @staticmethod
-    def with_dynamic_gap(extractor: Gap) -> ProcessingTimeSessionWindows:
-        """A gap for each element: a SessionWindowTimeGapExtractor, or ``f(element)`` that returns ms or a timedelta."""
-        return ProcessingTimeSessionWindows(None, extractor)
 
 
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeAlias
 
 from forkpoint.errors import ConfigError
-from forkpoint.functions.base import Function
+from forkpoint.functions.base import Function, Subscripted
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.output_tag import Emitted
-from forkpoint.functions.subscripts import Subscripted
 from forkpoint.functions.watermarks import MIN_WATERMARK
 from forkpoint.types.variables import IN, OUT, K_contra, T_contra, W_co, W_contra
 
@@ -102,6 +101,9 @@ class TimestampedValue(NamedTuple):
         return self.timestamp != MIN_WATERMARK
 
 
+Elements: TypeAlias = Sequence[TimestampedValue]
+
+
 class EvictorContext(ABC):
     """The clocks, for evictors."""
 
@@ -118,15 +120,11 @@ class Evictor(ABC, Generic[T_contra, W_contra]):
     """Removes elements from a window when it fires. Windows with an evictor keep all their elements in state."""
 
     @abstractmethod
-    def evict_before(
-        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
-    ) -> Sequence[TimestampedValue]:
+    def evict_before(self, elements: Elements, size: int, window: Any, ctx: EvictorContext) -> Elements:
         """The elements that stay, before the results are computed. ``size``: the number of elements."""
 
     @abstractmethod
-    def evict_after(
-        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
-    ) -> Sequence[TimestampedValue]:
+    def evict_after(self, elements: Elements, size: int, window: Any, ctx: EvictorContext) -> Elements:
         """The elements that stay, after the results were computed. ``size``: the number of elements."""
 
     def describe(self) -> str:
@@ -141,17 +139,13 @@ class _Evictor(Evictor):
         self._after = after
 
     @abstractmethod
-    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+    def _keep(self, elements: Elements) -> Elements:
         """The elements that stay."""
 
-    def evict_before(
-        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
-    ) -> Sequence[TimestampedValue]:
+    def evict_before(self, elements: Elements, size: int, window: Any, ctx: EvictorContext) -> Elements:
         return elements if self._after else self._keep(elements)
 
-    def evict_after(
-        self, elements: Sequence[TimestampedValue], size: int, window: Any, ctx: EvictorContext
-    ) -> Sequence[TimestampedValue]:
+    def evict_after(self, elements: Elements, size: int, window: Any, ctx: EvictorContext) -> Elements:
         return self._keep(elements) if self._after else elements
 
 
@@ -169,7 +163,7 @@ class CountEvictor(_Evictor):
         """``do_evict_after``: evict after the results are computed, not before."""
         return CountEvictor(max_count, after=do_evict_after)
 
-    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+    def _keep(self, elements: Elements) -> Elements:
         return elements[max(0, len(elements) - self._count) :]
 
     def describe(self) -> str:
@@ -188,7 +182,7 @@ class TimeEvictor(_Evictor):
         """``window_size``: a timedelta, or int ms. ``do_evict_after``: evict after the results are computed, not before."""
         return TimeEvictor(window_size, after=do_evict_after)
 
-    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+    def _keep(self, elements: Elements) -> Elements:
         if not elements or not elements[0].has_timestamp():
             return elements
         cutoff = max(e.timestamp for e in elements) - self._size_ms
@@ -213,7 +207,7 @@ class DeltaEvictor(_Evictor):
         """Keep where ``delta_function(element, last) < threshold``. ``do_evict_after``: after the results are computed."""
         return DeltaEvictor(threshold, delta_function, after=do_evict_after)
 
-    def _keep(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+    def _keep(self, elements: Elements) -> Elements:
         if not elements:
             return elements
         newest = elements[-1].value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, Protocol
 
-from forkpoint.functions.subscripts import Subscripted
+from forkpoint.functions.base import Subscripted
 from forkpoint.functions.watermarks import MAX_WATERMARK
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import W

@@ -21,8 +21,9 @@ def in_mode(graph: JobGraph, mode: RuntimeExecutionMode) -> JobGraph:
     """The graph for a mode; AUTOMATIC is BATCH if all sources are bounded. GraphError if it cannot run as BATCH."""
     if mode is RuntimeExecutionMode.STREAMING or (mode is RuntimeExecutionMode.AUTOMATIC and _unbounded(graph)):
         return graph
-    _check(graph)
-    return replace(graph.with_specs(lambda o: o.spec.in_batch()), batch=True)
+    batch = replace(graph.with_specs(lambda o: o.spec.in_batch()), batch=True)
+    _check(batch)
+    return batch
 
 
 def _unbounded(graph: JobGraph) -> list[str]:
@@ -46,7 +47,7 @@ def _check(graph: JobGraph) -> None:
                 "broadcast input is read to its end first; use a second source for one of them, or use STREAMING"
             )
     try:
-        TopologicalSorter(_read_first(graph)).prepare()
+        TopologicalSorter(read_first(graph)).prepare()
     except CycleError as error:
         waiting = ", ".join(repr(graph.by_id[source].uid) for source in error.args[1][1:])
         raise GraphError(
@@ -56,14 +57,12 @@ def _check(graph: JobGraph) -> None:
 
 
 def read_first(graph: JobGraph) -> dict[int, set[int]]:
-    """For each source's operator id, the ids of the sources to read to their ends first; empty in STREAMING mode."""
-    return _read_first(graph) if graph.batch else {}
+    """For each source's operator id, the ids of the sources to read to their ends first; empty in STREAMING mode.
 
-
-def _read_first(graph: JobGraph) -> dict[int, set[int]]:
-    """The sources of broadcast streams come before those of the streams connected with them."""
+    The sources of broadcast streams come before those of the streams connected with them.
+    """
     first: dict[int, set[int]] = {}
-    for operator in graph.operators:
+    for operator in graph.operators if graph.batch else ():
         rules, others = _input_sources(graph, operator)
         for source in others if rules else ():
             first.setdefault(source, set()).update(rules)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from forkpoint.errors import GraphError
 from forkpoint.graph.batch import in_mode
 from forkpoint.graph.job import InEdge, JobGraph, Operator
-from forkpoint.graph.loops import closed_loops
 from forkpoint.graph.options import RuntimeExecutionMode
-from forkpoint.graph.specs import DataFrameSpec, SourceSpec, TimestampsSpec, WatermarkSpec
+from forkpoint.graph.specs import DataFrameSpec, LoopEnd, LoopStart, SourceSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Rebalance, Transformation, topological_order
 from forkpoint.types import same_keys
 
@@ -56,7 +55,7 @@ def compile_graph(
 
 def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) -> list[Operator]:
     """The operators in topological order, with their stages, effective input edges and watermark origins."""
-    loop_ends = closed_loops(order, uids)
+    loop_ends = _closed_loops(order, uids)
     edge_ids = itertools.count()
     compiled: dict[Transformation, Operator] = {}
     for t in order:
@@ -84,6 +83,34 @@ def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) 
             None if watermarks is None else watermarks.timestamp_column, t.migrations,
         )  # fmt: skip
     return list(compiled.values())
+
+
+def _closed_loops(order: list[Transformation], uids: Mapping[Transformation, str]) -> dict[Transformation, LoopEnd]:
+    """The specs of all iteration ends, with the uids of their heads: feedback is not an edge, so the graph stays acyclic.
+
+    GraphError for an iteration that is not closed, closed twice, or closed with a stream not derived from it.
+    """
+    heads = {t.spec.loop: t for t in order if isinstance(t.spec, LoopStart)}
+    ends: dict[int, Transformation] = {}
+    specs: dict[Transformation, LoopEnd] = {}
+    for t in order:
+        if not isinstance(t.spec, LoopEnd):
+            continue
+        head = heads.get(t.spec.loop)
+        if head is None or head not in topological_order([t]):
+            raise GraphError(
+                f"close_with() takes a stream derived from the iteration, but {t.inputs[0].upstream.name!r} is not"
+            )
+        if t.spec.loop in ends:
+            raise GraphError(
+                f"iteration {uids[head]!r} is closed twice; close it with the union of the feedback streams"
+            )
+        ends[t.spec.loop] = t
+        specs[t] = replace(t.spec, iteration=uids[head])
+    for loop, head in heads.items():
+        if loop not in ends:
+            raise GraphError(f"iteration {uids[head]!r} is not closed; call close_with() with the feedback stream")
+    return specs
 
 
 def _check_timestamps(t: Transformation, uid: str, stage: int) -> None:
@@ -127,13 +154,10 @@ def _check_keys(uid: str, edges: Iterable[Edge]) -> None:
     """Keys of two inputs share state, so they must be hashed and stored in the same way."""
     types = [e.partitioning.key_type for e in edges if isinstance(e.partitioning, KeyBy)]
     for type in types[1:]:
-        first = types[0]
-        assert first is not None
-        assert type is not None
-        if not same_keys(type.describe(), first.describe()):
+        if not same_keys(type.describe(), types[0].describe()):
             raise GraphError(
-                f"operator {uid!r}: the keys of its two inputs have different types, {first} and {type}; give both the same "
-                "key_type, as in key_by(selector1, selector2, key_type)"
+                f"operator {uid!r}: the keys of its two inputs have different types, {types[0]} and {type}; give both the "
+                "same key_type, as in key_by(selector1, selector2, key_type)"
             )
 
 

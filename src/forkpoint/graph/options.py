@@ -15,14 +15,13 @@ DEFAULT_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 32768
 
 
-def check_max_parallelism(max_parallelism: int) -> int:
-    """Return the value; ConfigError unless it is an int from 1 to 32768."""
+def check_max_parallelism(max_parallelism: int) -> None:
+    """Raise ConfigError unless it is an int from 1 to 32768."""
     _at_least("the maximum parallelism", max_parallelism, 1)
     if max_parallelism > UPPER_BOUND_MAX_PARALLELISM:
         raise ConfigError(
             f"the maximum parallelism is {max_parallelism}; it must be at most {UPPER_BOUND_MAX_PARALLELISM}"
         )
-    return max_parallelism
 
 
 def check_parallelism(parallelism: int) -> int:
@@ -117,17 +116,14 @@ class RestartStrategy:
         if self.attempts is not None:
             _at_least("the number of restart attempts", self.attempts, 0)
         _at_least("the restart delay in ms", self.delay_ms, 0)
-        _at_least("the maximum restart delay in ms", self.max_delay_ms, self.delay_ms if self._exponential else 0)
+        minimum_ms = self.delay_ms if self.kind == "exponential-delay" else 0
+        _at_least("the maximum restart delay in ms", self.max_delay_ms, minimum_ms)
         _at_least("the interval of the failure rate in ms", self.interval_ms, 1)
         _at_least("the time in ms after which the restart delay resets", self.reset_after_ms, 1)
         if self.multiplier < 1:
             raise ConfigError(f"the multiplier of the restart delay is {self.multiplier}; it must be at least 1")
         if not 0 <= self.jitter < 1:
             raise ConfigError(f"the jitter of the restart delay is {self.jitter}; it must be at least 0 and below 1")
-
-    @property
-    def _exponential(self) -> bool:
-        return self.kind == "exponential-delay"
 
     @staticmethod
     def none() -> RestartStrategy:

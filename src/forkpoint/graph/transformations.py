@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import OperatorSpec
@@ -19,6 +19,8 @@ from forkpoint.types import TypeInformation
 class Forward:
     """Elements stay on their subtask."""
 
+    ship_strategy: ClassVar[str] = "FORWARD"
+
 
 @dataclass(frozen=True)
 class KeyBy:
@@ -28,8 +30,10 @@ class KeyBy:
     a single constant key. ``single``: whether the key is the field itself rather than a tuple of the fields.
     """
 
+    ship_strategy: ClassVar[str] = "HASH"
+
     selector: Callable[[Any], Any]
-    key_type: TypeInformation | None
+    key_type: TypeInformation
     columns: tuple[str, ...] | None = None
     single: bool = True
 
@@ -38,7 +42,7 @@ class KeyBy:
 class Rebalance:
     """Elements are distributed over the subtasks, one by one or by split, which keeps each split in order.
 
-    ``ship_strategy``: the name in the execution plan; all behave the same.
+    Whatever the ``ship_strategy``, it behaves the same.
     """
 
     by: Literal["element", "split"] = "element"
@@ -48,6 +52,8 @@ class Rebalance:
 @dataclass(frozen=True)
 class Custom:
     """Elements go to subtask ``partitioner(selector(element), number of subtasks)``."""
+
+    ship_strategy: ClassVar[str] = "CUSTOM"
 
     partitioner: Callable[[Any, int], int]
     selector: Callable[[Any], Any]
@@ -61,9 +67,12 @@ class Broadcast:
     at the one before, so that an element after a long silence takes effect at its own time.
     """
 
+    ship_strategy: ClassVar[str] = "BROADCAST"
+
     at_next_watermark: bool = False
 
 
+# ``ship_strategy`` is the name in the execution plan.
 Partitioning = Forward | KeyBy | Rebalance | Custom | Broadcast
 
 
@@ -103,7 +112,6 @@ class Transformation:
     output_type: TypeInformation | None
     uid: str | None = None
     parallelism: int | None = None
-    max_parallelism: int | None = None
     migrations: Migrations = field(default_factory=Migrations)
 
 

@@ -13,9 +13,8 @@ from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.interrupting import EpochInterrupted, Interruptible
-from forkpoint.runtime.exchange.commit_rows import commits_in
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
-from forkpoint.runtime.exchange.wire import ChunkRow
+from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.state import destroy_store

@@ -53,7 +53,8 @@ class Interruptible:
         with self._lock:
             if self._thread is not None and self._thread != threading.get_ident():
                 self._sent = True
-                _raise_in(self._thread, EpochInterrupted)
+                thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(EpochInterrupted)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)  # raised at its next Python instruction
                 if self._thread == threading.main_thread().ident and callable(signal.getsignal(signal.SIGURG)):
                     signal.pthread_kill(self._thread, signal.SIGURG)  # ends a sleep or network wait
 
@@ -75,11 +76,6 @@ class Interruptible:
         code = frames[ours - 1].f_code
         line = frames[ours - 1].f_lineno
         return f"in operator {operator.uid!r} ({code.co_name}, {Path(code.co_filename).name}:{line})"
-
-
-def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Raise at the thread's next Python instruction."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def _receive() -> None:

@@ -8,13 +8,11 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.registry import list_runs, load_runs
 from forkpoint.errors import ConfigError
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import free_label, list_savepoints
+from forkpoint.savepoint.catalog import free_label, list_savepoints, readable
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.label import check_label, set_label
 from forkpoint.savepoint.naming import Found, all_savepoints, known_savepoints, named_savepoint
 from forkpoint.storage.places import plain_place
-
-_HOLDING = ("elsewhere", "unknown")
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,9 @@ def label(
     if label is not None and check_label(label) != before.label:
         if not force:
             free_label(storage, before.job, label)
-        for each in list_savepoints(storage, before.job):
-            if (other := each.savepoint) is not None and other.label == label:
-                set_label(other, storage, each.directory, None, other.note)
+        for other, directory in readable(list_savepoints(storage, before.job)):
+            if other.label == label:
+                set_label(other, storage, directory, None, other.note)
     new_label = None if remove else label if label is not None else before.label
     new_note = note or None if note is not None else None if remove else before.note
     changed = set_label(before, opened.storage, opened.directory, new_label, new_note)
@@ -77,7 +75,7 @@ def dispose(savepoint: str, *, force: bool = False, state_root: str | None = Non
     storage = StateRoot(state_root).storage
     opened = named_savepoint(storage, savepoint)
     # A killed run has no recorded end, but does not depend on its parent: its state is in its checkpoints.
-    holding = {(v.job, v.run) for v in list_runs(storage) if v.is_live or (v.newest and v.state in _HOLDING)}
+    holding = {(view.job, view.run) for view in list_runs(storage) if view.may_be_live}
     runs = load_runs(storage)
     gone = dispose_savepoint(
         opened, runs=[run for run in runs if (run.job, run.run) in holding],

@@ -1,4 +1,4 @@
-"""Checking a program against a savepoint, without running it."""
+"""Checking a program against a savepoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removing leftovers of dead runs."""
+"""Removing what dead runs left."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from forkpoint.checkpoint.paths import log_file
 from forkpoint.driver.job_driver import JobDriver
@@ -32,22 +32,15 @@ class Reporter(Announcer):
 
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)  # the engine's own processes must not hold it open
-        self._pipe: TextIO | None = os.fdopen(fd, "w")
+        self._pipe = os.fdopen(fd, "w")
         self._lock = threading.Lock()  # another thread reports steps
 
     def starting(self, step: str) -> None:
         self._say({"step": step}, last=False)
 
     def running(self, driver: JobDriver) -> None:
-        self._say(
-            {
-                "job": driver.job,
-                "run": driver.run_id,
-                "state": "running",
-                "state_root": plain_place(driver.history.storage.url),
-            },
-            last=True,
-        )
+        root = plain_place(driver.history.storage.url)
+        self._say({"job": driver.job, "run": driver.run_id, "state": "running", "state_root": root}, last=True)
 
     def failed(self, code: str, message: str, exit_code: int) -> None:
         """The program ended without a running job."""
@@ -55,12 +48,10 @@ class Reporter(Announcer):
 
     def _say(self, message: dict[str, Any], *, last: bool) -> None:
         with self._lock, suppress(BrokenPipeError):  # the command has ended
-            if self._pipe is not None:
-                pipe = self._pipe
-                print(json.dumps(message), file=pipe, flush=True)
+            if not self._pipe.closed:
+                print(json.dumps(message), file=self._pipe, flush=True)
                 if last:
-                    self._pipe = None
-                    pipe.close()
+                    self._pipe.close()
 
 
 @dataclass(frozen=True)

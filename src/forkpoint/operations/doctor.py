@@ -11,17 +11,22 @@ from forkpoint.operations.roots import StateRoot
 
 
 def doctor(
-    *, spark: Mapping[str, str], directories: Sequence[str] = (), state_root: str | None = None, observer: Observer = SILENT
+    *,
+    spark: Mapping[str, str],
+    directories: Sequence[str] = (),
+    state_root: str | None = None,
+    observer: Observer = SILENT,
 ) -> list[HostReport]:
     """Try on each host that runs Spark's tasks what a job needs there: versions, the state root, shared directories, disk, clock.
 
     ``spark``: settings by name ("spark.master"). ``directories``: those that sinks write to. Starts a SparkSession, or takes the
     active one, and leaves it running.
     """
-    from forkpoint.spark.executor import SparkExecutor  # loads PySpark
-    from forkpoint.spark.session import get_session
+    from forkpoint.spark.executor import make_spark_executor  # loads PySpark
 
     with observer.steps("starting Spark") as step:
-        executor = SparkExecutor(get_session(spark))
+        executor, _ = make_spark_executor(None, spark)
         step("trying the hosts")
-        return try_hosts(executor, StateRoot(state_root).storage, {each: each for each in directories}, tempfile.gettempdir())
+        return try_hosts(
+            executor, StateRoot(state_root).storage, {each: each for each in directories}, tempfile.gettempdir()
+        )

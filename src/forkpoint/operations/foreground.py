@@ -1,12 +1,12 @@
-"""Running a program and its jobs in this process, as `forkpoint run` does."""
+"""Running a program in this process: with its jobs, as `forkpoint run` does, or only up to its first one, to check it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from forkpoint.api.launch import Launch, launching
+from forkpoint.driver.epochs import Trial
 from forkpoint.driver.restorer import NONE
-from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.driving import Announcer, Driving
 from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program
@@ -17,7 +17,6 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import savepoint_place
-from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,9 @@ def drive(
         install()
     root = StateRoot(state_root)
     place, storage = root.place, root.storage  # before a recorded program changes the working directory
-    restore = _located(request.restore, storage)
+    restore = request.restore
+    if restore.savepoint is not None and restore.savepoint not in (LATEST, NONE):
+        restore = replace(restore, savepoint=savepoint_place(storage, restore.savepoint))
     invoked = invocation(root, request)
     options = invoked.options if root.given is None else {**invoked.options, "state_root": place}
     if request.capture is not None:
@@ -64,14 +65,6 @@ def drive(
         generated_uids=installed(),
     )
     return _run(invoked, launch, driving, announcer)
-
-
-def _located(restore: RestoreOptions, storage: Storage) -> RestoreOptions:
-    """With the savepoint's name resolved to its place."""
-    name = restore.savepoint
-    if name is None or name in (LATEST, NONE):
-        return restore
-    return replace(restore, savepoint=savepoint_place(storage, name))
 
 
 def _run(invoked: Invocation, launch: Launch, driving: Driving, announcer: Announcer) -> ProgramEnd:

@@ -39,7 +39,8 @@ class Invocation:
         archive = pack(_files(self.source))
         program = Program(
             app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name,
-            options=_without_secrets(self.options), engine=os.environ.get(ENGINE), pyflink=installed(), bytes=len(archive), checksum=checksum(archive),
+            options=_without_secrets(self.options), engine=os.environ.get(ENGINE), pyflink=installed(), bytes=len(archive),
+            checksum=checksum(archive),
         )  # fmt: skip
         save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
 
@@ -65,10 +66,9 @@ def invocation(root: StateRoot, request: RunRequest) -> Invocation:
         os.environ[ENGINE] = program.engine
     if program.pyflink:
         install()
-    options = {**program.options, **request.overrides, "spark": {**program.options.get("spark", {}), **request.spark}}
-    return Invocation(
-        source, request.arguments or tuple(program.arguments), options, request.name or program.name
-    )
+    recorded: dict[str, Any] = dict(program.options)
+    options = {**recorded, **request.overrides, "spark": {**recorded.get("spark", {}), **request.spark}}
+    return Invocation(source, request.arguments or tuple(program.arguments), options, request.name or program.name)
 
 
 def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:

@@ -14,7 +14,7 @@ from forkpoint.driver.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import list_savepoints
+from forkpoint.savepoint.catalog import list_savepoints, readable
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,7 @@ def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, o
     """
     storage, paths = StateRoot(state_root).storage, JobPaths(job)
     history = History(storage, paths)
-    saved = [
-        (storage, each.directory, each.savepoint)
-        for each in list_savepoints(storage, job)
-        if each.savepoint is not None
-    ]
+    saved = readable(list_savepoints(storage, job))
     if not history.epochs() and not saved:
         raise JobNotFound(f"job {job!r} has neither checkpoints nor savepoints under {storage.url}")
     live = next((view for view in list_runs(storage, job) if view.is_live), None)

@@ -9,6 +9,7 @@ from typing import Any
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 
+
 @dataclass(frozen=True)
 class RunRequest:
     """A program to run, and how.

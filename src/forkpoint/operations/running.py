@@ -14,7 +14,6 @@ from forkpoint.storage.places import absolute, plain_place
 
 ENDING_SECONDS = 60.0
 REMARK_SECONDS = 20.0
-_WITHOUT_END = ("lost", "unknown", "elsewhere")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Cancelled:
 def list_jobs(*, ended: bool = False, state_root: str | None = None) -> list[RunView]:
     """Running jobs and those whose driver was killed; with ``ended``, all other runs too. Newest first."""
     views = list_runs(StateRoot(state_root).existing)
-    return [v for v in views if ended or v.is_live or (v.newest and v.state in _WITHOUT_END)]
+    return [v for v in views if ended or v.may_be_live or (v.newest and v.state == "lost")]
 
 
 def savepoint(
@@ -108,12 +107,9 @@ def wait_gone(client: ControlClient) -> None:
     if not client.wait_gone(ENDING_SECONDS):
         endpoint = client.endpoint
         doing = client.status().doing
-        raise ForkpointError(
-            f"job {endpoint.job!r} has not ended after {ENDING_SECONDS:.0f} s"
-            + (f": it is at {doing}" if doing is not None else "")
-            + f"; check process {endpoint.pid}"
-            + (f" and its log {endpoint.log}" if endpoint.log else "")
-        )
+        passed = f"{ENDING_SECONDS:.0f} s" if doing is None else f"{ENDING_SECONDS:.0f} s: it is at {doing}"
+        look = f"check process {endpoint.pid}" + (f" and its log {endpoint.log}" if endpoint.log else "")
+        raise ForkpointError(f"job {endpoint.job!r} has not ended after {passed}; {look}")
 
 
 def _directory(given: str | None) -> str | None:

@@ -51,13 +51,9 @@ def wait(job: str, run: str, *, state_root: str | None = None) -> RunView:
 
 
 def fork(
-    origin: str,
-    request: RunRequest,
-    *,
-    state_root: str | None = None,
-    verbose: bool = False,
+    origin: str, request: RunRequest, *, state_root: str | None = None, verbose: bool = False,
     observer: Observer = SILENT,
-) -> Started:
+) -> Started:  # fmt: skip
     """Run a program as a new job, ``request.name``, from a savepoint, or from the current state of a running job."""
     request = forked(origin, request, state_root=state_root, observer=observer)
     return run(request, state_root=state_root, verbose=verbose, observer=observer)

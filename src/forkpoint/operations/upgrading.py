@@ -13,12 +13,11 @@ from typing import Literal
 
 from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.control.client import ControlClient, Unreachable
+from forkpoint.control.client import ControlClient
 from forkpoint.control.endpoint import ENDPOINT
 from forkpoint.control.programs import Program, load_files, load_program
-from forkpoint.control.registry import find_live
-from forkpoint.driver.check import check_program
+from forkpoint.control.registry import find_live, probe
+from forkpoint.driver.declared import check_program
 from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, NotFound
 from forkpoint.graph.job import JobGraph
@@ -199,15 +198,8 @@ class _Replacement:
         """Why the run has ended; None while it runs."""
         storage, paths = self.root.storage, JobPaths(self.job)
         endpoint = ENDPOINT.load_if_whole(storage, paths.endpoint_file(run))
-        if endpoint is not None:
-            with ControlClient(endpoint) as client:
-                try:
-                    client.status()
-                    return None
-                except Unreachable:
-                    pass
-                except ForkpointError:  # alive, but busy
-                    return None
+        if endpoint is not None and probe(endpoint) is not None:
+            return None
         record = RUN.load_if_whole(storage, paths.run_file(run))
         if record is None:
             return "it ended before its first epoch"
@@ -256,14 +248,11 @@ class _Replacement:
 
     def _downtime_ms(self, run: str) -> int | None:
         """From the last commit before the savepoint to the run's first one; None if that is not there."""
-        old = self._last_commit_ms(open_savepoint(self.savepoint).savepoint)
+        savepoint = open_savepoint(self.savepoint).savepoint
+        last = self._loaded(savepoint.epoch) or savepoint
         mine = (self._loaded(epoch) for epoch in self.history.epochs())
         first = next((m.created_ms for m in mine if m is not None and m.run == run and m.kind != "start"), None)
-        return None if first is None else max(0, first - old)
-
-    def _last_commit_ms(self, savepoint: Savepoint) -> int:
-        manifest = self._loaded(savepoint.epoch)
-        return savepoint.created_ms if manifest is None else manifest.created_ms
+        return None if first is None else max(0, first - last.created_ms)
 
     def _loaded(self, epoch: int) -> Manifest | None:
         """The manifest; None if it has been removed in the meantime."""

@@ -34,90 +34,74 @@ _SCHEMA = Reason(
     "decode and encode in map(), or with Spark's functions (from_json, from_csv, from_avro) on a DataFrame",
 )
 _BULK = Reason("it is a Java format", "use FileSource.parquet, csv or json, and FileSink.parquet, csv or json")
-_FILES = Reason("file discovery and split assignment are not configurable", "leave it out")
-_COMPACT = Reason("a file is final once its epoch is committed", "make larger files with a longer checkpoint interval")
 _STATE_BACKEND = Reason(
     "the state backend is set by an option",
     "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration",
 )
 _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env.set_state_root(URL)")
-_RESTART = Reason(
-    "the restart strategy is set by an option",
-    "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
-)
-_GUARANTEE = Reason("sinks are always exactly-once", "leave it out")
+_OPTIONS = Reason("options are set by key", "use Configuration.set_string(key, value)")
+
+
+def _each(reasons: dict[str, Reason]) -> dict[str, Reason]:
+    return {name: reason for names, reason in reasons.items() for name in names.split()}
+
 
 # For a module and its submodules.
-_MODULES: dict[str, Reason] = {
-    "pyflink.dataframe": Reason(
-        "DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"
-    ),
+_MODULES = _each({
+    "pyflink.common.constants pyflink.common.input_dependency_constraint pyflink.datastream.utils pyflink.fn_execution "
+    "pyflink.serializers pyflink.testing pyflink.util.api_stability_decorators": _INTERNAL,
+    "pyflink.common.io pyflink.common.utils pyflink.find_flink_home pyflink.java_gateway pyflink.pyflink_gateway_server "
+    "pyflink.util.exceptions pyflink.util.java_utils": _JVM,
+    "pyflink.common.config_options": _OPTIONS,
+    "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
     "pyflink.datastream.checkpoint_storage": _CHECKPOINT_STORAGE,
     "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
-    "pyflink.datastream.connectors.dynamic_kafka": _connector("Kafka", "kafka"),
+    "pyflink.datastream.connectors.dynamic_kafka pyflink.datastream.connectors.kafka": _connector("Kafka", "kafka"),
     "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
     "pyflink.datastream.connectors.hybrid_source": Reason(
-        "sources cannot be chained",
-        "write history to where the live source reads, or run one job after another",
+        "sources cannot be chained", "write history to where the live source reads, or run one job after another"
     ),
     "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
-    "pyflink.datastream.connectors.kafka": _connector("Kafka", "kafka"),
     "pyflink.datastream.connectors.kinesis": _connector("Kinesis", None),
     "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
     "pyflink.datastream.connectors.rabbitmq": _connector("RabbitMQ", None),
-    "pyflink.datastream.formats.avro": _SCHEMA,
-    "pyflink.datastream.formats.csv": _SCHEMA,
-    "pyflink.datastream.formats.json": _SCHEMA,
-    "pyflink.datastream.formats.orc": _BULK,
-    "pyflink.datastream.formats.parquet": _BULK,
+    "pyflink.datastream.formats.avro pyflink.datastream.formats.csv pyflink.datastream.formats.json": _SCHEMA,
+    "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
     "pyflink.datastream.state_backend": _STATE_BACKEND,
-    "pyflink.datastream.utils": _INTERNAL,
-    "pyflink.common.config_options": Reason("options are set by key", "use Configuration.set_string(key, value)"),
-    "pyflink.common.constants": _INTERNAL,
-    "pyflink.common.input_dependency_constraint": _INTERNAL,
-    "pyflink.common.io": _JVM,
-    "pyflink.common.utils": _JVM,
-    "pyflink.find_flink_home": _JVM,
-    "pyflink.fn_execution": _INTERNAL,
-    "pyflink.java_gateway": _JVM,
-    "pyflink.pyflink_gateway_server": _JVM,
-    "pyflink.serializers": _INTERNAL,
     "pyflink.shell": Reason("there is no shell", "use Python's"),
     "pyflink.table": Reason(
         "the Table API and SQL are Spark's here",
         "create a DataFrame with spark.sql(…), or spark.readStream.format('rate') for datagen, and pass it to "
         "env.from_dataframe(df)",
     ),
-    "pyflink.testing": _INTERNAL,
-    "pyflink.util.api_stability_decorators": _INTERNAL,
-    "pyflink.util.exceptions": _JVM,
-    "pyflink.util.java_utils": _JVM,
-}
+})  # fmt: skip
 
 # For a name in any module.
-_NAMES: dict[str, Reason] = {
-    name: reason
-    for names, reason in {
-        "AssignerWithPeriodicWatermarksWrapper InputFormat JavaObjectWrapper SinkFunction SourceFunction": _JVM,
-        "AsyncFunctionDescriptor InputDependencyConstraint StreamTransformer SupportsPreprocessing": _INTERNAL,
-        "AvroRowDeserializationSchema AvroRowSerializationSchema ByteArraySchema CsvRowDeserializationSchema "
-        "CsvRowSerializationSchema DeserializationSchema JsonRowDeserializationSchema JsonRowSerializationSchema "
-        "RowFieldExtractorSchema SerializationSchema SimpleStringSchema": _SCHEMA,
-        "BulkFormat BulkWriterFactory StreamingFileSink": _BULK,
-        "CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage": _CHECKPOINT_STORAGE,
-        "ConfigOption ConfigOptions": _MODULES["pyflink.common.config_options"],
-        "CustomStateBackend EmbeddedRocksDBStateBackend HashMapStateBackend PredefinedOptions StateBackend": _STATE_BACKEND,
-        "DeliveryGuarantee": _GUARANTEE,
-        "FileCompactStrategy FileCompactor": _COMPACT,
-        "Instant": Reason(
-            "instants are timezone-aware datetimes",
-            "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()",
-        ),
-        "FileEnumeratorProvider FileSplitAssignerProvider": _FILES,
-        "RestartStrategies RestartStrategyConfiguration": _RESTART,
-    }.items()
-    for name in names.split()
-}
+_NAMES = _each({
+    "AssignerWithPeriodicWatermarksWrapper InputFormat JavaObjectWrapper SinkFunction SourceFunction": _JVM,
+    "AsyncFunctionDescriptor InputDependencyConstraint StreamTransformer SupportsPreprocessing": _INTERNAL,
+    "AvroRowDeserializationSchema AvroRowSerializationSchema ByteArraySchema CsvRowDeserializationSchema "
+    "CsvRowSerializationSchema DeserializationSchema JsonRowDeserializationSchema JsonRowSerializationSchema "
+    "RowFieldExtractorSchema SerializationSchema SimpleStringSchema": _SCHEMA,
+    "BulkFormat BulkWriterFactory StreamingFileSink": _BULK,
+    "CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage": _CHECKPOINT_STORAGE,
+    "ConfigOption ConfigOptions": _OPTIONS,
+    "CustomStateBackend EmbeddedRocksDBStateBackend HashMapStateBackend PredefinedOptions StateBackend": _STATE_BACKEND,
+    "DeliveryGuarantee": Reason("sinks are always exactly-once", "leave it out"),
+    "FileCompactStrategy FileCompactor": Reason(
+        "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"
+    ),
+    "FileEnumeratorProvider FileSplitAssignerProvider": Reason(
+        "file discovery and split assignment are not configurable", "leave it out"
+    ),
+    "Instant": Reason(
+        "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"
+    ),
+    "RestartStrategies RestartStrategyConfiguration": Reason(
+        "the restart strategy is set by an option",
+        "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
+    ),
+})  # fmt: skip
 
 
 class Absent:

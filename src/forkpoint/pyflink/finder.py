@@ -10,7 +10,7 @@ from types import ModuleType
 
 from forkpoint.errors import ConfigError
 from forkpoint.pyflink.absent import absent_module, absent_name
-from forkpoint.pyflink.names import FLINK_VERSION, MODULES, names_of, resolve
+from forkpoint.pyflink.names import FLINK_VERSION, MODULES, resolve
 from forkpoint.types import before_loading
 
 ROOT = "pyflink"
@@ -48,7 +48,7 @@ class _Finder(MetaPathFinder):
 
 class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
-        names = names_of(module.__name__)
+        names = MODULES.get(module.__name__, ())
         for name in names:
             setattr(module, name, resolve(name))
         module.__dict__["__all__"] = list(names)

@@ -100,11 +100,6 @@ _ELSEWHERE: dict[str, str] = {
 }
 
 
-def names_of(module: str) -> Sequence[str]:
-    """The names that a PyFlink module has here."""
-    return MODULES.get(module, ())
-
-
 def resolve(name: str) -> object:
     """The object for a PyFlink name."""
     module, _, attribute = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -72,24 +72,15 @@ def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSave
 
     Raises SavepointNotFound, which lists the savepoints, ConfigError for an ambiguous label, and SavepointCorrupt.
     """
-    listed = list_savepoints(storage, job)
-    found = choose(listed, name)
-    if found is None:
-        known = ", ".join(savepoint.id for savepoint, _ in readable(listed)) or "none"
+    listed = readable(list_savepoints(storage, job))
+    found = matching(listed, name)
+    if not found:
+        known = ", ".join(savepoint.id for savepoint, _ in listed) or "none"
         raise SavepointNotFound(
             f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {known}. To name one elsewhere, give "
             "its directory"
         )
-    return open_savepoint(storage, found)
-
-
-def choose(listed: Sequence[Listed], name: str) -> str | None:
-    """The directory of the savepoint with this id, else this label; for ``latest`` of the newest. Pure.
-
-    Raises ConfigError for an ambiguous label.
-    """
-    found = matching(readable(listed), name)
-    return newest(found, name) if found else None
+    return open_savepoint(storage, newest(found, name))
 
 
 def matching(savepoints: list[tuple[Savepoint, T]], name: str) -> list[tuple[Savepoint, T]]:
@@ -113,14 +104,10 @@ def newest(found: list[tuple[Savepoint, T]], name: str) -> T:
 def free_label(storage: Storage, job: str, label: str) -> str:
     """The label, for a new savepoint of the job. Raises ConfigError if it is not valid, or is in use."""
     check_label(label)
-    for bearer in bearers(storage, job, label):
-        raise ConfigError(
-            f"savepoint {bearer.id!r} of job {job!r} has the label {label!r} already; choose another one, or move it "
-            f"afterwards: forkpoint label --force ID {label}"
-        )
+    for savepoint, _ in readable(list_savepoints(storage, job)):
+        if savepoint.label == label:
+            raise ConfigError(
+                f"savepoint {savepoint.id!r} of job {job!r} has the label {label!r} already; choose another one, or move "
+                f"it afterwards: forkpoint label --force ID {label}"
+            )
     return label
-
-
-def bearers(storage: Storage, job: str, label: str) -> list[Savepoint]:
-    """The job's savepoints with this label."""
-    return [savepoint for savepoint, _ in readable(list_savepoints(storage, job)) if savepoint.label == label]

@@ -17,10 +17,8 @@ EMPTY = -1  # the epoch before the first, when there is no state
 
 @dataclass(frozen=True)
 class Base(KeyGroupRange):
-    """The snapshot of ``epoch`` that key groups ``kg_start`` <= kg < ``kg_stop`` start from, if any."""
+    """The snapshot of ``epoch`` that these key groups start from, if any."""
 
-    kg_start: int
-    kg_stop: int
     epoch: int
     snapshot: FileRef | None
 
@@ -31,8 +29,6 @@ class ChangesFile(KeyGroupRange):
 
     epoch: int
     subtask: int
-    kg_start: int
-    kg_stop: int
     file: FileRef
 
 
@@ -85,7 +81,7 @@ def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFil
     changed = {ref.subtask for step in steps for ref in step.changes} - known
     operators += tuple(OperatorBase(subtask, EMPTY, ()) for subtask in sorted(changed))
     changes = tuple(
-        ChangesFile(step.epoch, ref.subtask, ref.kg_start, ref.kg_stop, _changes_file(step, ref))
+        ChangesFile(ref.kg_start, ref.kg_stop, step.epoch, ref.subtask, _changes_file(step, ref))
         for step in steps
         for ref in sorted(step.changes, key=lambda ref: (ref.stage, ref.subtask))
     )
@@ -118,9 +114,8 @@ def _bases(manifest: Manifest) -> tuple[Base, ...]:
     refs = manifest.snapshots
     borders = {0, manifest.max_parallelism}
     borders |= {border for ref in refs for border in (ref.kg_start, ref.kg_stop) if border <= manifest.max_parallelism}
-    cuts = sorted(borders)
     bases: list[Base] = []
-    for start, stop in pairwise(cuts):
+    for start, stop in pairwise(sorted(borders)):
         covering = [ref for ref in refs if ref.kg_start <= start and stop <= ref.kg_stop]
         newest = max(covering, key=lambda ref: ref.epoch, default=None)
         base = Base(start, stop, EMPTY if newest is None else newest.epoch, None if newest is None else _file(newest))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,6 @@ class ProgramOperator:
     """
 
     uid: str
-    kind: str
     stateful: bool
     source: str | None = None
     complete: bool = True
@@ -55,7 +54,11 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
     if isinstance(values, str):
         return Verdict(False, values)
     step: Step = SAME
-    notes = [f"{count} migration{'s' if count > 1 else ''} of {what}" for count, what in _counted(values, keys)]
+    notes = [
+        f"{len(steps)} migration{'s' if len(steps) > 1 else ''} of {what}"
+        for steps, what in ((keys, "keys"), (values, "values"))
+        if steps
+    ]
     if values:
         if not {saved.kind, wanted.kind}.isdisjoint((*TIMER_KINDS, *OPERATOR_KINDS)):
             return Verdict(False, f"{saved.kind} state cannot be migrated to {wanted.kind} state; give it a new name")
@@ -85,10 +88,6 @@ def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[
     if missing := [v for v in range(version, newest) if v not in functions]:
         return f"its {what} are of version {version}, and there is no migration from version {missing[0]}; register one"
     return tuple(functions[v] for v in range(version, newest))
-
-
-def _counted(values: Sequence[Migration], keys: Sequence[Migration]) -> list[tuple[int, str]]:
-    return [(len(steps), what) for steps, what in ((keys, "keys"), (values, "values")) if steps]
 
 
 def _evolution(

@@ -1,19 +1,24 @@
-"""A savepoint's directory: which files belong to the savepoint, and removing an unfinished one."""
+"""A savepoint's directory: which files belong to the savepoint, its seal, and removing an unfinished one.
+
+The seal is the checksum of savepoint.json, in a file beside it that ``sha256sum -c`` can check. Savepoint.json has the
+checksums of all other files. The seal is written just before it, so a savepoint without a seal is damaged.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 
+from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, source_file, within
-from forkpoint.errors import AlreadyExists, SavepointCorrupt, StorageError
+from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StorageError
 from forkpoint.savepoint.label import LABEL_FILE
-from forkpoint.savepoint.seal import SEAL_FILE
 from forkpoint.storage.base import LocalStorage, Storage
 
+SEAL_FILE = f"{SAVEPOINT_FILE}.sha256"
+_SEAL = re.compile(rb"([0-9a-f]{64})  (\S+)\n?")
 _OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[^/]+", re.ASCII)
-_POSITION = "position.json"
 
 
 def is_own_file(path: str) -> bool:
@@ -25,7 +30,7 @@ def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
     """The files below ``sources/``, which are for people and tools: a restore reads savepoint.json."""
     files = {source_file(uid, f"log-{name}"): text.encode() for name, text in position.spark_log.items()}
     content = position.model_dump(mode="json", exclude={"spark_log"})
-    return {source_file(uid, _POSITION): json.dumps(content, indent=2).encode(), **files}
+    return {source_file(uid, "position.json"): json.dumps(content, indent=2).encode(), **files}
 
 
 def clear_place(target: Storage) -> None:
@@ -57,3 +62,24 @@ def check_links(storage: Storage, directory: str = "") -> None:
         raise SavepointCorrupt(
             f"{place}: is a symbolic link out of the savepoint or to a directory; put the files themselves there"
         )
+
+
+def write_seal(target: Storage, content: bytes) -> None:
+    """Seal the savepoint.json that is about to be written. Raises AlreadyExists."""
+    target.create(SEAL_FILE, f"{checksum(content)}  {SAVEPOINT_FILE}\n".encode())
+
+
+def read_seal(storage: Storage, directory: str) -> str | None:
+    """The checksum in a savepoint's seal; None without a seal. Raises SavepointCorrupt if it is damaged."""
+    path = within(directory, SEAL_FILE)
+    try:
+        data = storage.read(path)
+    except NotFound:
+        return None
+    match = _SEAL.fullmatch(data)
+    if match is None or match[2] != SAVEPOINT_FILE.encode():
+        raise SavepointCorrupt(
+            f"{storage.url}/{path}: holds {data[:80]!r}, expected a SHA-256 checksum and {SAVEPOINT_FILE!r}; restore "
+            "the savepoint from a copy"
+        )
+    return match[1].decode()

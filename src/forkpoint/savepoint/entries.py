@@ -5,12 +5,12 @@ Blocks have at most some ten thousand entries of one state. All work per entry i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.runtime.state.broadcast_state import pack_entry, unpack_entry
 from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
-from forkpoint.savepoint.layout import Layout, Role, layout_of
+from forkpoint.savepoint.layout import Columns, Layout, Role, layout_of
 from forkpoint.savepoint.rows import Ints, Rows, bulk_codec
 from forkpoint.state import (
     OperatorKey,
@@ -35,7 +35,6 @@ from forkpoint.types import Types
 
 Entries = tuple[list[bytes], list[bytes]]
 """Store keys and values, in the same order."""
-_Parts = dict[str, Sequence[pa.Array]]
 
 _KEY_AT = len(state_key(0, 0, b""))  # where the key begins in the store key of a state
 _CHUNK_BYTES = 8  # the namespace of a list's chunk: the epoch that appended it, big-endian
@@ -55,21 +54,6 @@ class EntryTarget:
     stamp_ms: int
     epoch: int
     max_parallelism: int | None = None
-
-
-class Codec(Protocol):
-    """Converts one state's entries in both directions."""
-
-    layout: Layout
-
-    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
-        """A block of entries in store order, with their key groups. Lists: blocks must be passed in order."""
-
-    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
-        """A block of rows as store entries, in no particular order. Lists: only those that are complete."""
-
-    def finish(self, target: EntryTarget) -> Entries:
-        """The entries that ``to_entries`` has held back."""
 
 
 def codec_of(info: StateInfo) -> Codec:
@@ -93,18 +77,23 @@ def _explained(layout: Layout, what: str) -> Iterator[None]:
         raise SavepointCorrupt(f"{layout.info.where}: {what} do not fit its recorded types: {error}") from error
 
 
-class _Codec:
-    """Base of the codecs. Each row is an entry, unless a codec says otherwise."""
+class Codec:
+    """Converts one state's entries in both directions. Each row is an entry, unless a codec says otherwise."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
-    def finish(self, target: EntryTarget) -> Entries:
-        return [], []
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        """A block of entries in store order, with their key groups. Lists: blocks must be passed in order."""
+        raise NotImplementedError
 
-    def _table(self, parts: _Parts) -> pa.Table:
-        arrays = [array for part in self.layout.parts for array in parts[part.role]]
-        return pa.Table.from_arrays(arrays, schema=self.layout.schema)
+    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
+        """A block of rows as store entries, in no particular order. Lists: only those that are complete."""
+        raise NotImplementedError
+
+    def finish(self, target: EntryTarget) -> Entries:
+        """The entries that ``to_entries`` has held back."""
+        return [], []
 
     def _decoded(self, role: Role, raw: list[bytes]) -> list[pa.Array]:
         part = self.layout.part(role)
@@ -125,7 +114,7 @@ def _small(numbers: Ints) -> list[pa.Array]:
     return [pa.array(numbers.astype(np.int32))]
 
 
-class ValueCodec(_Codec):
+class ValueCodec(Codec):
     """Value, reducing, aggregating and map state."""
 
     def __init__(self, layout: Layout) -> None:
@@ -136,7 +125,7 @@ class ValueCodec(_Codec):
         self._ttl = layout.has("ttl_stamp")
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
-        parts: _Parts = {"key_group": _small(groups)}
+        parts: dict[str, Columns] = {"key_group": _small(groups)}
         with _explained(self.layout, "stored entries"):
             if self._space is None:
                 raw = [key[_KEY_AT:] for key in keys]
@@ -149,7 +138,7 @@ class ValueCodec(_Codec):
                 parts["ttl_stamp"] = _longs(list(map(unpack_stamp, values)))
                 values = [value[STAMP_BYTES:] for value in values]
             parts["value"] = self._decoded("value", values)
-        return self._table(parts)
+        return self.layout.table(parts)
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         sid = target.sid
@@ -167,7 +156,7 @@ class ValueCodec(_Codec):
         return keys, values
 
 
-class ListCodec(_Codec):
+class ListCodec(Codec):
     """List state: a row per element; stored in chunks, one per epoch that appended. Restored as one chunk per list."""
 
     def __init__(self, layout: Layout) -> None:
@@ -196,7 +185,7 @@ class ListCodec(_Codec):
                 raise ValueError("the numbers of stamps and elements of a list differ")
             split = list(map(decode_state_key, keys))
             rows = np.repeat(np.arange(len(keys)), counts)  # for each element its chunk
-            parts: _Parts = {
+            parts: dict[str, Columns] = {
                 "key_group": _small(groups[rows]),
                 "index": _longs(self._indexes([key[:-_CHUNK_BYTES] for key in keys], counts)),
                 "value": self.layout.part("value").type.to_columns(list(chain.from_iterable(lists))),
@@ -208,7 +197,7 @@ class ListCodec(_Codec):
                 parts["namespace"] = [c.take(places) for c in self._decoded("namespace", spaces)]
             if self._ttl:
                 parts["ttl_stamp"] = _longs(list(chain.from_iterable(stamps)))
-        return self._table(parts)
+        return self.layout.table(parts)
 
     def _indexes(self, lists: list[bytes], counts: Ints) -> Ints:
         """The index of each element in its list, whose chunks are consecutive and may span blocks."""
@@ -281,14 +270,14 @@ class ListCodec(_Codec):
         return [name], [self._encoded(values, stamps, target)]
 
 
-class TimerCodec(_Codec):
+class TimerCodec(Codec):
     """Timers of one time domain: entries without values."""
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored timers"):
             split = list(map(decode_timer_key, keys))
             domain = self.layout.info.kind.removeprefix("timers-")
-            return self._table({
+            return self.layout.table({
                 "key_group": _small(groups),
                 "key": self._decoded("key", list(map(_key, split))),
                 "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
@@ -308,13 +297,13 @@ class TimerCodec(_Codec):
         return keys, [b""] * len(keys)
 
 
-class OperatorCodec(_Codec):
+class OperatorCodec(Codec):
     """Operator lists. ``to_entries`` keeps subtask and index; ``redistribute`` then distributes the elements."""
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored elements"):
             split: list[OperatorKey] = list(map(decode_operator_key, keys))
-            return self._table({
+            return self.layout.table({
                 "subtask": _small(np.array([k.subtask for k in split], np.int64)),
                 "index": _longs([k.element for k in split]),
                 "value": self._decoded("value", values),
@@ -327,13 +316,13 @@ class OperatorCodec(_Codec):
             return [operator_key(target.sid, subtask, index) for subtask, index in places], rows.encoded("value")
 
 
-class BroadcastCodec(_Codec):
+class BroadcastCodec(Codec):
     """Broadcast state: one subtask's copy."""
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored entries"):
             pairs = list(map(unpack_entry, values))
-            return self._table({
+            return self.layout.table({
                 "index": _longs([decode_operator_key(key).element for key in keys]),
                 "map_key": self._decoded("map_key", [key for key, _ in pairs]),
                 "value": self._decoded("value", [value for _, value in pairs]),

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, RestoreRefused, TypeNotSupported
-from forkpoint.savepoint.layout import Layout, Role, layout_of
-from forkpoint.savepoint.rows import Columns, Rows
+from forkpoint.savepoint.layout import Columns, Layout, Role, layout_of
+from forkpoint.savepoint.rows import Rows
 from forkpoint.types import Step, TypeInformation
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
 from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Number, Same
@@ -70,27 +70,19 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
         if array.null_count:
             return _scattered(convert(array.drop_null(), old, new, step), array)
         return convert(array, present(old), new.of, step)
-    match step:
-        case Number():
+    match step, old, new:
+        case (Number(), _, _) | (_, ScalarType(), ScalarType()):
             return array.cast(new.arrow_type)
-        case Fields(fields=fields):
-            assert isinstance(old, RecordType)
-            assert isinstance(new, RecordType)
+        case Fields(fields=fields), RecordType(), RecordType():
             return _struct(array, old, new, fields)
-        case Items(step=inner):
-            assert isinstance(old, SequenceType)
-            assert isinstance(new, SequenceType)
+        case Items(step=inner), SequenceType(), SequenceType():
             elements = convert(array.flatten(), old.element, new.element, inner)
             lengths = np.asarray(array.value_lengths().to_numpy(zero_copy_only=False), np.int64)
             offsets = np.zeros(len(array) + 1, np.int32)
             np.cumsum(lengths, out=offsets[1:])
             return pa.ListArray.from_arrays(pa.array(offsets), elements, type=new.arrow_type)
-        case Entries(step=inner):
-            assert isinstance(old, MapType)
-            assert isinstance(new, MapType)
+        case Entries(step=inner), MapType(), MapType():
             return _dicts(array, old, new, inner)
-    if isinstance(old, ScalarType) and isinstance(new, ScalarType):
-        return array.cast(new.arrow_type)
     # The encoding is the same, but some column inside differs.
     return new.to_arrow([new.decode(old.encode(value)) for value in old.from_arrow(array)])
 
@@ -157,8 +149,7 @@ def changed(tables: Iterable[pa.Table], saved: Layout, change: Change) -> Iterat
             parts = _migrated(rows, target, values) if values else _converted(rows, target, change.step)
             if target.has("key"):
                 parts["key"] = _keys(parts["key"], saved, target, keys)
-            arrays = [array for part in target.parts for array in parts[part.role]]
-            yield pa.Table.from_arrays(arrays, schema=target.schema)
+            yield target.table(parts)
 
 
 class _Failed(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from forkpoint.checkpoint.manifest import MANIFEST, Manifest, Parent
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.checkpoint.savepoint_manifest import LeftOutState, Savepoint
+from forkpoint.checkpoint.savepoint_manifest import LeftOutState, Savepoint, SavepointOperator
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.chain import StateFiles, state_files
 from forkpoint.savepoint.directory import remove_partial
@@ -15,7 +15,7 @@ from forkpoint.savepoint.export_task import ExportSlice, StateFile, export_slice
 from forkpoint.savepoint.slices import cut_groups
 from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.savepoint.unreadable import SHOWN
-from forkpoint.savepoint.writing import NewSavepoint, OperatorStates, written_by
+from forkpoint.savepoint.writing import NewSavepoint, written_by
 from forkpoint.storage.base import Storage
 
 
@@ -59,7 +59,7 @@ def export_savepoint(
         schedule_ms=schedule_ms, versions=written_by(spark_version), code_version=code_version,
         max_parallelism=manifest.max_parallelism, parallelism=manifest.parallelism, sources=manifest.sources,
         watermarks=manifest.watermarks, input_watermarks=manifest.input_watermarks,
-        operators=new.operators(_operators(manifest)), left_out=left_out,
+        operators=_operators(new, manifest), left_out=left_out,
     )  # fmt: skip
     new.complete(savepoint)
     return savepoint
@@ -100,16 +100,12 @@ def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:
         for entry in state.examples
     ]
     count = sum(state.entries for state in left_out)
-    more = [f"  and {count - SHOWN} more"] if count > SHOWN else []
-    return "\n".join(
-        [
-            f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, because {count} entries do not fit the "
-            "types of their states (earlier versions of forkpoint did not refuse them):",
-            *lines[:SHOWN],
-            *more,
-            "Use --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`), which leaves them out and lists them in "
-            "savepoint.json; or have the job overwrite or clear them first",
-        ]
+    shown = "\n".join([*lines[:SHOWN], *([f"  and {count - SHOWN} more"] if count > SHOWN else [])])
+    return (
+        f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, because {count} entries do not fit the "
+        f"types of their states (earlier versions of forkpoint did not refuse them):\n{shown}\n"
+        "Use --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`), which leaves them out and lists them in "
+        "savepoint.json; or have the job overwrite or clear them first"
     )
 
 
@@ -129,9 +125,9 @@ def _plan(storage: Storage, new: NewSavepoint, manifest: Manifest, files: StateF
     return tasks
 
 
-def _operators(manifest: Manifest) -> list[OperatorStates]:
+def _operators(new: NewSavepoint, manifest: Manifest) -> list[SavepointOperator]:
     """Every operator of the graph, and those no longer in it whose state is kept."""
     names = {operator.uid: (operator.name, operator.kind) for operator in manifest.operators}
     for state in manifest.states:
         names.setdefault(state.uid, (state.uid, ""))
-    return [OperatorStates(uid, *name, [s for s in manifest.states if s.uid == uid]) for uid, name in names.items()]
+    return [new.operator(uid, *name, [s for s in manifest.states if s.uid == uid]) for uid, name in names.items()]

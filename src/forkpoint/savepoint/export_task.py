@@ -15,16 +15,16 @@ import pyarrow as pa
 from forkpoint.checkpoint.savepoint_manifest import LeftOutState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.savepoint.chain import Base, StateFiles
-from forkpoint.savepoint.entries import Codec, codec_of
+from forkpoint.savepoint.chain import StateFiles
+from forkpoint.savepoint.entries import Codec, Entries, codec_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.runs import key_groups
 from forkpoint.savepoint.slices import steps
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.savepoint.unreadable import Block, LeftOut, readable
+from forkpoint.savepoint.unreadable import LeftOut, readable
 from forkpoint.state import OPERATOR_KG, decode_operator_key, operator_range, sid_of, sid_range
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, as_list
-from forkpoint.state.changelog import in_key_order
+from forkpoint.state.files import in_key_order
 from forkpoint.storage.base import Storage, open_storage
 
 BLOCK_ENTRIES = 65_536
@@ -69,10 +69,10 @@ def _export_slice(plan: ExportSlice) -> ExportedSlice:
     writers = [_StateWriter(state) for state in plan.states]
     reader = _Reader(storage, plan.files)
     if plan.kg_start == plan.kg_stop:
-        reader.operator_state().share(writers, OPERATOR_KG, OPERATOR_KG + 1)
+        _share(reader.operator_state(), writers, OPERATOR_KG, OPERATOR_KG + 1)
     else:
         for start, stop in steps(plan.kg_start, plan.kg_stop, plan.entries):
-            reader.keyed(start, stop).share(writers, start, stop)
+            _share(reader.keyed(start, stop), writers, start, stop)
     parts = [put_part(target, w.state.path, w.part) if w.part.rows else None for w in writers]
     return ExportedSlice(parts, [w.left_out.record(w.state.info) for w in writers if w.left_out.entries])
 
@@ -95,16 +95,14 @@ class _StateWriter:
             keys = keys[: bisect_left(keys, one)]
             groups, values = groups[: len(keys)], values[: len(keys)]
         for low, high in _blocks(values):
-            self._write((groups[low:high], keys[low:high], values[low:high]))
-
-    def _write(self, block: Block) -> None:
-        before = copy(self._codec)  # a list codec carries indexes over from block to block
-        try:
-            table = self._codec.to_table(*block)
-        except SavepointCorrupt:
-            self._codec = before
-            table = self._codec.to_table(*readable(self.state.info, block, self.left_out))
-        self.part.write(table)
+            block = groups[low:high], keys[low:high], values[low:high]
+            before = copy(self._codec)  # a list codec carries indexes over from block to block
+            try:
+                table = self._codec.to_table(*block)
+            except SavepointCorrupt:
+                self._codec = before
+                table = self._codec.to_table(*readable(self.state.info, block, self.left_out))
+            self.part.write(table)
 
 
 def _blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
@@ -119,35 +117,29 @@ def _blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
         low = high
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """Entries in store order."""
-
-    keys: list[bytes]
-    values: list[bytes]
-
-    def share(self, writers: list[_StateWriter], kg_start: int, kg_stop: int) -> None:
-        """Pass the entries of each state to its writer. Raises SavepointCorrupt if some belong to no state."""
-        shared = 0
-        for writer in writers:
-            ranges: list[tuple[int, int]] = []
-            for group in range(kg_start, kg_stop):
-                start, stop = sid_range(group, writer.state.info.sid)
-                low = bisect_left(self.keys, start)
-                ranges.append((low, bisect_left(self.keys, stop, low)))
-            counts = [high - low for low, high in ranges]
-            count = sum(counts)
-            if count:
-                shared += count
-                groups = np.repeat(np.arange(kg_start, kg_stop), counts)
-                writer.write(groups, _joined(self.keys, ranges), _joined(self.values, ranges))
-        if shared != len(self.keys):
-            known = {writer.state.info.sid for writer in writers}
-            unknown = next(sid_of(key) for key in self.keys if sid_of(key) not in known)
-            raise SavepointCorrupt(
-                f"{len(self.keys) - shared} stored entries belong to no state of the manifest, the first one to state number "
-                f"{unknown}; nothing was exported"
-            )
+def _share(entries: Entries, writers: list[_StateWriter], kg_start: int, kg_stop: int) -> None:
+    """Pass the entries of each state, in store order, to its writer. Raises SavepointCorrupt if some belong to no state."""
+    keys, values = entries
+    shared = 0
+    for writer in writers:
+        ranges: list[tuple[int, int]] = []
+        for group in range(kg_start, kg_stop):
+            start, stop = sid_range(group, writer.state.info.sid)
+            low = bisect_left(keys, start)
+            ranges.append((low, bisect_left(keys, stop, low)))
+        counts = [high - low for low, high in ranges]
+        count = sum(counts)
+        if count:
+            shared += count
+            groups = np.repeat(np.arange(kg_start, kg_stop), counts)
+            writer.write(groups, _joined(keys, ranges), _joined(values, ranges))
+    if shared != len(keys):
+        known = {writer.state.info.sid for writer in writers}
+        unknown = next(sid_of(key) for key in keys if sid_of(key) not in known)
+        raise SavepointCorrupt(
+            f"{len(keys) - shared} stored entries belong to no state of the manifest, the first one to state number "
+            f"{unknown}; nothing was exported"
+        )
 
 
 def _joined(items: list[bytes], ranges: list[tuple[int, int]]) -> list[bytes]:
@@ -164,47 +156,42 @@ class _Reader:
         self._files = files
         self._open: dict[FileRef, ArrowFile] = {}
 
-    def keyed(self, kg_start: int, kg_stop: int) -> _Entries:
+    def keyed(self, kg_start: int, kg_stop: int) -> Entries:
         """The entries of these key groups."""
         keys: list[bytes] = []
         values: list[bytes] = []
         for base in self._files.bases:
             start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
             if start < stop:
-                some = self._merged(base, start, stop)
-                keys += some.keys
-                values += some.values
-        return _Entries(keys, values)
+                files = [] if base.snapshot is None else [(base.snapshot, SNAPSHOT)]
+                files += [
+                    (change.file, CHANGES)
+                    for change in self._files.changes
+                    if change.epoch > base.epoch and change.overlaps(start, stop)
+                ]
+                some = _merge([piece for file, kind in files for piece in self._read(file, kind, start, stop)])
+                keys += some[0]
+                values += some[1]
+        return keys, values
 
-    def _merged(self, base: Base, start: int, stop: int) -> _Entries:
-        pieces = [] if base.snapshot is None else self._read(base.snapshot, SNAPSHOT, start, stop)
-        changes = [
-            piece
-            for change in self._files.changes
-            if change.epoch > base.epoch and change.overlaps(start, stop)
-            for piece in self._read(change.file, CHANGES, start, stop)
-        ]
-        return _merge([*pieces, *changes])
-
-    def operator_state(self) -> _Entries:
+    def operator_state(self) -> Entries:
         """The operator state of all subtasks."""
         everything: list[tuple[bytes, bytes]] = []
         for base in self._files.operators:
-            pieces = [
-                _of_subtask(piece, base.subtask)
-                for snapshot in base.snapshots
-                for piece in self._read(snapshot, SNAPSHOT, OPERATOR_KG, OPERATOR_KG + 1)
-            ]
-            changes = [
-                _of_subtask(piece, base.subtask)
+            files = [(snapshot, SNAPSHOT) for snapshot in base.snapshots]
+            files += [
+                (change.file, CHANGES)
                 for change in self._files.changes
                 if change.subtask == base.subtask and change.epoch > base.epoch
-                for piece in self._read(change.file, CHANGES, OPERATOR_KG, OPERATOR_KG + 1)
             ]
-            merged = _merge([*pieces, *changes])
-            everything += zip(merged.keys, merged.values, strict=True)
+            merged = _merge([
+                _of_subtask(piece, base.subtask)
+                for file, kind in files
+                for piece in self._read(file, kind, OPERATOR_KG, OPERATOR_KG + 1)
+            ])  # fmt: skip
+            everything += zip(*merged, strict=True)
         everything.sort()
-        return _Entries([key for key, _ in everything], [value for _, value in everything])
+        return [key for key, _ in everything], [value for _, value in everything]
 
     def _read(self, ref: FileRef, kind: int, kg_start: int, kg_stop: int) -> list[Columns]:
         file = self._open.get(ref)
@@ -221,14 +208,14 @@ class _Reader:
         return found
 
 
-def _merge(pieces: list[Columns]) -> _Entries:
+def _merge(pieces: list[Columns]) -> Entries:
     """Merges a snapshot's pieces with later changes: the last value of each key wins, deleted keys are dropped."""
     if not pieces:
-        return _Entries([], [])
+        return [], []
     keys, values = in_key_order(*(pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True)))
     if values.null_count:
         keys, values = keys.filter(values.is_valid()), values.drop_null()
-    return _Entries(as_list(keys), as_list(values))
+    return as_list(keys), as_list(values)
 
 
 def _of_subtask(piece: Columns, subtask: int) -> Columns:

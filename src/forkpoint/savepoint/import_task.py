@@ -45,18 +45,9 @@ class StateImport:
 
 
 @dataclass(frozen=True)
-class Redistribution:
-    """The operator state for one subtask, and the parallelism before and after."""
-
-    states: tuple[StateImport, ...]
-    subtask: int
-    saved_parallelism: int
-    parallelism: int
-
-
-@dataclass(frozen=True)
 class ImportSlice:
-    """The input of one snapshot file: keyed state by key group, or sorted into runs before; operator state."""
+    """The input of one snapshot file: keyed state by key group, or sorted into runs before; operator state for one subtask
+    of ``parallelism``."""
 
     source_url: str
     target_url: str
@@ -65,7 +56,9 @@ class ImportSlice:
     kg_stop: int
     states: tuple[StateImport, ...]
     runs: tuple[FileRef, ...]
-    operator_state: Redistribution | None
+    operator_state: tuple[StateImport, ...]
+    subtask: int
+    parallelism: int
     rekeyed: bool = False  # some keys were migrated
 
 
@@ -103,8 +96,7 @@ def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
     if plan.runs:
         table, keys = read_runs(target, plan.runs)
         entries += zip(as_list(keys), as_list(table.column(0)), strict=True)
-    if plan.operator_state is not None:
-        entries += _redistributed(source, plan.operator_state)
+    entries += _redistributed(source, plan)
     entries.sort()  # cheap: they consist of a few sorted runs
     data = _snapshot(entries, plan.source_url, rekeyed=plan.rekeyed)
     target.put(plan.path, data)
@@ -151,14 +143,14 @@ def _entries(
     return entries, rows
 
 
-def _redistributed(source: Storage, plan: Redistribution) -> Iterator[Entry]:
-    for state in plan.states:
+def _redistributed(source: Storage, plan: ImportSlice) -> Iterator[Entry]:
+    for state in plan.operator_state:
         entries = list(_all_entries(source, state))
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         if len(set(keys)) != len(keys):
             files = ", ".join(file.name for file in state.files)
             raise SavepointCorrupt(f"{files}: two elements of {state.info.where} have the same place; restore a copy")
-        mine = redistribute(state.info.kind, keys, values, plan.subtask, plan.saved_parallelism, plan.parallelism)
+        mine = redistribute(state.info.kind, keys, values, plan.subtask, state.parallelism, plan.parallelism)
         yield from zip(*mine, strict=True)
 
 

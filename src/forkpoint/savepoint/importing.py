@@ -10,30 +10,19 @@ from functools import cached_property
 
 from forkpoint.checkpoint.manifest import SnapshotRef
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.checkpoint.savepoint_manifest import SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.entries import EntryTarget
 from forkpoint.savepoint.evolution import Change
-from forkpoint.savepoint.import_task import (
-    CutFiles,
-    ImportSlice,
-    Redistribution,
-    StateImport,
-    WrittenSnapshot,
-    cut_files,
-    import_slice,
-)
+from forkpoint.savepoint.import_task import CutFiles, ImportSlice, StateImport, WrittenSnapshot, cut_files, import_slice
 from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.savepoint.restore_plan import StateMapping
 from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import Slice, cut_subtasks, wanted_slices
-from forkpoint.savepoint.tasks import FileRef, Progress, RunTasks, TaskRunner, no_progress
+from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
-
-_STAGING = "restore"
 
 
 def import_savepoint(
@@ -63,7 +52,7 @@ def import_savepoint(
     try:
         refs = plan.run(run_tasks, progress)
     except BaseException:
-        plan.remove([*plan.snapshot_paths(), *plan.run_paths()])
+        plan.remove([*map(plan.snapshot_path, plan.slices), *plan.run_paths()])
         raise
     plan.remove(plan.run_paths())
     return refs
@@ -93,8 +82,9 @@ class _Plan:
 
     @cached_property
     def imports(self) -> list[StateImport]:
-        """The mapped states with their files."""
+        savepoint = self.opened.savepoint
         saved = {(state.info.uid, state.info.name): state for state in self.opened.states()}
+        regrouped = self.max_parallelism if self.regrouped else None
         found: list[StateImport] = []
         for mapping in self.states:
             state = saved.get((mapping.saved_uid, mapping.saved_name))
@@ -102,16 +92,17 @@ class _Plan:
                 raise RestoreRefused(
                     f"{self.opened.url} has no state {mapping.saved_name!r} of operator {mapping.saved_uid!r} to restore"
                 )
-            found.append(self._import(mapping, state))
+            info, declared = state.info, mapping.target
+            ttl = declared.ttl_ms is not None and not info.is_operator_state
+            target = EntryTarget(declared.sid, ttl, self.now_ms, self.epoch, regrouped)
+            files = tuple(self.opened.file(file) for file in state.files if file.entries)
+            change = _change(mapping, info)
+            found.append(StateImport(info, target, files, savepoint.max_parallelism, savepoint.parallelism, change))
         return found
 
     @cached_property
     def keyed(self) -> list[StateImport]:
         return [state for state in self.imports if not state.info.is_operator_state]
-
-    @cached_property
-    def operator_state(self) -> tuple[StateImport, ...]:
-        return tuple(state for state in self.imports if state.info.is_operator_state)
 
     @cached_property
     def entries(self) -> int:
@@ -121,20 +112,6 @@ class _Plan:
     def slices(self) -> list[Slice]:
         return cut_subtasks(self.max_parallelism, self.parallelism, self.entries)
 
-    def _import(self, mapping: StateMapping, state: SavepointState) -> StateImport:
-        info, declared, saved = state.info, mapping.target, self.opened.savepoint
-        ttl = declared.ttl_ms is not None and not info.is_operator_state
-        regrouped = self.max_parallelism if self.regrouped else None
-        target = EntryTarget(declared.sid, ttl, self.now_ms, self.epoch, regrouped)
-        files = tuple(self.opened.file(file) for file in state.files if file.entries)
-        return StateImport(info, target, files, saved.max_parallelism, saved.parallelism, _change(mapping, info))
-
-    def redistribution(self, piece: Slice) -> Redistribution | None:
-        if not piece.first or not self.operator_state:
-            return None
-        saved = self.opened.savepoint.parallelism
-        return Redistribution(self.operator_state, piece.subtask, saved, self.parallelism)
-
     def snapshot_path(self, piece: Slice) -> str:
         return self.paths.snapshot(self.epoch, piece.subtask, self.slice_attempt(piece))
 
@@ -142,10 +119,7 @@ class _Plan:
         return f"{self.attempt}-{piece.number}"
 
     def run_path(self, group: int, piece: Slice) -> str:
-        return self.paths.staging(self.epoch, _STAGING, f"{self.attempt}-{group}-{piece.number}")
-
-    def snapshot_paths(self) -> list[str]:
-        return [self.snapshot_path(piece) for piece in self.slices]
+        return self.paths.staging(self.epoch, "restore", f"{self.attempt}-{group}-{piece.number}")
 
     def run_paths(self) -> list[str]:
         if not self.regrouped:
@@ -174,16 +148,10 @@ class _Plan:
         ]
 
     def run(self, run_tasks: RunTasks, progress: Progress) -> list[SnapshotRef]:
-        slices = self.slices
-        runs: list[Run] = []
-        cutting = self.cut_tasks(slices) if self.regrouped else []
-        run = TaskRunner(run_tasks, progress, len(cutting) + len(slices), self.parallelism)
-        if cutting:
-            runs = [each for found in run(cut_files, cutting) for each in found]
-        tasks = [
-            self.import_task(piece, [each.file for each in runs if each.slice == piece.number]) for piece in slices
-        ]
-        written = run(import_slice, tasks)
+        cutting = self.cut_tasks() if self.regrouped else []
+        run = TaskRunner(run_tasks, progress, len(cutting) + len(self.slices), self.parallelism)
+        runs = [each for found in run(cut_files, cutting) for each in found] if cutting else []
+        written = run(import_slice, [self.import_task(piece, runs) for piece in self.slices])
         if not self.regrouped:
             self.check_all_read(written)
         return [
@@ -191,7 +159,7 @@ class _Plan:
                 subtask=piece.subtask, attempt=self.slice_attempt(piece), epoch=self.epoch, path=file.path,
                 entries=file.entries, bytes=file.size, checksum=file.checksum, kg_start=piece.kg_start, kg_stop=piece.kg_stop,
             )
-            for piece, file in zip(slices, written, strict=True)
+            for piece, file in zip(self.slices, written, strict=True)
         ]  # fmt: skip
 
     def check_all_read(self, written: Sequence[WrittenSnapshot]) -> None:
@@ -203,19 +171,22 @@ class _Plan:
             for file in state.files:
                 file.check_found(read[file.name])
 
-    def cut_tasks(self, slices: Sequence[Slice]) -> list[CutFiles]:
+    def cut_tasks(self) -> list[CutFiles]:
         source, target = self.opened.storage.url, self.storage.url
-        cuts = tuple(piece.kg_start for piece in slices)
+        cuts = tuple(piece.kg_start for piece in self.slices)
         return [
-            CutFiles(source, target, group, cuts, tuple(self.run_path(number, s) for s in slices))
+            CutFiles(source, target, group, cuts, tuple(self.run_path(number, piece) for piece in self.slices))
             for number, group in enumerate(self.groups)
         ]
 
-    def import_task(self, piece: Slice, runs: Sequence[FileRef]) -> ImportSlice:
+    def import_task(self, piece: Slice, runs: Sequence[Run]) -> ImportSlice:
         states = [] if self.regrouped else [_overlapping(s, piece) for s in self.keyed]
+        operator_state = tuple(state for state in self.imports if state.info.is_operator_state) if piece.first else ()
         return ImportSlice(
             self.opened.storage.url, self.storage.url, self.snapshot_path(piece), piece.kg_start, piece.kg_stop,
-            tuple(state for state in states if state.files), tuple(runs), self.redistribution(piece), self.rekeyed,
+            tuple(state for state in states if state.files),
+            tuple(run.file for run in runs if run.slice == piece.number),
+            operator_state, piece.subtask, self.parallelism, self.rekeyed,
         )  # fmt: skip
 
 

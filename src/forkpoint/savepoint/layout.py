@@ -22,7 +22,7 @@ Types that Arrow lacks (ANY, unions, maps with null keys) are binary msgpack, de
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, count
@@ -37,6 +37,8 @@ from forkpoint.types import TypeInformation, Types, from_description
 Role = Literal[
     "key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"
 ]  # fmt: skip
+
+Columns = Sequence[pa.Array | pa.ChunkedArray]
 
 METADATA_KEY = b"forkpoint"
 _DESCRIBED = {"uid", "name", "kind", "key_type", "value_type", "namespace_type", "ttl_ms"}
@@ -62,7 +64,7 @@ class Part:
 
     @property
     def fields(self) -> list[pa.Field]:
-        inner = list(self.type.arrow_schema)
+        inner = self.type.arrow_schema
         return [pa.field(name, f.type, f.nullable) for name, f in zip(self.names, inner, strict=True)]
 
 
@@ -89,6 +91,11 @@ class Layout:
         found: list[pa.ChunkedArray] = table.columns[self._places[role]]
         return found
 
+    def table(self, columns: Mapping[str, Columns]) -> pa.Table:
+        """The table with these columns of each part, by role."""
+        arrays = [column for part in self.parts for column in columns[part.role]]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
     @cached_property
     def schema(self) -> pa.Schema:
         state = self.info.model_dump(include=_DESCRIBED)
@@ -98,12 +105,12 @@ class Layout:
 
 
 def layout_of(info: StateInfo) -> Layout:
-    """The columns of a state's files. Raises SavepointCorrupt for unknown types or kinds."""
-    names = _Names()
+    """The columns of a state's files. Raises SavepointCorrupt for unknown types."""
+    names = UniqueNames()
     parts: list[Part] = []
 
     def add(role: Role, type: TypeInformation, *, raw: bool = False) -> None:
-        parts.append(Part(role, type, names.take(role, type), raw))
+        parts.append(Part(role, type, _column_names(role, type, names), raw))
 
     if info.kind == "broadcast":
         add("index", Types.LONG())
@@ -116,46 +123,38 @@ def layout_of(info: StateInfo) -> Layout:
         add("key", typed(info.key_type, info, "key"))
     if info.is_timers:
         add("domain", Types.STRING())
-        _add_namespace(info, add, raw=True)
+    if info.kind == "map":
+        add("map_key", typed(info.namespace_type, info, "map key"))
+    elif info.namespace_type is not None and not info.is_operator_state:
+        add("namespace", typed(info.namespace_type, info, "namespace"))
+    elif info.is_timers:
+        add("namespace", Types.BYTES(), raw=True)
+    if info.kind == "list":
+        add("index", Types.LONG())
+    if info.is_timers:
         add("timestamp", Types.LONG())
         return Layout(info, tuple(parts))
-    match info.kind:
-        case "map":
-            add("map_key", typed(info.namespace_type, info, "map key"))
-        case "value" | "reducing" | "aggregating":
-            _add_namespace(info, add, raw=False)
-        case "list":
-            _add_namespace(info, add, raw=False)
-            add("index", Types.LONG())
-        case _ if not info.is_operator_state:
-            raise SavepointCorrupt(f"{info.where} has the unknown kind {info.kind!r}; {_REMEDY}")
     add("value", typed(info.value_type, info, "value"))
     if info.ttl_ms is not None and not info.is_operator_state:
         add("ttl_stamp", Types.LONG())
     return Layout(info, tuple(parts))
 
 
-def _add_namespace(info: StateInfo, add: Any, *, raw: bool) -> None:
-    if info.namespace_type is not None:
-        add("namespace", typed(info.namespace_type, info, "namespace"))
-    elif raw:
-        add("namespace", Types.BYTES(), raw=True)
+def _column_names(role: Role, type: TypeInformation, names: UniqueNames) -> tuple[str, ...]:
+    if not type.fields:
+        return (names.first_free(role),)
+    prefix = "" if role == "value" else f"{role}_"
+    return tuple(names.first_free(f"{prefix}{name}", f"{role}_{name}") for name in type.column_names)
 
 
-class _Names:
-    """Assigns column names that are unique ignoring case."""
+class UniqueNames:
+    """Assigns names that are unique ignoring case, as SQL needs them."""
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
 
-    def take(self, role: Role, type: TypeInformation) -> tuple[str, ...]:
-        if not type.fields:
-            return (self._first_free((role,)),)
-        prefix = "" if role == "value" else f"{role}_"
-        return tuple(self._first_free((f"{prefix}{name}", f"{role}_{name}")) for name in type.column_names)
-
-    def _first_free(self, candidates: Iterable[str]) -> str:
-        candidates = tuple(candidates)
+    def first_free(self, *candidates: str) -> str:
+        """The first candidate that is not taken, else the last one with a number."""
         numbered = (f"{candidates[-1]}_{n}" for n in count(2))
         name = next(name for name in chain(candidates, numbered) if name.lower() not in self._taken)
         self._taken.add(name.lower())

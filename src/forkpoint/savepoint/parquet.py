@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.format import checksum, damaged
 from forkpoint.checkpoint.savepoint_manifest import SavepointFile
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.savepoint.layout import METADATA_KEY, Layout
@@ -84,7 +84,6 @@ class WrittenPart:
 
 
 def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
-    """Finish a part and write its file."""
     data = part.finish()
     target.put(path, data)
     return WrittenPart(path, part.rows, len(data), checksum(data))
@@ -92,12 +91,10 @@ def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
 
 @dataclass(frozen=True)
 class SavedFile(KeyGroupRange):
-    """A state's file in a savepoint: ``entries`` rows with key groups ``kg_start`` <= kg < ``kg_stop``."""
+    """A state's file in a savepoint: ``entries`` rows with these key groups."""
 
     ref: FileRef
     entries: int
-    kg_start: int
-    kg_stop: int
 
     @property
     def name(self) -> str:
@@ -113,9 +110,7 @@ class SavedFile(KeyGroupRange):
             try:
                 parquet = pq.ParquetFile(pa.BufferReader(data))
             except (pa.ArrowException, OSError) as error:
-                raise SavepointCorrupt(
-                    f"{self.name}: is not a Parquet file: {error}; restore it from a copy"
-                ) from error
+                raise damaged(self.name, f"is not a Parquet file: {error}") from error
             _check_schema(parquet.schema_arrow, layout.schema, self.name)
         self._check_count(parquet.metadata.num_rows)
         rows = 0
@@ -127,17 +122,13 @@ class SavedFile(KeyGroupRange):
 
     def _check_count(self, rows: int) -> None:
         if rows != self.entries:
-            raise SavepointCorrupt(
-                f"{self.name}: has {rows} rows, {self.entries} were recorded; restore it from a copy"
-            )
+            raise damaged(self.name, f"has {rows} rows, {self.entries} were recorded")
 
     def check_found(self, rows: int) -> None:
         """Raises SavepointCorrupt unless this number of rows, read by key groups, is all of them."""
         if rows != self.entries:
-            raise SavepointCorrupt(
-                f"{self.name}: {rows} of its {self.entries} rows are in the key groups {self.kg_start} to {self.kg_stop} "
-                "that were recorded; restore it from a copy"
-            )
+            groups = f"the key groups {self.kg_start} to {self.kg_stop} that were recorded"
+            raise damaged(self.name, f"{rows} of its {self.entries} rows are in {groups}")
 
 
 @contextmanager
@@ -148,9 +139,9 @@ def errors_naming(file: str) -> Iterator[None]:
     except SavepointCorrupt as error:
         if file in str(error):
             raise
-        raise SavepointCorrupt(f"{file}: {error}; restore it from a copy") from error
+        raise damaged(file, str(error)) from error
     except _UNREADABLE as error:
-        raise SavepointCorrupt(f"{file}: its rows cannot be used: {error}; restore it from a copy") from error
+        raise damaged(file, f"its rows cannot be used: {error}") from error
 
 
 def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iterator[pa.Table]:
@@ -161,11 +152,9 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
             table = parquet.read_row_group(number, use_threads=False)
             table.validate(full=True)
         except (pa.ArrowException, OSError) as error:
-            raise SavepointCorrupt(
-                f"{file}: row group {number} cannot be read: {error}; restore it from a copy"
-            ) from error
+            raise damaged(file, f"row group {number} cannot be read: {error}") from error
         if groups is not None:
-            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which RowCheck refuses
+            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which are refused later
             wanted = (column >= groups[0]) & (column < groups[1])
             if not wanted.all():
                 table = table.take(pa.array(np.flatnonzero(wanted)))
@@ -200,9 +189,7 @@ def _state(schema: pa.Schema, file: str) -> dict[str, Any] | None:
         return None
     content = json.loads(described)
     if not isinstance(content, dict):
-        raise SavepointCorrupt(
-            f"{file}: describes its state as {content!r}, expected a JSON object; restore it from a copy"
-        )
+        raise damaged(file, f"describes its state as {content!r}, expected a JSON object")
     return {key: content.get(key) for key in _IDENTITY}
 
 

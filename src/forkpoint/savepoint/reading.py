@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.format import checksum, damaged
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
-from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState
+from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState, no_savepoint
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.errors import NotFound, SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint.directory import check_links, is_own_file, source_files
+from forkpoint.errors import NotFound, SavepointCorrupt
+from forkpoint.savepoint.directory import SEAL_FILE, check_links, is_own_file, read_seal, source_files
 from forkpoint.savepoint.label import LABEL_FILE, labelled
 from forkpoint.savepoint.layout import layout_of, typed
 from forkpoint.savepoint.parquet import SavedFile, errors_naming
 from forkpoint.savepoint.rows import checked_tables
-from forkpoint.savepoint.seal import SEAL_FILE, check_seal, read_seal
 from forkpoint.savepoint.tasks import (
     FileRef,
     Progress,
@@ -65,7 +64,7 @@ class OpenedSavepoint:
         """One of its files, for tasks to read."""
         path = self.path(file.path)
         ref = FileRef(within(self.storage.url, path), path, None, file.bytes, file.checksum)
-        return SavedFile(ref, file.entries, file.kg_start, file.kg_stop)
+        return SavedFile(file.kg_start, file.kg_stop, ref, file.entries)
 
 
 @dataclass(frozen=True)
@@ -88,17 +87,15 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
     path = within(directory, SAVEPOINT_FILE)
     file = within(storage.url, path)
     if not storage.exists(path):  # checked first: any directory may be named by mistake
-        raise SavepointNotFound(
-            f"{file.removesuffix(f'/{SAVEPOINT_FILE}')} is not a savepoint: it has no {SAVEPOINT_FILE}, which is written "
-            "last; name the directory of a complete savepoint"
-        )
+        raise no_savepoint(storage, directory)
     check_links(storage, directory)
     content = storage.read(path)
-    sealed = read_seal(storage, within(directory, SEAL_FILE))
-    if sealed is not None:
-        check_seal(checksum(content), sealed, file)
+    found, sealed = checksum(content), read_seal(storage, directory)
+    if sealed not in (None, found):
+        raise SavepointCorrupt(f"{file}: has SHA-256 {found}, {sealed} was recorded in {SEAL_FILE}; restore a copy")
     savepoint = SAVEPOINT.parse(content, file)  # a newer format is reported as such, with or without a seal
-    check_seal(checksum(content), sealed, file)
+    if sealed is None:
+        raise SavepointCorrupt(f"{file}: {SEAL_FILE} beside it, which holds its checksum, is missing; restore a copy")
     opened = OpenedSavepoint(labelled(savepoint, storage, directory), storage, directory)
     _check_structure(opened, file)
     return opened
@@ -114,10 +111,8 @@ def _check_structure(opened: OpenedSavepoint, file: str) -> None:
             if (other := seen.setdefault(part.path, info.where)) != info.where:
                 raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {info.where}")
             if opened.path(part.path) not in present:
-                raise SavepointCorrupt(
-                    f"{opened.url}: the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded; "
-                    "restore it from a copy"
-                )
+                what = f"the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded"
+                raise damaged(opened.url, what)
             if part.kg_stop > opened.savepoint.max_parallelism:
                 raise SavepointCorrupt(
                     f"{file}: {part.path} goes up to key group {part.kg_stop}, the max parallelism is "

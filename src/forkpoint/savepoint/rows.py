@@ -1,12 +1,12 @@
 """Rows of a savepoint's files: their parts by role, and whether their contents are valid.
 
-Checksums cannot detect a file that was rewritten together with savepoint.json. ``RowCheck`` finds rows in it that no
-restore could place, before any of them is used.
+Checksums cannot detect a file that was rewritten together with savepoint.json. ``checked_tables`` finds rows in it that
+no restore could place, before any of them is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -18,14 +18,13 @@ import pyarrow.compute as pc
 
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.runtime.columnar.leaves import Codec
-from forkpoint.savepoint.layout import Layout, Role
+from forkpoint.savepoint.layout import Columns, Layout, Role
 from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.state import hash_column, hash_encoded, key_group
 from forkpoint.storage.base import Storage
 from forkpoint.types import TypeInformation
 
 Ints = npt.NDArray[np.int64]
-Columns = Sequence[pa.Array | pa.ChunkedArray]
 
 _COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
 
@@ -64,7 +63,7 @@ class Rows:
         """A column of integers. Raises SavepointCorrupt for nulls."""
         (column,) = self.parts[role]
         if column.null_count:
-            raise SavepointCorrupt(f"{self.layout.info.where}: column {role} holds {column.null_count} nulls")
+            raise _wrong(self.layout, f"column {role} holds {column.null_count} nulls")
         return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
 
     def key_groups(self, max_parallelism: int) -> Any:
@@ -81,71 +80,55 @@ def checked_tables(
     storage: Storage, file: SavedFile, layout: Layout, max_parallelism: int, parallelism: int, *,
     groups: tuple[int, int] | None,
 ) -> Iterator[pa.Table]:  # fmt: skip
-    """``SavedFile.tables``, with each table checked. The parallelisms are the savepoint's."""
-    check = RowCheck(layout, max_parallelism, parallelism)
+    """``SavedFile.tables``, with each table checked. The parallelisms are the savepoint's.
+
+    Raises SavepointCorrupt, which names the state, the value found and the one expected.
+    """
+    last: list[pa.Table] = []  # the row before this table, whose list may continue
     for table in file.tables(storage, layout, groups):
-        check.check(table)
+        _check(Rows(layout, table), max_parallelism, parallelism)
+        if layout.info.kind == "list":
+            _check_lists(Rows(layout, pa.concat_tables([*last, table])))
+            last = [table.slice(table.num_rows - 1)]
         yield table
 
 
-class RowCheck:
-    """Checks the rows of one file, a table at a time, in the file's order."""
-
-    def __init__(self, layout: Layout, max_parallelism: int, parallelism: int) -> None:
-        self._layout = layout
-        self._max_parallelism = max_parallelism
-        self._parallelism = parallelism
-        self._last: pa.Table | None = None
-
-    def check(self, table: pa.Table) -> None:
-        """Raises SavepointCorrupt, which names the state, the value found and the one expected."""
-        rows = Rows(self._layout, table)
-        numbers = {role: rows.numbers(role) for role in _COUNTING if self._layout.has(role)}
-        if "key_group" in numbers:
-            self._check_groups(numbers["key_group"], rows.key_groups(self._max_parallelism))
-        if "subtask" in numbers:
-            self._check_subtasks(numbers["subtask"])
-        if self._layout.info.is_timers:
-            self._check_domain(rows)
-        if self._layout.info.kind == "list":
-            self._check_lists(table)
-
-    def _check_groups(self, found: Ints, expected: Any) -> None:
+def _check(rows: Rows, max_parallelism: int, parallelism: int) -> None:
+    layout = rows.layout
+    numbers = {role: rows.numbers(role) for role in _COUNTING if layout.has(role)}
+    if "key_group" in numbers:
+        found, expected = numbers["key_group"], rows.key_groups(max_parallelism)
         wrong = np.flatnonzero(found != expected)
         if len(wrong):
             at = int(wrong[0])
-            raise self._wrong(
-                f"a key has the key group {found[at]}, expected {expected[at]} of {self._max_parallelism}"
-            )
-
-    def _check_subtasks(self, found: Ints) -> None:
-        wrong = np.flatnonzero((found < 0) | (found >= self._parallelism))
+            raise _wrong(layout, f"a key has the key group {found[at]}, expected {expected[at]} of {max_parallelism}")
+    if "subtask" in numbers:
+        found = numbers["subtask"]
+        wrong = np.flatnonzero((found < 0) | (found >= parallelism))
         if len(wrong):
-            raise self._wrong(f"column subtask holds {found[wrong[0]]}, expected 0 to {self._parallelism - 1}")
+            raise _wrong(layout, f"column subtask holds {found[wrong[0]]}, expected 0 to {parallelism - 1}")
+    if layout.info.is_timers:
+        domain = layout.info.kind.removeprefix("timers-")
+        domains = pc.unique(rows.parts["domain"][0]).to_pylist()
+        if domains not in ([], [domain]):
+            raise _wrong(layout, f"column domain holds {', '.join(map(repr, domains))}, expected {domain!r}")
 
-    def _check_domain(self, rows: Rows) -> None:
-        domain = self._layout.info.kind.removeprefix("timers-")
-        found = pc.unique(rows.parts["domain"][0]).to_pylist()
-        if found not in ([], [domain]):
-            raise self._wrong(f"column domain holds {', '.join(map(repr, found))}, expected {domain!r}")
 
-    def _check_lists(self, table: pa.Table) -> None:
-        """All elements of a list have its key; index 0 begins a list."""
-        rows = Rows(self._layout, table if self._last is None else pa.concat_tables([self._last, table]))
-        self._last = table.slice(table.num_rows - 1)
-        continues = rows.numbers("index")[1:] != 0
-        for role in ("key", "namespace"):
-            if not self._layout.has(role):
-                continue
-            of = self._layout.part(role).type
-            columns = [column.combine_chunks() for column in rows.parts[role]]
-            for at in np.flatnonzero(continues & ~_equals_previous(columns)).tolist():
-                before, after = of.from_columns([column.slice(at, 2) for column in columns])
-                if of.encode(before) != of.encode(after):  # NaN, for one, does not equal itself
-                    raise self._wrong(f"the {role} changes within a list, from {before!r} to {after!r}")
+def _check_lists(rows: Rows) -> None:
+    """All elements of a list have its key; index 0 begins a list."""
+    continues = rows.numbers("index")[1:] != 0
+    roles: tuple[Role, ...] = ("key", "namespace")
+    for role in filter(rows.layout.has, roles):
+        of = rows.layout.part(role).type
+        columns = [column.combine_chunks() for column in rows.parts[role]]
+        for at in np.flatnonzero(continues & ~_equals_previous(columns)).tolist():
+            before, after = of.from_columns([column.slice(at, 2) for column in columns])
+            if of.encode(before) != of.encode(after):  # NaN, for one, does not equal itself
+                raise _wrong(rows.layout, f"the {role} changes within a list, from {before!r} to {after!r}")
 
-    def _wrong(self, what: str) -> SavepointCorrupt:
-        return SavepointCorrupt(f"{self._layout.info.where}: {what}")
+
+def _wrong(layout: Layout, what: str) -> SavepointCorrupt:
+    return SavepointCorrupt(f"{layout.info.where}: {what}")
 
 
 def _equals_previous(columns: list[Any]) -> Any:

@@ -13,8 +13,9 @@ ENTRIES_PER_STEP = 250_000
 MAX_SLICES = 64
 
 
+@dataclass(frozen=True)
 class KeyGroupRange:
-    """Base of dataclasses about key groups ``kg_start`` <= kg < ``kg_stop``."""
+    """Key groups ``kg_start`` <= kg < ``kg_stop``."""
 
     kg_start: int
     kg_stop: int
@@ -25,12 +26,10 @@ class KeyGroupRange:
 
 @dataclass(frozen=True)
 class Slice(KeyGroupRange):
-    """Key groups ``kg_start`` <= kg < ``kg_stop``, all of one subtask. ``first``: the subtask's first slice."""
+    """Key groups of one subtask. ``first``: the subtask's first slice."""
 
     number: int
     subtask: int
-    kg_start: int
-    kg_stop: int
     first: bool
 
 
@@ -61,7 +60,7 @@ def cut_subtasks(max_parallelism: int, parallelism: int, entries: int) -> list[S
         bounds = [key_group_range(number, parallelism * each, max_parallelism) for number in numbers]
         ranges = [(start, stop) for start, stop in bounds if start < stop] or bounds[:1]
         for start, stop in ranges:
-            slices.append(Slice(len(slices), subtask, start, stop, first=(start, stop) == ranges[0]))
+            slices.append(Slice(start, stop, len(slices), subtask, first=(start, stop) == ranges[0]))
     return slices
 
 

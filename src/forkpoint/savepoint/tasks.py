@@ -104,7 +104,6 @@ class TaskRunner:
         return results
 
     def advance(self, completed: int) -> None:
-        """Count tasks as completed."""
         self.done += completed
         self.progress(self.done, self.total)
 

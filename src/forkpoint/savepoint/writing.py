@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from forkpoint.checkpoint.paths import state_part, timers_part
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, state_part, timers_part
 from forkpoint.checkpoint.savepoint_manifest import (
     SAVEPOINT,
     Savepoint,
@@ -16,24 +15,12 @@ from forkpoint.checkpoint.savepoint_manifest import (
     SavepointOperator,
     SavepointState,
     Versions,
-    save_savepoint,
 )
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.savepoint.directory import clear_place, source_files
+from forkpoint.savepoint.directory import clear_place, source_files, write_seal
 from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import PartWriter, WrittenPart, put_part
-from forkpoint.savepoint.seal import write_seal
 from forkpoint.storage.base import Storage
-
-
-@dataclass(frozen=True)
-class OperatorStates:
-    """An operator, and its states in the new savepoint."""
-
-    uid: str
-    name: str
-    kind: str
-    states: Sequence[StateInfo]
 
 
 class NewSavepoint:
@@ -64,27 +51,23 @@ class NewSavepoint:
         if part is not None:
             self._files[state.uid, state.name].append(part.file(kg_start, kg_stop))
 
-    def operators(self, operators: Iterable[OperatorStates]) -> list[SavepointOperator]:
-        """The operators for ``savepoint.json``, with the files added so far.
+    def operator(self, uid: str, name: str, kind: str, states: Sequence[StateInfo]) -> SavepointOperator:
+        """An operator for ``savepoint.json``, with the files added so far.
 
         A state without rows gets a file without rows, which has its columns.
         """
-        return [self._operator(operator) for operator in operators]
+        key_type = next((state.key_type for state in states if state.key_type is not None), None)
+        written = [self._state(state) for state in states]
+        return SavepointOperator(uid=uid, name=name, kind=kind, key_type=key_type, states=written)
 
     def complete(self, savepoint: Savepoint) -> None:
         """Write all other files, and then ``savepoint.json``. Raises AlreadyExists."""
         for uid, position in savepoint.sources.items():
             for path, data in source_files(uid, position).items():
                 self.target.put(path, data)
-        write_seal(self.target, SAVEPOINT.dump(savepoint))
-        save_savepoint(self.target, savepoint)
-
-    def _operator(self, operator: OperatorStates) -> SavepointOperator:
-        key_type = next((state.key_type for state in operator.states if state.key_type is not None), None)
-        states = [self._state(state) for state in operator.states]
-        return SavepointOperator(
-            uid=operator.uid, name=operator.name, kind=operator.kind, key_type=key_type, states=states
-        )
+        content = SAVEPOINT.dump(savepoint)
+        write_seal(self.target, content)
+        self.target.create(SAVEPOINT_FILE, content)
 
     def _state(self, state: StateInfo) -> SavepointState:
         address = state.uid, state.name

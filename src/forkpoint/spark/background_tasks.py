@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from forkpoint.spark.exchange import map_bytes
 from forkpoint.spark.failures import raising_originals
-from forkpoint.spark.frames import struct_of_schema
+from forkpoint.spark.frames import struct_of
 from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
 from forkpoint.types import dumps
 
@@ -37,7 +36,7 @@ def read_frame(
                 yield from read(every[number])
 
     numbers = session.range(0, len(every), 1, max(1, len(every)))
-    return numbers.mapInArrow(partition, struct_of_schema(schema))
+    return numbers.mapInArrow(partition, struct_of(schema))
 
 
 def columns_of(frame: DataFrame) -> pa.Table:
@@ -51,13 +50,10 @@ def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         extend_import_path(path)
-        context = TaskContext.get()
-        number = 0 if context is None else context.partitionId()
-        for result in write(number, batches):
+        for result in write(TaskContext.get().partitionId(), batches):
             yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], ["result"])
 
-    schema = spark_types.StructType([spark_types.StructField("result", spark_types.BinaryType(), False)])
-    return [bytes(row.result) for row in frame.mapInArrow(partition, schema).collect()]
+    return [bytes(row.result) for row in frame.mapInArrow(partition, "result binary").collect()]
 
 
 def map_arguments(
@@ -75,10 +71,5 @@ def map_arguments(
 
 def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:
     """Runs a function on each argument, one task each."""
-
-    def run(fn: Callable[[bytes], bytes], arguments: Sequence[bytes]) -> list[bytes]:
-        if not arguments:
-            return []
-        return map_arguments(session.sparkContext, fn, arguments, len(arguments))
-
-    return run
+    sc = session.sparkContext
+    return lambda fn, arguments: map_arguments(sc, fn, arguments, len(arguments)) if arguments else []

@@ -55,12 +55,6 @@ class EpochJobs:
         shuffles: list[Any] = []
         if self._anchor is not None:
             self._anchor.update()
-        try:
-            return self._run(plans, frame, shuffles)
-        finally:
-            self._clean(shuffles)
-
-    def _run(self, plans: Sequence[bytes], frame: DataFrame | None, shuffles: list[Any]) -> list[bytes]:
         heads: list[Any] = []
         if plans:
             heads.append(self._python(parallel_bytes(self._sc, plans, len(plans)), self._source).asJavaRDD())
@@ -71,11 +65,18 @@ class EpochJobs:
             # Keys and payloads alternate, also across partitions.
             frames = [] if head is None else collect_bytes(self._sc, head.rdd())
             return [blob_of_payload(payload) for payload in frames[1::2]]
-        # Without input the subtasks start on empty partitions, which saves a stage.
-        rows = parallel_bytes(self._sc, (), self._parallelism) if head is None else self._exchange(head.rdd(), shuffles)
-        for fn in self._subtasks[:-1]:
-            rows = self._exchange(self._python(rows, fn), shuffles)
-        return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))
+        try:
+            # Without input the subtasks start on empty partitions, which saves a stage.
+            rows = (
+                parallel_bytes(self._sc, (), self._parallelism)
+                if head is None
+                else self._exchange(head.rdd(), shuffles)
+            )
+            for fn in self._subtasks[:-1]:
+                rows = self._exchange(self._python(rows, fn), shuffles)
+            return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))
+        finally:
+            self._clean(shuffles)
 
     def _python(self, rdd: Any, function: Any) -> Any:
         return self._sc._jvm.PythonRDD(rdd, function, False, False)
@@ -124,7 +125,7 @@ class Anchor:
         self._executors = executors if hosts else ""
 
     def attach(self, pairs: Any) -> Any:
-        """The pairs, located where the subtasks are: Spark unions co-partitioned RDDs by partition, on a host that they prefer."""
+        """The pairs, located where the subtasks are: Spark unions co-partitioned RDDs by partition, where they prefer to be."""
         return pairs if self._pairs is None else pairs.union(self._pairs)
 
     def _empty_pairs(self, hosts: Sequence[str]) -> Any:
@@ -173,7 +174,11 @@ def located(sc: SparkContext, items: Sequence[bytes], hosts: Sequence[str]) -> A
     for partition, host in enumerate(hosts):
         locations.put(partition, jvm.PythonUtils.toSeq([host]))
     return getattr(jvm, "org.apache.spark.rdd.ParallelCollectionRDD")(
-        sc._jsc.sc(), jvm.PythonUtils.toSeq(list(items)), len(hosts), jvm.PythonUtils.toScalaMap(locations), _anything(jvm)
+        sc._jsc.sc(),
+        jvm.PythonUtils.toSeq(list(items)),
+        len(hosts),
+        jvm.PythonUtils.toScalaMap(locations),
+        _anything(jvm),
     )
 
 
@@ -182,7 +187,11 @@ def _anything(jvm: Any) -> Any:
 
 
 def map_bytes(
-    sc: SparkContext, fn: Callable[..., Any], items: Sequence[bytes], partitions: int, hosts: Sequence[str] | None = None
+    sc: SparkContext,
+    fn: Callable[..., Any],
+    items: Sequence[bytes],
+    partitions: int,
+    hosts: Sequence[str] | None = None,
 ) -> list[bytes]:
     """Runs `fn(partition, items)` over the items divided into partitions, each on its host if there are hosts; returns its
     results in order."""

@@ -1,4 +1,4 @@
-"""SparkExecutor: the driver's Executor on Spark. An epoch is one Spark job."""
+"""The driver's Executor on Spark. An epoch is one Spark job."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.tasks import entry_points
 from forkpoint.spark.background_tasks import map_arguments
 from forkpoint.spark.exchange import EpochJobs, executor_cores, has_several_hosts
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
-from forkpoint.spark.rows import pair_struct
-from forkpoint.spark.shipping import ship_program
+from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
+from forkpoint.spark.shipping import ship_program
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,
@@ -37,6 +38,9 @@ from forkpoint.spark.tasks import (
 )
 from forkpoint.types import TypeInformation
 
+DEFAULT_INTERVAL_MS = 100
+
+_ENTRY_POINTS = Runtime(entry_points.run_source_task, entry_points.run_frame_task, entry_points.run_subtask)
 _POOL_PROPERTY = "spark.scheduler.pool"
 _DESCRIPTION_PROPERTY = "spark.job.description"
 
@@ -51,24 +55,17 @@ class _Run:
 class SparkExecutor(Executor):
     """Runs the epochs of one run of a job on a SparkSession.
 
-    session: the session to run on; None takes the active one or builds one (`get_session`).
-    interval: the time between micro-batches of streaming DataFrames; None processes available data, and ends.
-    runtime: the functions that tasks call; None takes those of `forkpoint.runtime.tasks.entry_points`.
+    interval: the time between micro-batches of streaming DataFrames. runtime: the functions that tasks call.
 
     `run_epoch` and `run_tasks` raise tasks' errors unchanged, and Spark's exceptions for its own failures (a lost executor,
     a cancelled job).
     """
 
-    def __init__(
-        self,
-        session: SparkSession | None = None,
-        interval: timedelta | None = timedelta(milliseconds=100),
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.session = session if session is not None else get_session()
+    def __init__(self, session: SparkSession, interval: timedelta, runtime: Runtime = _ENTRY_POINTS) -> None:
+        self.session = session
         self._interval = interval
         self._sc = self.session.sparkContext
-        self._runtime = runtime if runtime is not None else runtime_of_package()
+        self._runtime = runtime
         self._run: _Run | None = None
         self._epochs_started = False
         run = uuid.uuid4().hex
@@ -77,17 +74,15 @@ class SparkExecutor(Executor):
     def start(self, spec: JobSpec) -> None:
         """Ships the job to the cluster, and closes an earlier run. Raises EngineLost if Spark has terminated."""
         self.close()
-        with self._detecting_loss():
-            self._ship(spec)
-
-    def _ship(self, spec: JobSpec) -> None:
-        if self.has_other_hosts:
-            ship_program(self._sc)
-        handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(pack_job(self._runtime, spec, on_cluster=self.has_other_hosts)))
         stages = spec.graph.stages
-        subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
-        jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
-        self._run = _Run(spec, handle, jobs)
+        with self._detecting_loss():
+            if self.has_other_hosts:
+                ship_program(self._sc)
+            packed = pack_job(self._runtime, spec, on_cluster=self.has_other_hosts)
+            handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(packed))
+            subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
+            jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
+            self._run = _Run(spec, handle, jobs)
 
     def _started(self, method: str) -> _Run:
         if self._run is None:
@@ -142,7 +137,8 @@ class SparkExecutor(Executor):
         an epoch, and in the order of the DataFrame's partitions. Spark runs no task for sources that it knows to be empty.
         """
         run = self._started("frame_stage")
-        return frame.mapInArrow(FrameStage(run.handle, operator, last=run.spec.graph.stages == 0), pair_struct())
+        stage = FrameStage(run.handle, operator, last=run.spec.graph.stages == 0)
+        return frame.mapInArrow(stage, struct_of(PAIR_SCHEMA))
 
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
@@ -164,15 +160,13 @@ class SparkExecutor(Executor):
             # A watermark generator needs elements in order, that of the partitions: one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
-        streams = StreamingSources(
+        return StreamingSources(
             self.session, self.frame_stage, token, sources, positions, on_batch, self._interval, stops
         )
-        streams.start()
-        return streams
 
     def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> DataFrame:
         """A DataFrame of `type`'s columns over staged Parquet files, without rows if there are no files."""
-        schema = struct_of(type)
+        schema = struct_of(type.arrow_schema)
         if not paths:
             return self.session.createDataFrame([], schema)
         return self.session.read.schema(schema).parquet(*paths)
@@ -244,8 +238,7 @@ class SparkExecutor(Executor):
                     self._sc.setLocalProperty(name, old)
 
 
-def runtime_of_package() -> Runtime:
-    """The functions of `forkpoint.runtime.tasks.entry_points`."""
-    from forkpoint.runtime.tasks import entry_points as task
-
-    return Runtime(task.run_source_task, task.run_frame_task, task.run_subtask)
+def make_spark_executor(interval_ms: int | None, settings: Mapping[str, str]) -> tuple[SparkExecutor, int]:
+    """An executor on the active SparkSession, or on a new one with these settings, and its default parallelism."""
+    executor = SparkExecutor(get_session(settings), timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
+    return executor, executor.session.sparkContext.defaultParallelism

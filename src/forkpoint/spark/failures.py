@@ -16,8 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from forkpoint.errors import ForkpointError, UserFunctionError, error_of
-from forkpoint.spark.deployment import deployment_error
+from forkpoint.errors import ConfigError, ForkpointError, UserFunctionError, error_of
 
 _MARK = "forkpoint-error"
 _MAX_TEXT = 20_000
@@ -30,6 +29,13 @@ _BUILT_IN: dict[str, type[Exception]] = {
     )
 }  # fmt: skip
 """Exceptions that take only a message. For some of them a restart cannot help."""
+
+_MISSING_MODULE = re.compile(
+    r"ModuleNotFoundError: No module named '(forkpoint|pyarrow|numpy|msgspec|cloudpickle|lmdb)\b"
+)
+_OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
 
 
 class TaskFailure(Exception):
@@ -44,16 +50,14 @@ class _Failed(msgspec.Struct, frozen=True):
 
 def pack_failure(error: BaseException, where: str, token: str) -> TaskFailure:
     """The exception to raise in a task in place of `error`; `where` names the stage and subtask."""
-    notes = getattr(error, "__notes__", ())
+    kind, message, notes = type(error).__name__, _text(error), getattr(error, "__notes__", ())
     if isinstance(error, ForkpointError):
-        kind, message = _own_kind(error), _text(error)
+        # The first class of ours that it derives from.
+        kind = next(c.__name__ for c in type(error).__mro__ if type(error_of(c.__name__, "")) is c)
+    elif _BUILT_IN.get(kind) is type(error):
+        notes = (*notes, f"raised in {where}:\n{_trace(error)}")
     else:
-        trace = _trace(error)
-        kind, message = type(error).__name__, _text(error)
-        if _BUILT_IN.get(kind) is type(error):
-            notes = (*notes, f"raised in {where}:\n{trace}")
-        else:
-            kind, message = UserFunctionError.__name__, f"{kind} in {where}: {message}\n{trace}"
+        kind, message = UserFunctionError.__name__, f"{kind} in {where}: {message}\n{_trace(error)}"
     failed = _Failed(kind, message, tuple(_printable(note[-_MAX_TEXT:]) for note in notes if isinstance(note, str)))
     encoded = base64.b64encode(msgspec.json.encode(failed)).decode("ascii")
     return TaskFailure(f"{where}: {type(error).__name__}: {_text(error)[:2000]} {_mark(token)}{encoded}")
@@ -85,18 +89,38 @@ def raising_originals(token: str) -> Iterator[None]:
         original = unpack_failure(error, token)
         if original is not None:
             raise original from None
-        if (unfit := deployment_error(str(error))) is not None:
+        if (unfit := _deployment_error(str(error))) is not None:
             raise unfit from error
         raise
 
 
+def _deployment_error(report: str) -> ConfigError | None:
+    """Why executors cannot run forkpoint's tasks, according to Spark's report of a failed task; None if they can.
+
+    Such a task fails before it runs any code of forkpoint, so there is only Spark's text. It only decides whether to restart.
+    """
+    found, host = _problem(report), _HOST.search(report)
+    return None if found is None else ConfigError(found if host is None else f"on host {host[1]}, {found}")
+
+
+def _problem(report: str) -> str | None:
+    if (missing := _MISSING_MODULE.search(report)) is not None:
+        return (
+            f"the executors' Python has no module {missing[1]!r}; install forkpoint there in the same version as here, or ship "
+            "an environment that has it (spark.archives) and set PYSPARK_PYTHON to its interpreter"
+        )
+    if any(sign in report for sign in _OTHER_PYTHON):
+        return (
+            "the executors run another Python version than the driver; give both the same one (PYSPARK_PYTHON, "
+            "PYSPARK_DRIVER_PYTHON)"
+        )
+    if (program := _NO_PYTHON.search(report)) is not None:
+        return f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there"
+    return None
+
+
 def _mark(token: str) -> str:
     return f"{_MARK}:{token}:"
-
-
-def _own_kind(error: ForkpointError) -> str:
-    """The name of the error's class, or of the first forkpoint class that it derives from."""
-    return next(c.__name__ for c in type(error).__mro__ if type(error_of(c.__name__, "")) is c)
 
 
 def _text(error: BaseException) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_type
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types import TypeInformation, Types
+from forkpoint.types import TypeInformation, Types, from_description
 from forkpoint.types.containers import optional
 
 _SCALARS: dict[type[spark.DataType], TypeInformation] = {
@@ -34,21 +35,27 @@ _SCALARS: dict[type[spark.DataType], TypeInformation] = {
 }
 
 
-def type_from_frame(schema: spark.StructType) -> TypeInformation:
+def type_from_frame(schema: spark.StructType, path: str = "") -> TypeInformation:
     """The type of a DataFrame's rows: a Row with the frame's columns; nullable ones are Optional.
 
     TIMESTAMP becomes an aware datetime in UTC, TIMESTAMP_NTZ a naive one, DECIMAL a Decimal. Raises TypeNotSupported
-    naming the column for Spark types that have no counterpart (VARIANT, INTERVAL YEAR TO MONTH, user-defined types).
+    naming the column (after ``path``) for Spark types that have no counterpart (VARIANT, INTERVAL YEAR TO MONTH,
+    user-defined types).
     """
-    return _row_type(schema, "")
+    types = [_of_spark(field.dataType, field.nullable, f"{path}{field.name}") for field in schema.fields]
+    return Types.ROW_NAMED(list(schema.names), types)
 
 
-def struct_of(type: TypeInformation) -> spark.StructType:
-    """The Spark schema of `type`'s columns. Raises TypeNotSupported naming the column."""
-    return struct_of_schema(type.arrow_schema)
+def state_type(of: spark.DataType, nulls: Set[str], path: str) -> TypeInformation:
+    """The type of a column of state: Optional only at the paths in ``nulls``, which have nulls (see ``query_state.nulls``).
+
+    A struct becomes a record, for a NamedTuple with the same fields (or, as a value, a dataclass); with fields f0, f1, … a
+    tuple. Raises TypeNotSupported naming the column.
+    """
+    return from_description(_described(of, nulls, path))
 
 
-def struct_of_schema(schema: pa.Schema) -> spark.StructType:
+def struct_of(schema: pa.Schema) -> spark.StructType:
     """The Spark schema of Arrow columns. Raises TypeNotSupported naming the column."""
     return spark.StructType([_struct_field(field) for field in schema])
 
@@ -86,16 +93,11 @@ def check_columns(
             )
 
 
-def _row_type(schema: spark.StructType, path: str) -> TypeInformation:
-    types = [_of_spark(field.dataType, field.nullable, f"{path}{field.name}") for field in schema.fields]
-    return Types.ROW_NAMED(list(schema.names), types)
-
-
 def _of_spark(data_type: spark.DataType, nullable: bool, path: str) -> TypeInformation:
     found: TypeInformation | None
     match data_type:
         case spark.StructType():
-            found = _row_type(data_type, f"{path}.")
+            found = type_from_frame(data_type, f"{path}.")
         case spark.ArrayType():
             found = Types.LIST(_of_spark(data_type.elementType, data_type.containsNull, f"{path}[]"))
         case spark.MapType():
@@ -109,6 +111,36 @@ def _of_spark(data_type: spark.DataType, nullable: bool, path: str) -> TypeInfor
             "cast it in the DataFrame"
         )
     return optional(found) if nullable else found
+
+
+def _described(of: spark.DataType, nulls: Set[str], path: str) -> Any:
+    found: Any
+    match of:
+        case spark.StructType():
+            fields = [
+                {"name": field.name, "type": _described(field.dataType, nulls, f"{path}.{field.name}")}
+                for field in of.fields
+            ]
+            if list(of.names) == [f"f{i}" for i in range(len(fields))]:
+                found = {"kind": "record", "name": "tuple", "fields": fields, "flavor": "tuple"}
+            else:
+                found = {"kind": "record", "name": _class_name(path), "fields": fields, "flavor": "namedtuple"}
+        case spark.ArrayType():
+            found = {"kind": "list", "element": _described(of.elementType, nulls, f"{path}[]")}
+        case spark.MapType():
+            key = _described(of.keyType, frozenset(), path)
+            found = {"kind": "map", "key": key, "value": _described(of.valueType, nulls, f"{path}[]")}
+        case _:
+            try:
+                found = _of_spark(of, False, path).describe()
+            except TypeNotSupported as error:
+                raise TypeNotSupported(f"{error}, or select columns with a SQL expression") from error
+    return {"kind": "optional", "of": found} if path in nulls else found
+
+
+def _class_name(path: str) -> str:
+    words = re.findall(r"[A-Za-z0-9]+", path.rpartition(".")[2])
+    return "".join(word.capitalize() for word in words) or "Record"
 
 
 def _struct_field(field: pa.Field) -> spark.StructField:

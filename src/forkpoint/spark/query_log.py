@@ -30,17 +30,9 @@ class Files(Protocol):
     """The files of a checkpoint; ``Storage`` is one."""
 
     @property
-    def url(self) -> str:
-        """The root, for messages."""
-        ...
-
-    def list(self, prefix: str = "") -> Sequence[str]:
-        """All files below a directory, recursively, relative to the root."""
-        ...
-
-    def read(self, path: str) -> bytes:
-        """A file's content."""
-        ...
+    def url(self) -> str: ...
+    def list(self, prefix: str = "") -> Sequence[str]: ...
+    def read(self, path: str) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -107,7 +99,6 @@ def read_log(files: Files, batch: int | None = None) -> QueryLog:
         )  # fmt: skip
     version, metadata, lines = _entry(files, f"offsets/{chosen}", _OFFSET_VERSIONS)
     commit_version, commit, _ = _entry(files, f"commits/{chosen}", _COMMIT_VERSIONS)
-    entries = _sources(files, chosen, version, lines, offsets)
     return QueryLog(
         url=files.url,
         query=query_id(files),
@@ -117,7 +108,7 @@ def read_log(files: Files, batch: int | None = None) -> QueryLog:
         started_ms=int(metadata.get("batchTimestampMs", 0)),
         version=version,
         settings=dict(metadata.get("conf", {})),
-        sources=entries,
+        sources=_sources(files, chosen, version, lines, offsets),
         unfinished=max((number for number in offsets if number > commits[-1]), default=None) if batch is None else None,
         state_format=1 if commit_version == "v1" or not commit.get("stateUniqueIds") else 2,
     )

@@ -16,7 +16,7 @@ Each state becomes a DataFrame with flat columns for key, map key and value; a c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -253,10 +253,7 @@ def _flat(
     taken = {each.lower() for each in own}
     columns: list[Column] = [f.col(each) for each in own]
     names: dict[str, tuple[str, ...]] = {}
-    for role in ("key", "map_key", "value"):
-        names[role] = ()
-        if role not in frame.columns:
-            continue
+    for role in [role for role in ("key", "map_key", "value") if role in frame.columns]:
         inner = frame.schema[role].dataType
         if not isinstance(inner, spark.StructType):
             inner = spark.StructType([spark.StructField(role, inner)])
@@ -265,8 +262,7 @@ def _flat(
         frame = frame.withColumn(role, f.col(role).cast(_numbered(inner)))
         columns += [f.col(f"{role}.c{i}").alias(each) for i, each in enumerate(fresh)]
         names[role] = fresh
-    flat = frame.select(*columns)
-    return QueryState(number, operator, name, kind, flat, names["key"], names["map_key"], names["value"], expires)
+    return QueryState(number, operator, name, kind, frame.select(*columns), expires=expires, **names)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -292,36 +288,29 @@ def nulls(frame: DataFrame, names: Sequence[str]) -> tuple[int, frozenset[str]]:
     found: dict[str, Column] = {}
     for field in frame.schema.fields:
         if field.name in names:
-            _paths(f.col(f"`{field.name}`"), field.dataType, field.name, found)
+            found |= _nulls(f.col(f"`{field.name}`"), field.dataType, field.name)
     checks = [f.coalesce(f.max(check), f.lit(False)).alias(f"n{i}") for i, check in enumerate(found.values())]
     row = frame.agg(f.count(f.lit(1)).alias("rows"), *checks).collect()[0]
     return int(row["rows"]), frozenset(path for i, path in enumerate(found) if row[f"n{i}"])
 
 
-def _paths(column: Column, of: spark.DataType, path: str, found: dict[str, Column]) -> None:
-    found[path] = column.isNull()
+def _nulls(column: Column, of: spark.DataType, path: str) -> dict[str, Column]:
+    """For each path of a column: whether there is a null."""
+    found = {path: column.isNull()}
     match of:
         case spark.StructType():
             for field in of.fields:
-                _paths(column.getField(field.name), field.dataType, f"{path}.{field.name}", found)
+                found |= _nulls(column.getField(field.name), field.dataType, f"{path}.{field.name}")
         case spark.ArrayType():
-            _within(column, of.elementType, f"{path}[]", found)
+            found |= _nulls_within(column, of.elementType, f"{path}[]")
         case spark.MapType():
-            _within(f.map_values(column), of.valueType, f"{path}[]", found)
+            found |= _nulls_within(f.map_values(column), of.valueType, f"{path}[]")
+    return found
 
 
-def _within(array: Column, of: spark.DataType, path: str, found: dict[str, Column]) -> None:
-    """For each path of the elements: whether some element has a null there."""
-    inner: dict[str, Column] = {}
-    _paths(f.col("x"), of, path, inner)  # for the paths only
-    for each in inner:
-        found[each] = f.coalesce(f.exists(array, _check(of, path, each)), f.lit(False))
+def _nulls_within(array: Column, of: spark.DataType, path: str) -> dict[str, Column]:
+    def check(wanted: str) -> Callable[[Column], Column]:
+        return lambda element: _nulls(element, of, path)[wanted]
 
-
-def _check(of: spark.DataType, path: str, wanted: str) -> Any:
-    def check(element: Column) -> Column:
-        inner: dict[str, Column] = {}
-        _paths(element, of, path, inner)
-        return inner[wanted]
-
-    return check
+    paths = _nulls(f.col("x"), of, path)
+    return {each: f.coalesce(f.exists(array, check(each)), f.lit(False)) for each in paths}

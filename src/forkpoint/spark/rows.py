@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import pyarrow as pa
 from pyspark.serializers import Serializer, SpecialLengths
 
 from forkpoint.runtime.exchange.wire import ChunkRow
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 MAX_BLOB_BYTES = 2**31 - 64
 
@@ -26,8 +23,7 @@ _KEY = struct.Struct("!q")
 _HEADER = struct.Struct("!iiq")
 _PAIR = struct.Struct("!iqiiiq")  # key frame and the payload frame's length and header, in one write
 
-PAIR_COLUMN = "pair"
-PAIR_SCHEMA = pa.schema([pa.field(PAIR_COLUMN, pa.binary(), nullable=False)])
+PAIR_SCHEMA = pa.schema([pa.field("pair", pa.binary(), nullable=False)])
 
 
 class PairWriter(Serializer):  # type: ignore[misc]
@@ -82,13 +78,6 @@ def pair_batch(row: ChunkRow) -> pa.RecordBatch:
 def blob_of_payload(payload: bytes) -> bytes:
     """The blob of a payload frame."""
     return payload[_HEADER.size :]
-
-
-def pair_struct() -> StructType:
-    """The Spark schema of `pair_batch`."""
-    from pyspark.sql.types import BinaryType, StructField, StructType
-
-    return StructType([StructField(PAIR_COLUMN, BinaryType(), False)])
 
 
 def _frame_sizes(stream: IO[bytes]) -> Iterator[int]:

@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -75,7 +75,8 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
 
     `options` are Spark settings by name ("spark.master": "local[4]"). They apply only to a new session, and override those of
     spark-submit and spark-defaults.conf, which override forkpoint's defaults. The master is that of the options, of the
-    environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. Raises ConfigError for Spark Connect, and if no Java is found.
+    environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. Raises ConfigError for
+    Spark Connect, and if no Java is found.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
         raise ConfigError(
@@ -170,10 +171,7 @@ def find_java_home(places: tuple[str, ...] | None = None) -> Path:
         str(Path.home() / ".jdk/*"),
     )
     for pattern in patterns:
-        root = Path(pattern)
-        fixed = Path(*[part for part in root.parts if "*" not in part]) if "*" in pattern else root
-        found = Path("/").glob(pattern.lstrip("/")) if fixed.exists() else iter(())
-        homes = sorted(home for home in found if (home / "bin" / "java").exists())
+        homes = sorted(home for home in map(Path, glob(pattern)) if (home / "bin" / "java").exists())
         if homes:
             return homes[-1]
     raise ConfigError("Spark needs Java 17 or newer and none was found; install a JDK or set JAVA_HOME")

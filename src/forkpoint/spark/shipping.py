@@ -37,7 +37,9 @@ def ship_program(sc: SparkContext) -> None:
                 "modules into a directory of their own, or give --py-files", home, MAX_BYTES >> 20,
             )  # fmt: skip
             return
-    archive = Path(sc._temp_dir) / f"program-{_digest(files)}.zip"  # Spark serves it from there, and removes it in the end
+    archive = (
+        Path(sc._temp_dir) / f"program-{_digest(files)}.zip"
+    )  # Spark serves it from there, and removes it in the end
     if files and not archive.exists():
         _write(files, archive)
         sc.addPyFile(str(archive))

@@ -11,14 +11,12 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -45,11 +43,11 @@ class StreamSource:
 
 
 class StreamingSources(Streams):
-    """Runs the query and calls `on_batch(frame, positions)` for each micro-batch, on the query's thread.
+    """A running query, which calls `on_batch(frame, positions)` for each micro-batch, on its own thread.
 
     stage: adds stage 0 to a DataFrame, given its operator id. token: marks the failures of its tasks. positions: where to
-    continue, by uid; a source without one starts as its options say. interval: the time between micro-batches; None
-    processes available data, in one or more batches, and ends. stops: where each source ends, by uid, with the first batch.
+    continue, by uid; a source without one starts as its options say. interval: the time between micro-batches. stops: where
+    each source ends, by uid, with the first batch.
 
     `on_batch` gets a DataFrame of stage-0 output, which is valid during the call, and the positions at the batch's end, by
     uid. If it raises, the query ends and `failure` returns that exception. Raises ConfigError for DataFrames whose position
@@ -64,69 +62,40 @@ class StreamingSources(Streams):
         sources: Sequence[StreamSource],
         positions: Mapping[str, SourcePosition],
         on_batch: OnBatch,
-        interval: timedelta | None,
+        interval: timedelta,
         stops: Mapping[str, SourcePosition] | None = None,
     ) -> None:
-        if not sources:
-            raise ConfigError("a streaming query needs at least one streaming DataFrame")
         check_streams(sources)
         check_positions(sources, positions)
         for uid, stop in (stops or {}).items():
             check_follows(uid, positions.get(uid), stop)
-        self._session = session
-        self._stage = stage
         self._token = token
-        self._sources = tuple(sources)
-        self._positions = dict(positions)
-        self._stops = stops
-        self._last: int | None = None  # the last batch
+        self._uids = [source.uid for source in sources]
         self._on_batch = on_batch
-        self._interval = interval
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
         self._stopped = False
         self._turn = threading.RLock()
+        self._within: int | None = None  # the thread that is in `on_batch`
         # Scratch that is written several times per epoch: in memory if possible.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._directory = Path(tempfile.mkdtemp(prefix="forkpoint-query-", dir=memory))
-        self._reader = CheckpointReader(self._directory, len(self._sources))
-
-    def start(self) -> None:
-        """Starts the query. May be called once."""
-        if self._query is not None or self._stopped:
-            raise ConfigError("these StreamingSources have been started before; create new ones for another run")
-        begin = [self._positions.get(source.uid) for source in self._sources]
-        if self._stops is None:
-            craft(self._directory, begin)
-        else:
-            self._last = craft(self._directory, begin, [self._stops[source.uid] for source in self._sources])
-        with settings(self._session, QUERY_SETTINGS):
-            staged = [self._stage(source.operator, source.frame) for source in self._sources]
+        self._reader = CheckpointReader(self._directory, len(sources))
+        begin = [positions.get(uid) for uid in self._uids]
+        last = craft(self._directory, begin, [stops[uid] for uid in self._uids] if stops is not None else ())
+        self._last = None if stops is None else last  # the last batch
+        with settings(session, QUERY_SETTINGS):
+            staged = [stage(source.operator, source.frame) for source in sources]
             writer = reduce(DataFrame.union, staged).writeStream.foreachBatch(self._batch)
             writer = writer.option("checkpointLocation", self._directory.as_uri())
-            self._query = _triggered(writer, self._interval).start()
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Waits up to `timeout` for the query's end; returns whether it has ended. `failure` tells why."""
-        if self._query is None:
-            raise ConfigError("StreamingSources.wait was called before start")
-        with suppress(StreamingQueryException):
-            if timeout is None:
-                self._query.awaitTermination()
-            else:
-                self._query._jsq.awaitTermination(max(1, int(timeout / timedelta(milliseconds=1))))
-        return not self.active
-
-    @property
-    def active(self) -> bool:
-        """Whether the query is running."""
-        return self._query is not None and bool(self._query.isActive)
+            pace = f"{int(interval / timedelta(milliseconds=1))} milliseconds"
+            self._query = writer.trigger(processingTime=pace).start()
 
     def failure(self) -> BaseException | None:
         """The error that ended the query: of `on_batch`, of a task, or Spark's StreamingQueryException."""
         if self._failure is not None:
             return self._failure
-        if self._query is None or self._stopped or self.active:
+        if self._query is None or self._stopped or self._query.isActive:
             return None
         error = self._query.exception()
         return None if error is None else unpack_failure(error, self._token) or error
@@ -134,7 +103,7 @@ class StreamingSources(Streams):
     def stop(self) -> None:
         """Ends the query after the current batch. May be called within `on_batch`, and more than once."""
         self._stopped = True
-        if getattr(_within, "sources", None) is self:
+        if self._within == threading.get_ident():
             # The query's thread cannot wait for itself.
             threading.Thread(target=self._end, name="forkpoint-stop", daemon=True).start()
         else:
@@ -151,19 +120,14 @@ class StreamingSources(Streams):
         with self._turn:
             if self._stopped or (self._last is not None and batch > self._last):
                 return  # Spark may log the batch as done, but only manifests count
-            _within.sources = self
+            self._within = threading.get_ident()
             try:
-                positions = self._reader.positions(batch)
-                uids = [source.uid for source in self._sources]
-                self._on_batch(frame, dict(zip(uids, positions, strict=True)))
+                self._on_batch(frame, dict(zip(self._uids, self._reader.positions(batch), strict=True)))
             except BaseException as error:
                 self._failure = error
                 raise
             finally:
-                _within.sources = None
-
-
-_within = threading.local()
+                self._within = None
 
 
 def check_positions(sources: Sequence[StreamSource], positions: Mapping[str, SourcePosition]) -> None:
@@ -214,9 +178,3 @@ def _walk(node: Any, uid: str, streams: list[Any]) -> None:
         streams.append(node)
     for i in range(children.size()):
         _walk(children.apply(i), uid, streams)
-
-
-def _triggered(writer: Any, interval: timedelta | None) -> Any:
-    if interval is None:
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=f"{int(interval / timedelta(milliseconds=1))} milliseconds")

@@ -21,9 +21,8 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from forkpoint.runtime.exchange.commit_rows import commits_in
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
-from forkpoint.runtime.exchange.wire import ChunkRow
+from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.rows import pair_batch

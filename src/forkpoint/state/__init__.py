@@ -1,7 +1,6 @@
 """Keyed state below the operators: key groups, store keys, local stores, changelogs and snapshots."""
 
-from forkpoint.state.arrow_file import FileInfo, file_checksum
-from forkpoint.state.changelog import merge, read_changes, slice_changes, write_changes
+from forkpoint.state.files import read_changes, read_snapshot, write_changes, write_snapshot
 from forkpoint.state.keygroups import (
     DEFAULT_MAX_PARALLELISM,
     encode_keys,
@@ -16,12 +15,9 @@ from forkpoint.state.keygroups import (
 from forkpoint.state.keys import (
     OPERATOR_KG,
     OperatorKey,
-    StateKey,
-    TimerKey,
     decode_operator_key,
     decode_state_key,
     decode_timer_key,
-    key_range,
     kg_of,
     operator_key,
     operator_range,
@@ -34,7 +30,6 @@ from forkpoint.state.keys import (
     timer_key,
     timer_range,
 )
-from forkpoint.state.snapshot_file import read_snapshot, write_snapshot, write_snapshot_to
 from forkpoint.state.store import Changes, Store, StoreKind, destroy_store, open_store
 from forkpoint.state.write_back import WriteBackStore
 
@@ -42,28 +37,22 @@ __all__ = [
     "DEFAULT_MAX_PARALLELISM",
     "OPERATOR_KG",
     "Changes",
-    "FileInfo",
     "OperatorKey",
-    "StateKey",
     "Store",
     "StoreKind",
-    "TimerKey",
     "WriteBackStore",
     "decode_operator_key",
     "decode_state_key",
     "decode_timer_key",
     "destroy_store",
     "encode_keys",
-    "file_checksum",
     "hash_column",
     "hash_encoded",
     "hash_keys",
     "key_group",
     "key_group_range",
     "key_hash",
-    "key_range",
     "kg_of",
-    "merge",
     "open_store",
     "operator_key",
     "operator_range",
@@ -73,7 +62,6 @@ __all__ = [
     "read_snapshot",
     "sid_of",
     "sid_range",
-    "slice_changes",
     "state_key",
     "state_keys",
     "subtask_of",
@@ -81,5 +69,4 @@ __all__ = [
     "timer_range",
     "write_changes",
     "write_snapshot",
-    "write_snapshot_to",
 ]

@@ -11,12 +11,12 @@ decoding, or even checking, the other batches.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -33,21 +33,6 @@ _REMEDY = "restore from another checkpoint or savepoint"
 _SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
 _MAX_ROWS = 4096  # small, so that reading a few key groups reads few entries of others
 _MAX_BYTES = 64 << 20
-
-
-class ByteSink(Protocol):
-    """A binary file object to write to."""
-
-    def write(self, data: bytes, /) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FileInfo:
-    """What a manifest records about a file: number of entries, length in bytes, checksum (of the whole file)."""
-
-    entries: int
-    bytes: int
-    checksum: int
 
 
 class Block(NamedTuple):
@@ -73,31 +58,21 @@ class _Trailer(NamedTuple):
     magic: bytes
 
 
-class _Tap:
-    """A file object for Arrow that passes on bytes, and keeps their number and checksum."""
+class _Tap(io.BytesIO):
+    """A file in memory that keeps the checksum of what Arrow writes."""
 
-    closed = False
+    crc = 0
 
-    def __init__(self, write: Callable[[bytes], Any]) -> None:
-        self._write = write
-        self.position = 0
-        self.crc = 0
-
-    def write(self, data: bytes) -> int:
-        self._write(data)
-        self.position += len(data)
+    def write(self, data: Any, /) -> int:
         self.crc = zlib.crc32(data, self.crc)
-        return len(data)
-
-    def flush(self) -> None:
-        pass  # left to the owner of the sink
+        return super().write(data)
 
 
 class ArrowFileWriter:
-    """Writes entries, which must be in key order; `finish` ends the file."""
+    """Writes entries, which must be in key order; `finish` returns the file."""
 
-    def __init__(self, sink: ByteSink, kind: int) -> None:
-        self._tap = _Tap(sink.write)
+    def __init__(self, kind: int) -> None:
+        self._tap = _Tap()
         self._kind = kind
         self._blocks: list[Block] = []
         # Tasks already use all cores; most batches are small, and a thread pool costs more than compressing them.
@@ -120,25 +95,25 @@ class ArrowFileWriter:
         batch = batch.cast(_SCHEMA)
         tap, keys = self._tap, batch.column(0)
         # The tap's checksum is that of the frame; meanwhile, that of this batch.
-        frame_crc, tap.crc, offset = tap.crc, 0, tap.position
+        frame_crc, tap.crc, offset = tap.crc, 0, tap.tell()
         self._arrow.write_batch(batch)
         first_kg, last_kg = kg_of(keys[0].as_py()), kg_of(keys[-1].as_py())
-        self._blocks.append(Block(first_kg, last_kg, rows, offset, tap.position - offset, tap.crc))
+        self._blocks.append(Block(first_kg, last_kg, rows, offset, tap.tell() - offset, tap.crc))
         tap.crc = frame_crc
 
-    def finish(self) -> FileInfo:
-        """Write the end of the file, and return what a manifest records. The sink stays open."""
+    def finish(self) -> bytes:
+        """Write the end of the file, and return the whole."""
         tap, blocks = self._tap, self._blocks
         self._arrow.close()
         frame_crc = tap.crc
         index = b"".join([_BLOCK.pack(*block) for block in blocks])
         tap.write(index)
         entries = sum(block.rows for block in blocks)
-        length = tap.position + _TRAILER.size
+        length = tap.tell() + _TRAILER.size
         trailer = _Trailer(_FORMAT, self._kind, len(blocks), entries, length, frame_crc, zlib.crc32(index), 0, _MAGIC)
         checksum = _trailer_crc(_TRAILER.pack(*trailer))
         tap.write(_TRAILER.pack(*trailer._replace(crc=checksum)))
-        return FileInfo(entries, length, checksum)
+        return tap.getvalue()
 
 
 class ArrowFile:
@@ -160,14 +135,10 @@ class ArrowFile:
             if self._arrow.schema != _SCHEMA or self._arrow.num_record_batches != len(self.blocks):
                 raise ValueError(f"{self._arrow.num_record_batches} batches of {self._arrow.schema}")
 
-    @property
-    def entries(self) -> int:
-        return self._trailer.entries
-
     def _read_index(self) -> list[Block]:
         end = len(self._data) - _TRAILER.size
         index = self._data[max(end - self._trailer.blocks * _BLOCK.size, 0) : end]
-        self._compare("the index", zlib.crc32(index), self._trailer.index_crc)
+        _compare(self.name, "the index", zlib.crc32(index), self._trailer.index_crc)
         return [Block(*fields) for fields in _BLOCK.iter_unpack(index)]
 
     def _check_frame(self) -> None:
@@ -176,11 +147,7 @@ class ArrowFile:
         for block in self.blocks:
             crc = zlib.crc32(self._data[position : block.offset], crc)
             position = block.offset + block.length
-        self._compare("the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
-
-    def _compare(self, what: str, found: int, expected: int) -> None:
-        if found != expected:
-            raise _mismatch(self.name, what, found, expected)
+        _compare(self.name, "the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
 
     def read(self, number: int) -> tuple[list[bytes], list[bytes | None]]:
         """The keys and values of one batch."""
@@ -195,7 +162,7 @@ class ArrowFile:
     def _batch(self, number: int) -> pa.RecordBatch:
         block = self.blocks[number]
         data = self._data[block.offset : block.offset + block.length]
-        self._compare(f"batch {number} (at byte {block.offset})", zlib.crc32(data), block.crc)
+        _compare(self.name, f"batch {number} (at byte {block.offset})", zlib.crc32(data), block.crc)
         with self._readable():
             batch = self._arrow.get_batch(number)
             batch.validate(full=True)
@@ -214,14 +181,6 @@ class ArrowFile:
             raise SavepointCorrupt(f"{self.name} cannot be read: {error}; {_REMEDY}") from error
 
 
-def file_checksum(data: bytes, name: str) -> int:
-    """The checksum of a whole file, as in its FileInfo. Cheap: the trailer has those of all parts.
-
-    Raises SavepointCorrupt if the trailer is damaged or missing.
-    """
-    return _read_trailer(memoryview(data), name).crc
-
-
 def as_list(column: pa.Array) -> list[Any]:
     """Binary values as bytes."""
     values: list[Any] = column.to_pylist()
@@ -232,10 +191,11 @@ def _trailer_crc(packed: bytes) -> int:
     return zlib.crc32(packed[:-8])  # all before the checksum itself and the magic
 
 
-def _mismatch(name: str, what: str, found: int, expected: int) -> SavepointCorrupt:
-    return SavepointCorrupt(
-        f"{name} is damaged: the checksum of {what} is {found:#010x}, expected {expected:#010x}; {_REMEDY}"
-    )
+def _compare(name: str, what: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise SavepointCorrupt(
+            f"{name} is damaged: the checksum of {what} is {found:#010x}, expected {expected:#010x}; {_REMEDY}"
+        )
 
 
 def _read_trailer(data: memoryview, name: str) -> _Trailer:
@@ -250,8 +210,7 @@ def _read_trailer(data: memoryview, name: str) -> _Trailer:
             f"{name} is cut short or not a file of forkpoint: "
             f"it ends with {trailer.magic!r}, expected {_MAGIC!r}; {_REMEDY}"
         )
-    if (crc := _trailer_crc(packed)) != trailer.crc:
-        raise _mismatch(name, "the trailer", crc, trailer.crc)
+    _compare(name, "the trailer", _trailer_crc(packed), trailer.crc)
     if trailer.format > _FORMAT:
         raise SavepointCorrupt(
             f"{name} has format {trailer.format}, expected at most {_FORMAT}; read it with a newer forkpoint"

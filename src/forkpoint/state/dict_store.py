@@ -12,26 +12,13 @@ from forkpoint.state.store import Changes, check_base, check_load
 
 
 class _Table(Handle):
+    """A forked child continues with its copy."""
+
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.rows: dict[bytes, bytes] = {}
         self.version = 0
         self.ordered: list[bytes] | None = None  # the keys of rows, from the first scan on
-
-    def between(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        if self.ordered is None:
-            self.ordered = sorted(self.rows)
-        first = bisect_left(self.ordered, start)
-        return [(key, self.rows[key]) for key in self.ordered[first : bisect_left(self.ordered, stop, first)]]
-
-    def open(self) -> None:
-        pass
-
-    def suspend(self) -> None:
-        pass  # nothing native: a forked child continues with its copy
-
-    def is_current(self) -> bool:
-        return True
 
 
 class DictStore:
@@ -60,7 +47,11 @@ class DictStore:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         table = self._table
         with table.lock:
-            return iter(table.between(start, stop))
+            if table.ordered is None:
+                table.ordered = sorted(table.rows)
+            first = bisect_left(table.ordered, start)
+            found = table.ordered[first : bisect_left(table.ordered, stop, first)]
+            return iter([(key, table.rows[key]) for key in found])
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         table, changes = self._table, changes.in_order()

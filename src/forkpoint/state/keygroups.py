@@ -74,12 +74,14 @@ def hash_column(arr: pa.Array | pa.ChunkedArray, type: TypeInformation) -> npt.N
     """
     if isinstance(arr, pa.ChunkedArray):
         arr = arr.combine_chunks()
-    if pa.types.is_dictionary(arr.type):
-        return _hash_dictionary(arr, type)
-    if pa.types.is_integer(type.arrow_type):
-        return _hash_integers(arr, type)
-    encoded = _dictionary_encode(arr)
-    return _hash_values(arr, type) if encoded is None else _hash_dictionary(encoded, type)
+    if not pa.types.is_dictionary(arr.type):
+        if pa.types.is_integer(type.arrow_type):
+            return _hash_integers(arr, type)
+        try:
+            arr = arr.dictionary_encode()
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):  # structs, lists, maps
+            return _hash_values(arr, type)
+    return _hash_dictionary(arr, type)
 
 
 def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint32]:
@@ -125,32 +127,19 @@ def _hash_integers(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint3
     return hashes
 
 
-def _dictionary_encode(arr: pa.Array) -> pa.DictionaryArray | None:
-    """The column by distinct values; None where Arrow has no such operation (structs, lists, maps)."""
-    try:
-        return arr.dictionary_encode()
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
-        return None
-
-
 def _hash_values(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]:
-    """For columns that cannot be dictionary-encoded: decodes every element."""
-    encode, crc32 = type.encode, zlib.crc32
-    values = type.from_arrow(arr)
-    return _splitmix64_high(np.fromiter((crc32(encode(value)) for value in values), np.uint64, len(values)))
+    """For distinct values, and columns that Arrow cannot dictionary-encode: decodes every element."""
+    return hash_encoded(list(map(type.encode, type.from_arrow(arr))))
 
 
 def _hash_dictionary(arr: pa.DictionaryArray, type: TypeInformation) -> npt.NDArray[np.uint32]:
-    dictionary = arr.dictionary
     hash_distinct = _hash_integers if pa.types.is_integer(type.arrow_type) else _hash_values
-    distinct = hash_distinct(dictionary, type)
-    if not arr.null_count:
-        hashes: npt.NDArray[np.uint32] = distinct[arr.indices.to_numpy(zero_copy_only=False)]
-        return hashes
-    # Nulls get the index after the distinct values.
-    indices = arr.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy(zero_copy_only=False)
-    with_null: npt.NDArray[np.uint32] = np.append(distinct, np.uint32(_null_hash(type)))[indices]
-    return with_null
+    distinct, indices = hash_distinct(arr.dictionary, type), arr.indices
+    if arr.null_count:  # nulls get the index after the distinct values
+        indices = indices.cast(pa.int64()).fill_null(len(distinct))
+        distinct = np.append(distinct, np.uint32(_null_hash(type)))
+    hashes: npt.NDArray[np.uint32] = distinct[indices.to_numpy(zero_copy_only=False)]
+    return hashes
 
 
 Numbers = TypeVar("Numbers", int, npt.NDArray[Any])

@@ -116,12 +116,6 @@ def sid_range(kg: int, sid: int) -> tuple[bytes, bytes]:
     return _PREFIX.pack(kg, sid), prefix_stop(_PREFIX.pack(kg, sid))
 
 
-def key_range(kg: int, sid: int, key: bytes) -> tuple[bytes, bytes]:
-    """The range of all namespaces of one key in one state."""
-    prefix = state_key(kg, sid, key)
-    return prefix, prefix_stop(prefix)
-
-
 def timer_range(kg: int, sid: int, until_ms: int) -> tuple[bytes, bytes]:
     """The range of the timers with timestamp <= until_ms."""
     start, end = sid_range(kg, sid)

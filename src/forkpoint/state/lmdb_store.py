@@ -29,7 +29,7 @@ import lmdb
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, check_base, check_load, check_scan
+from forkpoint.state.store import Changes, check_base, check_load, check_scan, check_token
 
 DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
 
@@ -80,29 +80,19 @@ def _plain_item(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 class _LmdbHandle(Handle):
     def __init__(self, path: str, map_size: int = DEFAULT_MAP_SIZE) -> None:
-        super().__init__(path)
+        super().__init__(path, "data.mdb")
         self.map_size = map_size
-        self.data_file = os.path.join(path, "data.mdb")
+        self.generation = 0  # grows whenever open transactions become invalid
         self._open: Any = None
-        self._identity = (0, 0)
 
     def suspend(self) -> None:
         if self._open is not None:
             self.generation += 1
             self._open.close()
-            self._open = None
+            self._open = self.identity = None
 
     def open(self) -> None:
         self.env()
-
-    def is_current(self) -> bool:
-        if self._open is None:
-            return True
-        try:
-            stat = os.stat(self.data_file)
-        except FileNotFoundError:
-            return False
-        return (stat.st_dev, stat.st_ino) == self._identity
 
     def env(self) -> Any:
         """The environment, opened and checked if it is not open."""
@@ -126,13 +116,12 @@ class _LmdbHandle(Handle):
 
     def _check(self) -> None:
         # Touching pages beyond the end of a truncated file would kill the process (SIGBUS).
-        needed, stat = self._needed_size(), os.stat(self.data_file)
-        if stat.st_size < needed:
+        needed = self._needed_size()
+        if self._file_size() < needed:
             time.sleep(_COVER_SECONDS)  # another process may be between its commit and `_cover_end`
-            stat = os.stat(self.data_file)
-        if stat.st_size < needed:
-            raise self.damaged(f"data.mdb has {stat.st_size} bytes, its header says {needed}")
-        self._identity = (stat.st_dev, stat.st_ino)
+        if (size := self._file_size()) < needed:
+            raise self.damaged(f"data.mdb has {size} bytes, its header says {needed}")
+        self.identity = self.identify()
         with self.transaction() as txn:
             row = txn.get(_STATE_KEY)
         if row is None:
@@ -141,6 +130,9 @@ class _LmdbHandle(Handle):
             raise self.damaged(f"its state row {row[:16].hex()} is not of layout {_LAYOUT}")
         if (boot := _State(*_STATE.unpack(row)).boot.rstrip(b"\0")) != _boot_id():
             raise self.damaged(f"it was written before the machine was restarted (boot {boot!r}, now {_boot_id()!r})")
+
+    def _file_size(self) -> int:
+        return os.stat(self.marker).st_size
 
     def _needed_size(self) -> int:
         return int((self._open.info()["last_pgno"] + 1) * self._open.stat()["psize"])
@@ -179,7 +171,7 @@ class _LmdbHandle(Handle):
                         work(txn)
                     break
                 except lmdb.MapFullError:
-                    self._resize(max(self.map_size, os.stat(self.data_file).st_size) * 2)
+                    self._resize(max(self.map_size, self._file_size()) * 2)
             self._cover_end()
 
     def _cover_end(self) -> None:
@@ -187,11 +179,11 @@ class _LmdbHandle(Handle):
 
         LMDB does not write pages that are allocated and freed within one transaction, even at the end of the file.
         """
-        if os.stat(self.data_file).st_size >= self._needed_size():
+        if self._file_size() >= self._needed_size():
             return
         with self.transaction(write=True):  # no other process may extend it meanwhile
-            if os.stat(self.data_file).st_size < self._needed_size():
-                os.truncate(self.data_file, self._needed_size())
+            if self._file_size() < self._needed_size():
+                os.truncate(self.marker, self._needed_size())
 
 
 def _state(txn: Any) -> _State:
@@ -328,23 +320,19 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             _delete_all(txn)
             _put_state(txn, _LOADING, 0, token)
 
-        def check_token(txn: Any) -> None:
-            if _state(txn).token != token:
-                raise StorageError(f"local store {self.path}: another process began to write it during a load")
-
         # In several transactions: one would keep all its pages in memory.
         handle.write(begin)
         for chunk in chunks:
             ordered = chunk.in_order()
 
             def fill(txn: Any, ordered: Changes = ordered) -> None:
-                check_token(txn)
+                check_token(self.path, token, _state(txn).token)
                 _put_all(txn, ordered)
 
             handle.write(fill)
 
         def end(txn: Any) -> None:
-            check_token(txn)
+            check_token(self.path, token, _state(txn).token)
             _put_state(txn, _READY, version)
 
         handle.write(end)

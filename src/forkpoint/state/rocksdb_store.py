@@ -23,7 +23,7 @@ import rocksdict
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, check_base, check_load, check_scan
+from forkpoint.state.store import Changes, check_base, check_load, check_scan, check_token
 
 _READY, _LOADING = 0, 1
 _STATE = struct.Struct(">BQ16s")
@@ -41,20 +41,18 @@ class _State(NamedTuple):
 
 class _RocksHandle(Handle):
     def __init__(self, path: str) -> None:
-        super().__init__(path)
+        super().__init__(path, "LOCK")
         self._db: Any = None
         self._state_family: Any = None
         self._state_handle: Any = None
         self.scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
-        self._identity = (0, 0)
 
     def suspend(self) -> None:
         if self._db is None:
             return
-        self.generation += 1
         for scan in self.scans:
             scan.rows = None
-        self._state_family = self._state_handle = None
+        self._state_family = self._state_handle = self.identity = None
         db, self._db = self._db, None
         with suppress(Exception):  # closing may write, to a full disk; only cached state is lost
             db.close()
@@ -62,16 +60,6 @@ class _RocksHandle(Handle):
     def open(self) -> None:
         with self.use():
             pass
-
-    def is_current(self) -> bool:
-        try:
-            return self._db is None or self._stat() == self._identity
-        except FileNotFoundError:
-            return False
-
-    def _stat(self) -> tuple[int, int]:
-        stat = os.stat(os.path.join(self.path, "LOCK"))
-        return stat.st_dev, stat.st_ino
 
     @contextmanager
     def use(self) -> Iterator[Any]:
@@ -112,7 +100,7 @@ class _RocksHandle(Handle):
         self._db = rocksdict.Rdict(self.path, options=options, column_families=families)
         self._state_family = self._db.get_column_family("state")
         self._state_handle = self._db.get_column_family_handle("state")
-        self._identity = self._stat()
+        self.identity = self.identify()
 
     def state(self) -> _State:
         row = self._state_family.get(_STATE_KEY)
@@ -207,15 +195,11 @@ class RocksDbStore(SharedStore[_RocksHandle]):
         for chunk in chunks:
             ordered = chunk.in_order()
             with handle.use():
-                self._check_token(handle, token)
+                check_token(self.path, token, handle.state().token)
                 handle.write(ordered, _LOADING, 0, token)
         with handle.use():
-            self._check_token(handle, token)
+            check_token(self.path, token, handle.state().token)
             handle.write(_NOTHING, _READY, version)
-
-    def _check_token(self, handle: _RocksHandle, token: bytes) -> None:
-        if handle.state().token != token:
-            raise StorageError(f"local store {self.path}: another process began to write it during a load")
 
     def clear(self) -> None:
         handle = self._handle

@@ -11,7 +11,6 @@ import errno
 import os
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from operator import itemgetter
@@ -25,27 +24,34 @@ Page = list[tuple[bytes, bytes]]
 _FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan reads while it holds the lock: most scans find few or none
 
 
-class Handle(ABC):
-    """One open store of this process. Every use is made holding `lock`."""
+class Handle:
+    """One open store of this process. Every use is made holding `lock`. By itself it has no native object."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, marker: str = "") -> None:
         self.path = path
+        self.marker = os.path.join(path, marker)  # the file that tells a store from its successor at the path
+        self.identity: tuple[int, int] | None = None  # the marker's, while the native object is open
         self.lock = threading.RLock()
         self.users = 0
         self.gone = False
-        self.generation = 0  # grows whenever open transactions and iterators become invalid
 
-    @abstractmethod
     def open(self) -> None:
         """Open the native object if it is not open, and check it."""
 
-    @abstractmethod
     def suspend(self) -> None:
         """Close the native object, if open, until the next use."""
 
-    @abstractmethod
     def is_current(self) -> bool:
         """Whether this handle has nothing open, or the files that are (still) at the path."""
+        try:
+            return self.identity is None or self.identity == self.identify()
+        except FileNotFoundError:
+            return False
+
+    def identify(self) -> tuple[int, int]:
+        """The device and inode of the marker at the path."""
+        stat = os.stat(self.marker)
+        return stat.st_dev, stat.st_ino
 
     def check_usable(self) -> None:
         """Raises StorageError if the store was removed while open."""

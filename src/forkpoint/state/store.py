@@ -111,6 +111,12 @@ def check_scan(path: object, before: int, version: int) -> None:
         raise StorageError(f"local store {path} changed from version {before} to {version} during a scan")
 
 
+def check_token(path: object, before: bytes, token: bytes) -> None:
+    """Raises StorageError if a store has another loader than before in a load."""
+    if before != token:
+        raise StorageError(f"local store {path}: another process began to write it during a load")
+
+
 def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
     """Open the store in directory `path`, or make an empty one there.
 

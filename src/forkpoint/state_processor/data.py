@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import types
 
 from forkpoint.errors import EditRefused, ForkpointError
 from forkpoint.savepoint.layout import Layout, Part, Role
@@ -15,7 +16,6 @@ from forkpoint.savepoint.rows import Rows
 from forkpoint.types import TypeInformation
 
 RUN_ROWS = 250_000
-_IGNORED = ("key_group",)  # columns that the data may have, but that are recomputed
 
 
 def is_spark(data: Any) -> bool:
@@ -26,18 +26,14 @@ def is_spark(data: Any) -> bool:
 def tables_of(data: Any) -> Iterator[pa.Table]:
     """The data as tables of moderate size. Raises EditRefused if it is not tabular."""
     match data:
-        case pa.Table():
-            yield from _sized([data])
-        case pa.RecordBatch():
-            yield from _sized([pa.Table.from_batches([data])])
+        case pa.Table() | pa.RecordBatch():
+            yield from _sized(_tables_of_items([data]))
         case _ if hasattr(data, "__arrow_c_stream__"):
             reader = pa.RecordBatchReader.from_stream(data)
             yield from _sized(pa.Table.from_batches([batch]) for batch in reader)
         case Mapping():
             yield from _sized([pa.table(dict(data))])
-        case str() | bytes():
-            raise _no_table(data)
-        case Iterable():
+        case Iterable() if not isinstance(data, str | bytes):
             yield from _sized(_tables_of_items(data))
         case _:
             raise _no_table(data)
@@ -117,7 +113,8 @@ class Fitter:
         """The rows, with key groups of 0. Raises EditRefused naming a column that is missing or does not fit."""
         used: set[str] = set()
         arrays = [array for part in self.layout.parts for array in self._part(part, table, used)]
-        if left := [name for name in table.column_names if name not in used and name not in _IGNORED]:
+        # The data may have key groups, which are recomputed.
+        if left := [name for name in table.column_names if name not in used and name != "key_group"]:
             raise EditRefused(
                 f"{self._where}: the data has the column {left[0]!r}, which the state does not have (it has "
                 f"{', '.join(self._expected())}); leave it out, or map it with columns="
@@ -146,12 +143,12 @@ class Fitter:
             found = {name: inside.get(own) for name, own in zip(part.names, part.type.column_names, strict=True)}
         else:
             found = {name: self._column(self._named(part, name), table, used) for name in part.names}
-        types = [each.type for each in part.type.fields] if part.type.fields else [part.type]
+        inner = [each.type for each in part.type.fields] if part.type.fields else [part.type]
         return [
             self._default(part, name, of, table)
             if found[name] is None
             else self._fitted(part, name, f, of, found[name])
-            for name, f, of in zip(part.names, part.fields, types, strict=True)
+            for name, f, of in zip(part.names, part.fields, inner, strict=True)
         ]
 
     def _named(self, part: Part, name: str) -> str:
@@ -174,9 +171,7 @@ class Fitter:
         if not part.type.fields or flat <= set(table.column_names) or name not in table.column_names:
             return None
         column = table.column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-        if not pa.types.is_struct(column.type):
+        if not types.is_struct(column.type):
             return None
         self._check_no_nulls(name, part.type, column)
         return column
@@ -199,9 +194,9 @@ class Fitter:
 
     def _fitted(self, part: Part, name: str, field: pa.Field, of: TypeInformation, column: Any) -> pa.Array:
         try:
-            if pa.types.is_dictionary(column.type):
+            if types.is_dictionary(column.type):
                 column = column.dictionary_decode()
-            if part.role in ("timestamp", "ttl_stamp") and pa.types.is_timestamp(column.type):
+            if part.role in ("timestamp", "ttl_stamp") and types.is_timestamp(column.type):
                 column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
             if column.type != field.type:
                 column = _cast(column, field.type, of)
@@ -235,26 +230,23 @@ class Fitter:
 
 
 def _cast(column: Any, wanted: pa.DataType, of: TypeInformation) -> Any:
-    if _family(column.type) == _family(wanted) or pa.types.is_null(column.type):
+    if _family(column.type) == _family(wanted) or types.is_null(column.type):
         return column.cast(wanted)
     return of.to_arrow(column.to_pylist())  # refuses values of other types
 
 
+_FAMILIES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "number": (types.is_integer, types.is_floating, types.is_decimal),
+    "text": (types.is_string, types.is_large_string, types.is_string_view),
+    "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view),
+    "list": (types.is_list, types.is_large_list, types.is_fixed_size_list),
+    "duration": (types.is_duration,),
+    "time": (types.is_time,),
+    "moment": (types.is_date, types.is_timestamp),
+}
+
+
 def _family(of: pa.DataType) -> str:
     """Types of one family can be cast to each other; the cast fails for values that do not fit exactly."""
-    types = pa.types
-    if types.is_integer(of) or types.is_floating(of) or types.is_decimal(of):
-        return "number"
-    if types.is_string(of) or types.is_large_string(of) or types.is_string_view(of):
-        return "text"
-    if types.is_binary(of) or types.is_large_binary(of) or types.is_fixed_size_binary(of) or types.is_binary_view(of):
-        return "bytes"
-    if types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of):
-        return "list"
-    if types.is_duration(of):
-        return "duration"
-    if types.is_time(of):
-        return "time"
-    if types.is_date(of) or types.is_timestamp(of):
-        return "moment"
-    return str(of).partition("<")[0]  # bool, struct, map
+    found = (family for family, tests in _FAMILIES.items() if any(test(of) for test in tests))
+    return next(found, str(of).partition("<")[0])  # bool, struct, map

@@ -197,11 +197,12 @@ class _Entries:
 
     def __init__(self, layout: Layout, table: pa.Table, *, raw: bool, stamps: bool) -> None:
         self._layout, self._table, self._stamps = layout, table, stamps
-        names = store_order(layout, table)
+        rows = Rows(layout, table)
+        names = store_order(rows)
         if layout.info.is_timers:  # both domains
             domains = table.column("domain").to_pylist()
             names = [domain.encode() + name for domain, name in zip(domains, names, strict=True)]
-        contents = self._contents(raw)
+        contents = self._contents(rows, raw)
         self.content: dict[bytes, Any]
         if is_listed(layout):
             self.names = list(map(list_name, names))
@@ -212,8 +213,7 @@ class _Entries:
             self.names = names
             self.content = dict(zip(names, contents, strict=True))
 
-    def _contents(self, raw: bool) -> Sequence[Any]:
-        rows = Rows(self._layout, self._table)
+    def _contents(self, rows: Rows, raw: bool) -> Sequence[Any]:
         if not self._layout.has("value"):
             return [None] * rows.count
         values: Sequence[Any] = rows.encoded("value") if raw else rows.objects("value")

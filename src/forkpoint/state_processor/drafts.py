@@ -24,14 +24,14 @@ from forkpoint.savepoint.reading import OpenedSavepoint
 from forkpoint.savepoint.runs import Run
 from forkpoint.savepoint.slices import ENTRIES_PER_SLICE, MAX_SLICES, cut_groups
 from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner
-from forkpoint.savepoint.writing import NewSavepoint, OperatorStates, written_by
+from forkpoint.savepoint.writing import NewSavepoint, written_by
 from forkpoint.state_processor.data import Fitter, is_spark, tables_of
 from forkpoint.state_processor.plan import ExternalData, PlannedState, SavedRows
-from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_rows, rewrite
+from forkpoint.state_processor.rows import in_order
+from forkpoint.state_processor.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_sorted, rewrite
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
 
-BOOTSTRAP_RUN = "bootstrap"
 _RUNS = "operators/_runs"  # not a valid operator directory: escaped names have no leading underscore
 _PARTITION_ROWS = 1 << 40  # keeps the list indexes of different partitions apart
 
@@ -52,7 +52,7 @@ class Draft:
     job: str
     max_parallelism: int
     parallelism: int
-    run: str = BOOTSTRAP_RUN
+    run: str = "bootstrap"
     base: Savepoint | None = None
     parent: Parent = field(default_factory=Parent)
     operators: dict[str, DraftOperator] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def write_draft(draft: Draft, target: Storage, run_tasks: RunTasks, progress: Pr
 def _savepoint(draft: Draft, new: NewSavepoint) -> Savepoint:
     base = draft.base
     operators = [
-        OperatorStates(uid, operator.name, operator.kind, [state.info for state in operator.states.values()])
+        new.operator(uid, operator.name, operator.kind, [state.info for state in operator.states.values()])
         for uid, operator in draft.operators.items()
     ]
     return Savepoint(
@@ -91,7 +91,7 @@ def _savepoint(draft: Draft, new: NewSavepoint) -> Savepoint:
         versions=written_by(None if base is None else base.versions.spark),
         code_version=None if base is None else base.code_version, max_parallelism=draft.max_parallelism,
         parallelism=draft.parallelism, sources=draft.sources, watermarks=draft.watermarks,
-        input_watermarks=draft.input_watermarks, operators=new.operators(operators),
+        input_watermarks=draft.input_watermarks, operators=operators,
     )  # fmt: skip
 
 
@@ -108,12 +108,7 @@ class _DraftWriter:
     def states(self) -> list[PlannedState]:
         return [state for operator in self.draft.operators.values() for state in operator.states.values()]
 
-    @property
-    def target(self) -> Storage:
-        return self.new.target
-
     def run(self, run_tasks: RunTasks, progress: Progress) -> None:
-        """Write all files."""
         states = self.states
         kept = [n for n, state in enumerate(states) if self._keeps_groups(state)]
         moved = [n for n, state in enumerate(states) if isinstance(state.origin, SavedRows) and n not in kept]
@@ -128,8 +123,8 @@ class _DraftWriter:
             tasks.advance(1)
         self._merge(tasks)
         tasks.advance(tasks.total - tasks.done)  # slices without rows have no task
-        for run in self.target.list(_RUNS):
-            self.target.delete(run)
+        for run in self.new.target.list(_RUNS):
+            self.new.target.delete(run)
 
     def _keeps_groups(self, state: PlannedState) -> bool:
         if not isinstance(state.origin, SavedRows):
@@ -141,7 +136,7 @@ class _DraftWriter:
 
     def _rewrite(self, tasks: TaskRunner, chosen: list[int]) -> None:
         sources = [source for n in chosen for source in _sources(self.states[n])]
-        arguments = [Rewrite(source, self.target.url, self.new.path(source.target)) for source in sources]
+        arguments = [Rewrite(source, self.new.target.url, self.new.path(source.target)) for source in sources]
         for source, part in zip(sources, tasks(rewrite, arguments), strict=True):
             self.new.add(source.target, part, source.file.kg_start, source.file.kg_stop)
 
@@ -160,7 +155,7 @@ class _DraftWriter:
                 slices[run.slice].append(run)
             for number, pieces in sorted(slices.items()):
                 files = tuple(run.file for run in pieces)
-                planned.append((n, number, Merge(self.target.url, info, files, self.new.path(info))))
+                planned.append((n, number, Merge(self.new.target.url, info, files, self.new.path(info))))
         written = tasks(merge, [argument for _, _, argument in planned])
         for (n, number, _), part in zip(planned, written, strict=True):
             self.new.add(self.states[n].info, part, *self._ranges(self.states[n])[number])
@@ -172,7 +167,7 @@ class _DraftWriter:
     def _run_writer(self, number: int, piece: int) -> RunWriter:
         prefix = f"{_RUNS}/{self.attempt}-{number}-{piece}/part-"
         cuts = tuple(start for start, _ in self._ranges(self.states[number]))
-        return RunWriter(self.target.url, prefix, cuts, self.draft.max_parallelism)
+        return RunWriter(self.new.target.url, prefix, cuts, self.draft.max_parallelism)
 
     # -- external data
 
@@ -199,7 +194,8 @@ class _DraftWriter:
         assigned = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
         if not assigned and state.info.kind == "operator-list" and table.num_rows:
             table = _distributed(layout, table, self.draft.parallelism)
-        self.new.add(state.info, put_rows(self.target, self.new.path(state.info), layout, table), 0, 0)
+        part = put_sorted(self.new.target, self.new.path(state.info), layout, in_order(layout, table))
+        self.new.add(state.info, part, 0, 0)
 
 
 def _sources(state: PlannedState) -> Iterator[Source]:

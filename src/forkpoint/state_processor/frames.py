@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -46,23 +47,18 @@ def frame_of(spark: Any, state: Any) -> Any:
     return read_frame(spark, read_file, list(map(encode, files)), state.schema)
 
 
-@dataclass(frozen=True)
-class _Partitions:
-    """Writes a DataFrame's partitions as runs, on the executors."""
-
-    fitter: Fitter
-    runs: RunWriter
-    partition_rows: int
-
-    def __call__(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-        fitter = replace(self.fitter, first=number * self.partition_rows)
-        directory, _, file = self.runs.prefix.rpartition("/")
-        try:
-            for piece, table in enumerate(tables_of(batches)):
-                prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # retried tasks share no file
-                yield encode(_Piece(replace(self.runs, prefix=prefix).write(fitter.layout, fitter(table))))
-        except EditRefused as error:  # as a result, which reaches the driver unchanged
-            yield encode(_Piece(refused=str(error)))
+def _write_partition(
+    fitter: Fitter, runs: RunWriter, partition_rows: int, number: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[bytes]:
+    """Writes a partition of a DataFrame as runs, on an executor."""
+    fitter = replace(fitter, first=number * partition_rows)
+    directory, _, file = runs.prefix.rpartition("/")
+    try:
+        for piece, table in enumerate(tables_of(batches)):
+            prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # retried tasks share no file
+            yield encode(_Piece(replace(runs, prefix=prefix).write(fitter.layout, fitter(table))))
+    except EditRefused as error:  # as a result, which reaches the driver unchanged
+        yield encode(_Piece(refused=str(error)))
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,8 @@ def runs_of(frame: Any, fitter: Fitter, runs: RunWriter, partition_rows: int) ->
     from forkpoint.spark.background_tasks import columns_of, write_frame
 
     fitter(columns_of(frame))
-    pieces = list(map(_decode_piece, write_frame(frame, _Partitions(fitter, runs, partition_rows))))
+    write = partial(_write_partition, fitter, runs, partition_rows)
+    pieces = list(map(_decode_piece, write_frame(frame, write)))
     for piece in pieces:
         if piece.refused is not None:
             raise EditRefused(piece.refused)

@@ -72,7 +72,6 @@ class PlannedState:
         return replace(self, info=step.after(self.info), steps=(*self.steps, step))
 
     def named(self, uid: str, name: str) -> PlannedState:
-        """The state with another name."""
         return replace(self, info=self.info.named(uid, name))
 
 

@@ -99,10 +99,9 @@ class SavepointReader:
 
     def state(self, uid: str, name: str) -> StateReader:
         """One state. Raises StateNotFound, which lists the operator's states."""
-        of_operator = [state for state in self.states if state.uid == uid]
-        if not of_operator and uid not in self.operators:
+        if uid not in self.operators:
             raise no_operator(uid, self.operators, self.path)
-        plain = [state for state in of_operator if not state.is_timers]
+        plain = [state for state in self.states if state.uid == uid and not state.is_timers]
         found = next((state for state in plain if state.name == name), None)
         if found is None:
             raise no_state(uid, name, [state.name for state in plain], self.path)

@@ -6,7 +6,7 @@ group and time first. ``store_order`` gives each row bytes that sort in this ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from forkpoint.savepoint.rows import Rows
 from forkpoint.savepoint.runs import in_place_order
 from forkpoint.state import operator_key, state_key, timer_key
 
-BLOCK_ROWS = 65_536
 _INDEX_BYTES = 8  # at the end of the `store_order` of a list's element
 
 
@@ -33,15 +32,11 @@ def grouped(layout: Layout, table: pa.Table, max_parallelism: int) -> tuple[pa.T
     rows = Rows(layout, table)
     groups = pa.array(rows.key_groups(max_parallelism).astype(np.int32))
     rows.parts["key_group"] = [groups]
-    return table.set_column(0, layout.schema.field(0), groups), _order(rows)
+    return table.set_column(0, layout.schema.field(0), groups), store_order(rows)
 
 
-def store_order(layout: Layout, table: pa.Table) -> list[bytes]:
+def store_order(rows: Rows) -> list[bytes]:
     """For each row bytes that sort in the order of the store; equal for two rows that cannot both exist."""
-    return _order(Rows(layout, table))
-
-
-def _order(rows: Rows) -> list[bytes]:
     layout = rows.layout
 
     def numbers(role: Role) -> list[int]:
@@ -53,7 +48,9 @@ def _order(rows: Rows) -> list[bytes]:
         return [
             operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)
         ]
-    groups, keys, spaces = numbers("key_group"), rows.encoded("key"), _spaces(rows)
+    space: Role = "map_key" if layout.has("map_key") else "namespace"
+    spaces = rows.encoded(space) if layout.has(space) else [b""] * rows.count
+    groups, keys = numbers("key_group"), rows.encoded("key")
     if layout.info.is_timers:
         times = numbers("timestamp")
         return [timer_key(g, 0, t, k, s) for g, t, k, s in zip(groups, times, keys, spaces, strict=True)]
@@ -63,24 +60,20 @@ def _order(rows: Rows) -> list[bytes]:
     return names
 
 
-def _spaces(rows: Rows) -> list[bytes]:
-    role: Role = "map_key" if rows.layout.has("map_key") else "namespace"
-    return rows.encoded(role) if rows.layout.has(role) else [b""] * rows.count
-
-
 def list_name(order: bytes) -> bytes:
     """The part of ``store_order`` that the elements of one list share."""
     return order[:-_INDEX_BYTES]
 
 
-def in_order(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> pa.Table:
-    """The table sorted, each list's elements numbered from 0. ``order``: the rows' ``store_order``.
+def in_order(layout: Layout, table: pa.Table) -> pa.Table:
+    """The table sorted, each list's elements numbered from 0.
 
     Broadcast state keeps the order of its rows. Duplicate timers become one; any other duplicates raise EditRefused naming
     the key.
     """
     if not table.num_rows:
         return table
+    order = store_order(Rows(layout, table))
     if layout.info.kind == "broadcast":
         _check_distinct(layout, table, order)
         return _indexed(layout, table, np.arange(len(order)))
@@ -127,12 +120,6 @@ def _twice(layout: Layout, row: pa.Table) -> EditRefused:
         f"{layout.info.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
         "aggregate the data first"
     )
-
-
-def blocks(table: pa.Table) -> Iterator[pa.Table]:
-    """A table in pieces of the size of row groups."""
-    for start in range(0, table.num_rows, BLOCK_ROWS):
-        yield table.slice(start, BLOCK_ROWS)
 
 
 def objects_of(layout: Layout, table: pa.Table) -> dict[str, list[Any]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,13 @@ _CONFIG: dict[str, Any] = {
 _FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
 
 
-def connect(name: str, scratch: Path) -> duckdb.DuckDBPyConnection:
-    """An in-memory database that spills to ``scratch``; ``lock`` it before untrusted SQL runs."""
-    return duckdb.connect(f":memory:{name}", config={**_CONFIG, "temp_directory": str(scratch)})
+@contextmanager
+def connected(name: str = "") -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    """An in-memory database, and the scratch directory that it spills to; ``lock`` it before untrusted SQL runs."""
+    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
+        config = {**_CONFIG, "temp_directory": scratch}
+        with closing(duckdb.connect(f":memory:{name}", config=config)) as connection:
+            yield connection, Path(scratch)
 
 
 def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> None:

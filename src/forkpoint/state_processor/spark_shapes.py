@@ -71,19 +71,14 @@ class StateFound:
     columns: Mapping[str, str]
 
 
-_VALUED = ("key", "map_key", "namespace", "value")
-
-
 @dataclass(frozen=True)
 class _Shaped:
-    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls; ``rows``: their number."""
+    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls."""
 
-    uid: str
     state: QueryState
     operator: ImportedOperator
     wanted: ImportedState
     frame: DataFrame
-    rows: int
     nulls: frozenset[str]
 
 
@@ -126,8 +121,8 @@ def _shape(state: QueryState, operator: ImportedOperator) -> _Shaped:
         frame = _of_hook(state, wanted.rows)
     else:
         frame = select(state, _expressions(state, operator, wanted))
-    rows, found = nulls(frame, [name for name in _VALUED if name in frame.columns])
-    return _Shaped(operator.uid, state, operator, wanted, frame, rows, found)
+    _, found = nulls(frame, [name for name in ("key", "map_key", "namespace", "value") if name in frame.columns])
+    return _Shaped(state, operator, wanted, frame, found)
 
 
 def _expressions(state: QueryState, operator: ImportedOperator, wanted: ImportedState) -> list[str]:
@@ -198,19 +193,16 @@ def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
 
 def _key_type(uid: str, states: Sequence[_Shaped]) -> TypeInformation:
     given = [type_of(each.operator.key_type) for each in states if each.operator.key_type is not None]
-    found = given or [_column_type(each, "key", _all_nulls(states)) for each in states]
+    nulls = frozenset(path for each in states for path in each.nulls if path.partition(".")[0] in ("key", "key[]"))
+    found = given or [_column_type(each, "key", nulls) for each in states]
     for other in found[1:]:
         if other.describe() != found[0].describe():
             raise ConfigError(f"operator {uid!r} would have keys of types {found[0]!r} and {other!r}; use two uids")
     return found[0]
 
 
-def _all_nulls(states: Sequence[_Shaped]) -> frozenset[str]:
-    return frozenset(path for each in states for path in each.nulls if path.partition(".")[0] in ("key", "key[]"))
-
-
 def _column_type(shaped_state: _Shaped, column: str, nulls: frozenset[str] | None = None) -> TypeInformation:
-    from forkpoint.spark.state_types import state_type
+    from forkpoint.spark.frames import state_type
 
     found = shaped_state.frame.schema[column].dataType
     return state_type(found, shaped_state.nulls if nulls is None else nulls, column)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from forkpoint.errors import EditRefused, StateNotFound
+from forkpoint.savepoint.layout import UniqueNames
 from forkpoint.state_processor import sandbox
 from forkpoint.state_processor.names import no_operator, no_state
 from forkpoint.storage.base import LocalStorage
@@ -24,42 +24,26 @@ _RESERVED = ("temp", "system", "information_schema", "pg_catalog", _DATABASE)  #
 
 def views(savepoint: SavepointReader) -> dict[tuple[str, str], StateReader]:
     """All states by schema (the uid) and view; a name that is taken gets a number as suffix."""
-    schemas = _Names(_RESERVED)
-    by_uid = {uid: schemas.take(uid) for uid in savepoint.operators}
-    inside = {uid: _Names() for uid in by_uid}
+    schemas = UniqueNames(_RESERVED)
+    by_uid = {uid: schemas.first_free(uid) for uid in savepoint.operators}
+    inside = {uid: UniqueNames() for uid in by_uid}
     plain = sorted(savepoint.states, key=lambda state: state.is_timers)  # a state named "timers" keeps its name
-    return {(by_uid[state.uid], inside[state.uid].take(state.name)): state for state in plain}
-
-
-class _Names:
-    """Assigns names that are unique ignoring case."""
-
-    def __init__(self, taken: tuple[str, ...] = ()) -> None:
-        self._taken = set(taken)
-
-    def take(self, name: str) -> str:
-        found, number = name, 2
-        while found.lower() in self._taken:
-            found, number = f"{name}_{number}", number + 1
-        self._taken.add(found.lower())
-        return found
+    return {(by_uid[state.uid], inside[state.uid].first_free(state.name)): state for state in plain}
 
 
 def query(savepoint: SavepointReader, sql: str) -> pa.Table:
     """See ``SavepointReader.query``."""
     known = views(savepoint)
-    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
-        connection = sandbox.connect(_DATABASE, Path(scratch))
+    with sandbox.connected(_DATABASE) as (connection, scratch):
         try:
+            by_lower_case = {(schema.lower(), name.lower()): (schema, name) for schema, name in known}
             needed: dict[tuple[str, str], list[str]] = {}
             for schema, name in sandbox.tables(connection, sql):
-                found = next(
-                    ((s, n) for s, n in known if (s.lower(), n.lower()) == (schema.lower(), name.lower())), None
-                )
+                found = by_lower_case.get((schema.lower(), name.lower()))
                 if found is None and schema:
                     raise _unknown(savepoint, known, schema, name)
                 if found is not None:
-                    place = Path(scratch) / "-".join(found).replace("/", "-")
+                    place = scratch / "-".join(found).replace("/", "-")
                     needed[found] = list(_files(known[found], place))
             sandbox.lock(connection, [file for files in needed.values() for file in files])
             for found, files in needed.items():
@@ -70,8 +54,6 @@ def query(savepoint: SavepointReader, sql: str) -> pa.Table:
         except duckdb.Error as error:
             listed = ", ".join(f"{_quoted(s)}.{_quoted(n)}" for s, n in known) or "none"
             raise EditRefused(f"the query is invalid: {error}; the views of {savepoint.path} are {listed}") from error
-        finally:
-            connection.close()
 
 
 def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files: Sequence[str]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,34 +16,21 @@ from forkpoint.errors import EditRefused, RestoreRefused
 from forkpoint.extras import require
 from forkpoint.savepoint.evolution import Change, changed
 from forkpoint.savepoint.layout import Layout, layout_of
-from forkpoint.state_processor.rows import in_order, is_listed, objects_of, store_order
+from forkpoint.state_processor.rows import in_order, is_listed, objects_of
 
 Condition = str | Callable[[Any], Any]
 _ROW = "__row"
 
 
-class Step(Protocol):
-    """One change of a state's rows."""
-
-    def after(self, info: StateInfo) -> StateInfo:
-        """The state afterwards."""
-
-    def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
-        """The rows of a slice afterwards. A slice has all rows of its keys."""
-
-    @property
-    def reorders(self) -> bool:
-        """Whether rows may be in another order afterwards."""
-
-
-def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> tuple[Layout, pa.Table]:
+def run_steps(steps: Sequence[Step], layout: Layout, table: pa.Table) -> pa.Table:
     """The rows after all steps, in order."""
     for step in steps:
         table = step(layout, table)
         layout = layout_of(step.after(layout.info))
-        if step.reorders or is_listed(layout):  # the next step relies on lists without gaps and distinct keys
-            table = in_order(layout, table, store_order(layout, table))
-    return layout, table
+        # A transform may change keys, and the next step relies on distinct keys and lists without gaps.
+        if isinstance(step, Transform) or is_listed(layout):
+            table = in_order(layout, table)
+    return table
 
 
 @lru_cache(maxsize=64)
@@ -65,10 +50,6 @@ class Keep:
     """Keeps the rows for which the condition holds: SQL over the columns, or a function of an entry."""
 
     condition: Condition
-
-    @property
-    def reorders(self) -> bool:
-        return False
 
     def after(self, info: StateInfo) -> StateInfo:
         return info
@@ -101,8 +82,7 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
 
     numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
     sql = f'SELECT "{_ROW}" FROM rows WHERE ({condition}\n)'
-    with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
-        connection = sandbox.connect("", Path(scratch))
+    with sandbox.connected() as (connection, _):
         try:
             connection.register("rows", numbered)
             sandbox.lock(connection)
@@ -113,8 +93,6 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
             raise EditRefused(
                 f"{where}: the condition {condition!r} is invalid: {error}; the columns are {columns}"
             ) from error
-        finally:
-            connection.close()
     return np.sort(found.column(0).to_numpy())
 
 
@@ -123,10 +101,6 @@ class Transform:
     """Changes values or keys with a function, as a migration at a restore does."""
 
     change: Change
-
-    @property
-    def reorders(self) -> bool:
-        return True
 
     def after(self, info: StateInfo) -> StateInfo:
         return self.change.target
@@ -139,3 +113,7 @@ class Transform:
         except RestoreRefused as error:
             raise EditRefused(f"{self.change.target.where}: {error.__cause__ or error}") from error
         return pa.concat_tables(found)
+
+
+Step = Keep | Transform
+"""A change of a state's rows: it is called with a slice, which has all rows of its keys; ``after`` gives the new state."""

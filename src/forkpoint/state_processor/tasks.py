@@ -19,9 +19,11 @@ from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import PartWriter, SavedFile, WrittenPart, put_part
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
-from forkpoint.state_processor.rows import blocks, each_once, grouped, in_order, store_order
+from forkpoint.state_processor.rows import each_once, grouped
 from forkpoint.state_processor.steps import Step, run_steps
 from forkpoint.storage.base import Storage, open_storage
+
+BLOCK_ROWS = 65_536  # of a row group
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def _rewrite(plan: Rewrite) -> WrittenPart | None:
         target.put(plan.path, data)
         return WrittenPart(plan.path, source.file.entries, len(data), checksum(data))
     layout, table = _stepped(source)
-    return _put(target, plan.path, layout, table)
+    return put_sorted(target, plan.path, layout, table)
 
 
 @task(Cut)
@@ -98,7 +100,7 @@ def _cut(plan: Cut) -> list[Run]:
 def _merge(plan: Merge) -> WrittenPart | None:
     target, layout = open_storage(plan.target_url), layout_of(plan.info)
     table, places = read_runs(target, plan.runs)
-    return _put(target, plan.path, layout, each_once(layout, _with_schema(layout, table), places))
+    return put_sorted(target, plan.path, layout, each_once(layout, _with_schema(layout, table), places))
 
 
 rewrite = TaskOf[Rewrite, WrittenPart | None](_rewrite, WrittenPart | None)  # type: ignore[arg-type]
@@ -112,25 +114,18 @@ def _stepped(source: Source) -> tuple[Layout, pa.Table]:
     found = list(source.file.tables(open_storage(source.storage_url), saved))
     table = pa.concat_tables(found) if found else saved.schema.empty_table()
     steps: Sequence[Step] = pickle.loads(source.steps) if source.steps else ()
-    _, table = run_steps(steps, saved, table)
-    return target, _with_schema(target, table)
+    return target, _with_schema(target, run_steps(steps, saved, table))
 
 
 def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
-    """The same columns, with this state's schema."""
     return pa.Table.from_arrays(table.columns, schema=layout.schema)
 
 
-def _put(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
+def put_sorted(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
     """Write sorted rows; no file if there are none."""
     if not table.num_rows:
         return None
     part = PartWriter(layout)
-    for block in blocks(table):
-        part.write(block)
+    for start in range(0, table.num_rows, BLOCK_ROWS):
+        part.write(table.slice(start, BLOCK_ROWS))
     return put_part(target, path, part)
-
-
-def put_rows(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
-    """Sort and write rows."""
-    return _put(target, path, layout, in_order(layout, table, store_order(layout, table)))

@@ -49,43 +49,33 @@ class Storage(Protocol):
     @property
     def url(self) -> str:
         """The root's URL, for `open_storage`."""
-        ...
 
     def read(self, path: str) -> bytes:
         """The whole content. Raises NotFound."""
-        ...
 
     def list(self, prefix: str = "") -> builtins.list[str]:
         """Every file below the directory `prefix` ("" is the root), at any depth, sorted, relative to the root."""
-        ...
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing an existing one."""
-        ...
 
     def create(self, path: str, data: bytes) -> None:
         """Write a new file. Raises AlreadyExists."""
-        ...
 
     def delete(self, path: str) -> None:
         """Remove the file if it exists."""
-        ...
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every file below the directory `prefix`, which cannot be the root."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
-        ...
 
     def size(self, path: str) -> int:
         """The file's length in bytes. Raises NotFound."""
-        ...
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, by the store's clock. Raises NotFound."""
-        ...
 
 
 def check_path(path: str) -> str:
@@ -136,7 +126,7 @@ class LocalStorage:
 
     Each write goes to a temporary file beside its target, is synced, and then gets its name by a hard link (`create`) or a
     rename (`put`), after which the directory is synced. A writer killed meanwhile leaves its temporary file, which no
-    method lists; `remove_leftovers` deletes those. Files are private to their owner (`private`).
+    method but `temporary_files` lists. Files are private to their owner (`private`).
     """
 
     root: str
@@ -158,8 +148,9 @@ class LocalStorage:
         with self._errors("list", self._place(prefix) if prefix else self.root) as top:
             return sorted(self._walk(top, prefix))
 
-    def put(self, path: str, data: bytes) -> None:
-        with self._errors("write", self._place(path)) as place, self._written(place, data) as temporary:
+    def put(self, path: str, data: bytes, *, own: bool = False) -> None:
+        """``own``: no other user can access it, even in a directory that is shared with a group."""
+        with self._errors("write", self._place(path)) as place, self._written(place, data, own) as temporary:
             os.replace(temporary, place)
 
     def create(self, path: str, data: bytes) -> None:
@@ -209,18 +200,11 @@ class LocalStorage:
             with self._errors("change the mode of", self._place(name)) as place:
                 private.close_to_others(place)
 
-    def remove_leftovers(self, older_than: timedelta) -> builtins.list[str]:
-        """Delete the temporary files of writers that died, and return their paths.
-
-        `older_than` must exceed the duration of any single write, to spare the temporary files of live writers.
-        """
-        found = [path for path, _ in self.temporary_files(older_than)]
-        for path in found:
-            self.remove_temporary(path)
-        return found
-
     def temporary_files(self, older_than: timedelta) -> builtins.list[tuple[str, int]]:
-        """The temporary files last written before that, with their sizes."""
+        """The temporary files last written before that, with their sizes.
+
+        They are of writers that died, if `older_than` exceeds the duration of any single write.
+        """
         limit = time() - older_than.total_seconds()
         found = []
         for directory, _, names in os.walk(self.root):
@@ -248,12 +232,7 @@ class LocalStorage:
         top = os.path.realpath(self._place(directory) if directory else self.root)
         waiting = [top]
         while waiting:
-            try:
-                with os.scandir(waiting.pop()) as entries:
-                    found = list(entries)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            for entry in found:
+            for entry in _entries(waiting.pop()):
                 if entry.is_symlink():
                     target = os.path.realpath(entry.path)
                     if not target.startswith(f"{top}{os.sep}") or not os.path.isfile(target):
@@ -265,12 +244,7 @@ class LocalStorage:
         return os.path.join(self.root, check_path(path))
 
     def _walk(self, directory: str, prefix: str) -> Iterator[str]:
-        try:
-            with os.scandir(directory) as entries:
-                found = list(entries)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for entry in found:
+        for entry in _entries(directory):
             path = f"{prefix}/{entry.name}" if prefix else entry.name
             if entry.is_dir():
                 yield from self._walk(entry.path, path)
@@ -278,11 +252,11 @@ class LocalStorage:
                 yield path
 
     @contextmanager
-    def _written(self, place: str, data: bytes) -> Iterator[str]:
+    def _written(self, place: str, data: bytes, own: bool = False) -> Iterator[str]:
         """A synced temporary file beside `place`; the body gives it its name, then the directory is synced."""
         directory = os.path.dirname(place)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
-        handle = self._open_new(temporary, directory)
+        handle = self._open_new(temporary, directory, own)
         try:
             with open(handle, "wb", buffering=0) as file:
                 view = memoryview(data)
@@ -293,12 +267,12 @@ class LocalStorage:
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
-        _sync_directory(directory)
+        sync_directory(directory)
 
-    def _open_new(self, temporary: str, directory: str) -> int:
+    def _open_new(self, temporary: str, directory: str, own: bool) -> int:
         for _ in range(_MKDIR_ATTEMPTS):
             try:
-                return private.open_new(temporary)
+                return private.open_new(temporary, own=own)
             except FileNotFoundError:
                 # The directory is new, or a concurrent delete pruned it while it was empty.
                 self._make_directory(directory)
@@ -315,7 +289,7 @@ class LocalStorage:
         with suppress(FileNotFoundError):  # the parent was pruned meanwhile; the caller retries
             with suppress(FileExistsError):
                 private.make_directory(directory)
-            _sync_directory(parent)
+            sync_directory(parent)
 
     def _prune(self, directory: str) -> None:
         """Remove directories that became empty, up to the root: each epoch creates some."""
@@ -351,12 +325,22 @@ class LocalStorage:
             ) from error
 
 
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    """What a directory contains; nothing if it is absent."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def _unless_absent(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
 
-def _sync_directory(directory: str) -> None:
+def sync_directory(directory: str | os.PathLike[str]) -> None:
+    """Make the names in a directory durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

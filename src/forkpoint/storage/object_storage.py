@@ -6,7 +6,7 @@ import builtins
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, cast
@@ -30,30 +30,12 @@ if TYPE_CHECKING:  # these names exist for type checkers only
     from obstore.store import ClientConfig, ObjectStore, S3Config
 
 # Settings of the HTTP client; the parser of store settings panics on these.
-_CLIENT_SETTINGS = frozenset(
-    (
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "default_headers",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "proxy_url",
-        "randomize_addresses",
-        "read_timeout",
-        "root_certificate",
-        "timeout",
-        "user_agent",
-    )
-)
+_CLIENT_SETTINGS = {
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
+    "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle",
+    "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes",
+    "proxy_url", "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
+}  # fmt: skip
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = Lock()
@@ -100,8 +82,8 @@ class ObjectStorage:
             obstore.put(store, path, data, mode="create", use_multipart=False)
 
     def delete(self, path: str) -> None:
-        with self._errors("delete", path) as store:
-            _delete(store, path)
+        with self._errors("delete", path) as store, suppress(FileNotFoundError):
+            obstore.delete(store, path)
 
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", prefix) as store:
@@ -111,7 +93,8 @@ class ObjectStorage:
                     obstore.delete(store, paths)
                 except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
                     for path in paths:
-                        _delete(store, path)
+                        with suppress(FileNotFoundError):
+                            obstore.delete(store, path)
 
     def exists(self, path: str) -> bool:
         try:
@@ -165,13 +148,6 @@ class ObjectStorage:
             raise StorageError(
                 f"cannot {verb} {place}: {_reason(error)}. Check the bucket, region, endpoint and network"
             ) from error
-
-
-def _delete(store: ObjectStore, path: str) -> None:
-    try:
-        obstore.delete(store, path)
-    except FileNotFoundError:
-        return
 
 
 def _endpoint(config: Mapping[str, str]) -> str:

@@ -17,11 +17,11 @@ from forkpoint.errors import StorageError
 _SHARED = stat.S_ISGID | stat.S_IWGRP
 
 
-def open_new(place: str, *, append: bool = False) -> int:
+def open_new(place: str, *, append: bool = False, own: bool = False) -> int:
     """Open a file for writing: a new one, or with ``append`` possibly an existing one. Raises FileNotFoundError without its
-    directory, and FileExistsError."""
+    directory, and FileExistsError. ``own``: private to its owner even in a shared directory."""
     flags = os.O_APPEND if append else os.O_EXCL
-    shared = is_shared(os.path.dirname(place))
+    shared = not own and is_shared(os.path.dirname(place))
     handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     if shared:  # regardless of the umask
         os.fchmod(handle, 0o660)
@@ -51,7 +51,8 @@ def make_own_directory(directory: str) -> None:
     make_directories(directory)
     place = Path(os.path.abspath(directory))
     for each in (place, *place.parents):
-        if _is_open_to_all(each.parent) and (found := os.lstat(each)).st_uid not in (0, os.geteuid()):
+        open_to_all = each.parent.stat().st_mode & stat.S_IWOTH
+        if open_to_all and (found := os.lstat(each)).st_uid not in (0, os.geteuid()):
             raise StorageError(
                 f"{each} belongs to another user (id {found.st_uid}), who could read and change this job's files there; "
                 "remove it, or set TMPDIR to a directory of your own"
@@ -75,7 +76,3 @@ def close_to_others(directory: str) -> None:
 def is_shared(directory: str) -> bool:
     """Whether a directory is shared with a group. Raises FileNotFoundError."""
     return os.stat(directory or ".").st_mode & _SHARED == _SHARED
-
-
-def _is_open_to_all(directory: Path) -> bool:
-    return bool(directory.stat().st_mode & stat.S_IWOTH)

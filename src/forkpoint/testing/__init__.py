@@ -4,18 +4,19 @@ Everything here runs on the engine's own runtime.
 """
 
 from forkpoint.testing.clock import ManualClock
-from forkpoint.testing.local import LocalRun, run_local
-from forkpoint.testing.one_input_harness import KeyedProcessHarness, OperatorHarness, ProcessHarness
-from forkpoint.testing.script import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause
-from forkpoint.testing.sink import Record, TestSink
-from forkpoint.testing.source import TestSource
-from forkpoint.testing.two_input_harness import (
+from forkpoint.testing.function_harnesses import (
     BroadcastProcessHarness,
     CoProcessHarness,
     KeyedBroadcastProcessHarness,
     KeyedCoProcessHarness,
+    KeyedProcessHarness,
+    OperatorHarness,
+    ProcessHarness,
     TwoInputHarness,
 )
+from forkpoint.testing.local import LocalRun, run_local
+from forkpoint.testing.sink import Record, TestSink
+from forkpoint.testing.source import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause, TestSource
 from forkpoint.testing.window_harness import WindowHarness
 
 __all__ = [

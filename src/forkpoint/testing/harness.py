@@ -5,11 +5,11 @@ The operator runs as it does in a job, on in-memory stores. Each push is an epoc
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -18,16 +18,7 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
 from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
-from forkpoint.functions import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    FilterFunction,
-    FlatMapFunction,
-    MapFunction,
-    MetricGroup,
-    OutputTag,
-    WatermarkStrategy,
-)
+from forkpoint.functions import MetricGroup, OutputTag, WatermarkStrategy
 from forkpoint.functions.watermarks import epoch_ms
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import InEdge, Operator
@@ -40,6 +31,7 @@ from forkpoint.runtime.exchange.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
+from forkpoint.savepoint.entries import redistribute
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
@@ -50,17 +42,46 @@ from forkpoint.state import (
     key_group,
     key_group_range,
     range_for,
+    read_snapshot,
+    sid_of,
     sid_range,
     subtask_of,
     write_snapshot,
 )
 from forkpoint.state.dict_store import DictStore
 from forkpoint.testing.clock import ManualClock
-from forkpoint.testing.harness_snapshot import HarnessSnapshot
 from forkpoint.testing.sink import Record, records_of
 from forkpoint.testing.source import TestSource
 
-H = TypeVar("H", bound="Harness")
+
+class HarnessSnapshot(msgspec.Struct, frozen=True):
+    """``watermarks_ms``: one for each input. ``files``: snapshots of all subtasks' stores."""
+
+    watermarks_ms: list[int]
+    processing_time_ms: int
+    max_parallelism: int
+    operator_kinds: dict[int, str]
+    files: list[bytes]
+
+    def keyed(self, kg_start: int, kg_stop: int) -> list[Changes]:
+        """The entries of these key groups."""
+        return [chunk for file in self.files for chunk in read_snapshot(file, kg_start, kg_stop)]
+
+    def operator_state(self, subtask: int, parallelism: int) -> Changes:
+        """One subtask's share of all subtasks' operator state."""
+        entries: dict[int, list[tuple[bytes, bytes]]] = {}
+        for file in self.files:
+            for chunk in read_snapshot(file, OPERATOR_KG, OPERATOR_KG + 1):
+                for key, value in zip(chunk.keys, chunk.values, strict=True):
+                    entries.setdefault(sid_of(key), []).append((key, value or b""))
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        for sid, found in sorted(entries.items()):
+            names, contents = [k for k, _ in found], [v for _, v in found]
+            mine = redistribute(self.operator_kinds[sid], names, contents, subtask, len(self.files), parallelism)
+            keys += mine[0]
+            values += mine[1]
+        return Changes(keys, values)
 
 
 @dataclass
@@ -120,7 +141,7 @@ class Harness:
         self._epoch = 0
         self._sequence = 0
         self._main = _Collected()
-        self._sides: dict[str, _Collected] = {}
+        self._sides: defaultdict[str, _Collected] = defaultdict(_Collected)
         self._late_records_dropped = 0
         if saved is not None:
             if saved.max_parallelism != max_parallelism:
@@ -203,8 +224,7 @@ class Harness:
             self._late_records_dropped += outputs.late_records_dropped
             self._main.records += records_of(outputs.main.in_order(), self._epoch, index)
             for tag, side in outputs.sides.items():
-                collected = self._sides.setdefault(tag, _Collected())
-                collected.records += records_of(side.in_order(), self._epoch, index)
+                self._sides[tag].records += records_of(side.in_order(), self._epoch, index)
             if self._operator.stateful:
                 log = subtask.instance.changes()
                 version = subtask.store.version
@@ -228,11 +248,11 @@ class Harness:
 
     def side_output(self, tag: OutputTag) -> list[Any]:
         """All elements of a side output so far."""
-        return self._sides.get(tag.tag_id, _Collected()).values
+        return self._sides[tag.tag_id].values
 
     def take_side_output(self, tag: OutputTag) -> list[Any]:
         """The elements of a side output since the last call."""
-        return self._sides.setdefault(tag.tag_id, _Collected()).take()
+        return self._sides[tag.tag_id].take()
 
     @property
     def late_records_dropped(self) -> int:
@@ -335,28 +355,11 @@ class Harness:
             subtask.instance.close()
             subtask.store.close()
 
-    def __enter__(self: H) -> H:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def with_function(stream: Any, fn: Any, *more: Any) -> DataStream:
-    """The stream with the operator that runs a function of any kind added."""
-    added: DataStream
-    match fn:
-        case MapFunction() | CoMapFunction():
-            added = stream.map(fn, *more)
-        case FlatMapFunction() | CoFlatMapFunction():
-            added = stream.flat_map(fn, *more)
-        case FilterFunction():
-            added = stream.filter(fn)
-        case _:
-            added = stream.process(fn, *more)
-    return added
 
 
 def _single_operator(

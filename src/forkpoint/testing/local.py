@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
@@ -117,9 +116,8 @@ def run_local(
             source.cut(epochs)
     start = restore if isinstance(restore, RestoreOptions) else RestoreOptions(savepoint=restore)
     root = f"memory://{uuid.uuid4().hex}" if state_root is None else os.fspath(state_root)
-    runner = _Runner(job_name, graph, given, root, clock, script)
     try:
-        return runner.run(start)
+        return _run(job_name, graph, given, root, clock, script, start)
     finally:
         if state_root is None:
             open_storage(root).delete_prefix("jobs")
@@ -169,7 +167,7 @@ class _Script(Steps):
     def on_step(self, step: str, epoch: int) -> None:
         self.committed += step == "committed"
         for source in self.sources:
-            source.on_step(step)  # type: ignore[arg-type]
+            source.on_step(step)
         stops = [source.stop for source in self.sources if source.stop is not None]
         if step == "published" and stops and self.driver is not None:
             if any(stop.savepoint for stop in stops):
@@ -179,60 +177,47 @@ class _Script(Steps):
             for source in self.sources:
                 source.stop = None
 
-
-@dataclass
-class _Runner:
-    """Runs the job, restarting it while ABORT ends the process."""
-
-    name: str
-    graph: JobGraph
-    options: JobOptions
-    root: str
-    clock: ManualClock
-    script: _Script
-
-    def run(self, restore: RestoreOptions) -> LocalRun:
-        deaths = restarts = 0
-        sinks = {
-            o.uid: o.spec.sink
-            for o in self.graph.sinks
-            if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)
-        }
-        while True:
-            driver, result = self._run_once(restore)
-            status = driver.status()
-            restarts += status.restarts
-            if result is None:
-                deaths += 1
-                restore = RestoreOptions()
-                continue
-            savepoint = self.script.savepoint
-            if savepoint is not None and (error := savepoint.exception()) is not None:
-                raise error
-            return LocalRun(
-                {uid.removeprefix(_OUTPUT): list(sink.records) for uid, sink in sinks.items()},
-                result.outcome,
-                self.script.committed,
-                deaths,
-                restarts,
-                status.watermarks,
-                result.savepoint,
-                status.late_records_dropped,
-            )
-
-    def _run_once(self, restore: RestoreOptions) -> tuple[JobDriver, Result | None]:
+    def run(self, driver: JobDriver) -> Result | None:
         """Run until the job ends or the process dies, which gives no result."""
-        local_dir = tempfile.mkdtemp(prefix="forkpoint-test-")
-        driver = JobDriver(
-            self.name, self.graph, self.options, open_storage(self.root), LocalExecutor(),
-            parallelism=self.options.parallelism or 2, local_dir=local_dir, now_ms=self.clock, steps=self.script,
-            restore=restore,
-        )  # fmt: skip
-        self.script.driver, self.script.savepoint = driver, None
+        self.driver, self.savepoint = driver, None
         try:
-            return driver, driver.run()
+            return driver.run()
         except ProcessDied:
-            return driver, None
+            return None
         finally:
-            self.script.driver = None
-            shutil.rmtree(local_dir, ignore_errors=True)
+            self.driver = None
+
+
+def _run(
+    name: str, graph: JobGraph, options: JobOptions, root: str, clock: ManualClock, script: _Script, restore: RestoreOptions
+) -> LocalRun:  # fmt: skip
+    """Run the job, restarting it while ABORT ends the process."""
+    deaths = restarts = 0
+    sinks = {
+        o.uid: o.spec.sink for o in graph.sinks if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)
+    }
+    while True:
+        with TemporaryDirectory(prefix="forkpoint-test-", ignore_cleanup_errors=True) as local_dir:
+            driver = JobDriver(
+                name, graph, options, open_storage(root), LocalExecutor(), parallelism=options.parallelism or 2,
+                local_dir=local_dir, now_ms=clock, steps=script, restore=restore,
+            )  # fmt: skip
+            result = script.run(driver)
+        status = driver.status()
+        restarts += status.restarts
+        if result is None:
+            deaths += 1
+            restore = RestoreOptions()
+            continue
+        if script.savepoint is not None and (error := script.savepoint.exception()) is not None:
+            raise error
+        return LocalRun(
+            {uid.removeprefix(_OUTPUT): list(sink.records) for uid, sink in sinks.items()},
+            result.outcome,
+            script.committed,
+            deaths,
+            restarts,
+            status.watermarks,
+            result.savepoint,
+            status.late_records_dropped,
+        )

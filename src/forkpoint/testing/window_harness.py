@@ -11,7 +11,7 @@ from forkpoint.runtime.windows.elements import window_encoder
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import decode_state_key, decode_timer_key
-from forkpoint.testing.one_input_harness import OperatorHarness
+from forkpoint.testing.function_harnesses import OperatorHarness
 from forkpoint.types import TypeInformation, Types
 
 _CHUNK_BYTES = 8  # a list is stored in chunks, whose names end with the epoch

@@ -16,12 +16,11 @@ from forkpoint.types.description import from_description
 from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_bytes, same_keys
 from forkpoint.types.factory import Types
 from forkpoint.types.infer import infer_type
-from forkpoint.types.information import REQUIRED, Field, RenamedFrom, TypeInformation, TypeLike
+from forkpoint.types.information import Field, RenamedFrom, TypeInformation, TypeLike
 from forkpoint.types.row import Row, RowKind
 from forkpoint.types.shipping import before_loading, dumps
 
 __all__ = [
-    "REQUIRED",
     "Evolution",
     "Field",
     "Instant",

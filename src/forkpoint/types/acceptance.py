@@ -61,11 +61,6 @@ def _code(text: str, mode: str) -> CodeType:
     return compile(text, "<forkpoint>", mode)
 
 
-def keeping(source: Source, test: str, coerce: Convert) -> Convert:
-    """Return what passes on the values for which the test holds, and coerces others."""
-    return source.compiled(f"value if {test} else {source.bind(coerce)}(value)")  # type: ignore[no-any-return]
-
-
 def converted(values: list[Any], convert: Convert) -> list[Any]:
     """Return the converted values; the list itself if all of them stay the same objects."""
     results = list(map(convert, values))

@@ -98,6 +98,9 @@ def _translate(annotation: Any) -> TypeInformation:
         raise _refused(annotation) from None
     if name is not None:
         return scalar(name)
+    bare = {typing.List: list, typing.Dict: dict, typing.Set: set, typing.Tuple: tuple}.get(annotation)  # noqa: UP006
+    if bare is not None:
+        return _class(bare)
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is not None:
         return _generic(annotation, origin, args)
@@ -107,9 +110,6 @@ def _translate(annotation: Any) -> TypeInformation:
         return _translate(annotation.__supertype__)
     if hasattr(annotation, "__value__"):  # type X = ...
         return _translate(annotation.__value__)
-    bare = {typing.List: list, typing.Dict: dict, typing.Set: set, typing.Tuple: tuple}.get(annotation)  # noqa: UP006
-    if bare is not None:
-        return _class(bare)
     raise _refused(annotation)
 
 

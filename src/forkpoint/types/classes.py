@@ -20,6 +20,8 @@ from forkpoint.types.records import RecordType
 from forkpoint.types.wire import type_name
 
 TypeOf = Callable[[Any], TypeInformation]
+_Declared = tuple[str, Any, Any]  # a field's name, default and factory of defaults
+_NONE: Any = dataclasses.MISSING  # no default, no factory
 
 _known: WeakKeyDictionary[type, RecordType] = WeakKeyDictionary()
 _under_way = threading.local()
@@ -46,8 +48,10 @@ def record_type(cls: type, type_of: TypeOf) -> RecordType:
     assert flavor is not None
     with _guard(cls):
         hints = _hints(cls)
-        members = {"namedtuple": _namedtuple_fields, "dataclass": _dataclass_fields, "struct": _struct_fields}[flavor](
-            cls, _Annotations(cls, hints, type_of)
+        declared = {"namedtuple": _namedtuple_fields, "dataclass": _dataclass_fields, "struct": _struct_fields}[flavor]
+        members = tuple(
+            _field(cls, name, hints.get(name, Any), default, factory, type_of)
+            for name, default, factory in declared(cls, hints)
         )
     return restore_record(flavor, cls.__name__, members, cls)
 
@@ -57,14 +61,11 @@ def restore_record(flavor: str, name: str, members: tuple[Field, ...], cls: type
 
     They carry the fields' types: in another process the class's annotations may be text that cannot be resolved.
     """
-    if cls is None or flavor in ("tuple", "row"):
-        return RecordType(flavor, name, members, None, cls is not None or flavor in ("tuple", "row"))
-    if flavor == "dataclass":
-        _mend_missing(cls)
+    if cls is None:
+        return RecordType(flavor, name, members)
     names = tuple(field.name for field in members)
-    plain, build = {"namedtuple": _namedtuple_build, "dataclass": _dataclass_build, "struct": _struct_build}[flavor](
-        cls, names
-    )
+    builder = {"dataclass": _dataclass_build, "struct": _struct_build}.get(flavor)
+    plain, build = builder(cls, names) if builder else (True, None)
     return _known.setdefault(cls, RecordType(flavor, name, members, cls, plain, build))
 
 
@@ -104,23 +105,17 @@ def _locals_around(cls: type) -> dict[str, Any] | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Annotations:
-    cls: type
-    hints: dict[str, Any]
-    type_of: TypeOf
-
-    def __call__(self, name: str, default: Any = REQUIRED, factory: Callable[[], Any] | None = None) -> Field:
-        hint = self.hints.get(name, Any)
-        extras = getattr(hint, "__metadata__", ())
-        renamed = [extra.names for extra in extras if isinstance(extra, RenamedFrom)]
-        if renamed:
-            rest = [extra for extra in extras if not isinstance(extra, RenamedFrom)]
-            hint = typing.Annotated[(hint.__origin__, *rest)] if rest else hint.__origin__
-        try:
-            return Field(name, self.type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)))
-        except TypeNotSupported as error:
-            raise TypeNotSupported(f"{self.cls.__name__}.{name}: {error}") from error
+def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of: TypeOf) -> Field:
+    extras = getattr(hint, "__metadata__", ())
+    renamed = [extra.names for extra in extras if isinstance(extra, RenamedFrom)]
+    if renamed:
+        rest = [extra for extra in extras if not isinstance(extra, RenamedFrom)]
+        hint = typing.Annotated[(hint.__origin__, *rest)] if rest else hint.__origin__
+    default, factory = REQUIRED if _absent(default) else default, None if _absent(factory) else factory
+    try:
+        return Field(name, type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)))
+    except TypeNotSupported as error:
+        raise TypeNotSupported(f"{cls.__name__}.{name}: {error}") from error
 
 
 def _absent(value: object) -> bool:
@@ -128,39 +123,27 @@ def _absent(value: object) -> bool:
     return type(value) is type(dataclasses.MISSING) or value is msgspec.NODEFAULT
 
 
-def _namedtuple_fields(cls: Any, field: _Annotations) -> tuple[Field, ...]:
-    defaults: dict[str, Any] = cls._field_defaults
-    return tuple(field(name, defaults.get(name, REQUIRED)) for name in cls._fields)
+def _namedtuple_fields(cls: Any, hints: dict[str, Any]) -> list[_Declared]:
+    return [(name, cls._field_defaults.get(name, _NONE), _NONE) for name in cls._fields]
 
 
-def _namedtuple_build(cls: type, names: tuple[str, ...]) -> tuple[bool, None]:
-    return True, None
-
-
-def _dataclass_fields(cls: Any, field: _Annotations) -> tuple[Field, ...]:
-    for name, declared in cls.__dataclass_fields__.items():
-        if isinstance(field.hints.get(name), dataclasses.InitVar) or "InitVar" in str(declared._field_type):
+def _dataclass_fields(cls: Any, hints: dict[str, Any]) -> list[_Declared]:
+    for name in cls.__dataclass_fields__:
+        if isinstance(hints.get(name), dataclasses.InitVar):
             raise TypeNotSupported(
                 f"{cls.__name__}.{name} is an InitVar: it is not stored, so objects could not be restored; "
                 "make it a field, or use a class method as constructor"
             )
-    members: list[Field] = []
-    for declared in dataclasses.fields(cls):
-        factory: Any = None if _absent(declared.default_factory) else declared.default_factory
-        members.append(field(declared.name, REQUIRED if _absent(declared.default) else declared.default, factory))
-    return tuple(members)
-
-
-def _mend_missing(cls: Any) -> None:
-    for declared in dataclasses.fields(cls):
-        if _absent(declared.default):
-            declared.default = dataclasses.MISSING
-        if _absent(declared.default_factory):
-            declared.default_factory = dataclasses.MISSING
+    return [(field.name, field.default, field.default_factory) for field in dataclasses.fields(cls)]
 
 
 def _dataclass_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:
     fields = dataclasses.fields(cls)
+    for field in fields:  # the class may have been unpickled by value
+        if _absent(field.default):
+            field.default = _NONE
+        if _absent(field.default_factory):
+            field.default_factory = _NONE
     post_init = hasattr(cls, "__post_init__")
     positional = all(field.init and not field.kw_only for field in fields) and _has_own_init(cls)
     if positional and not post_init:
@@ -185,15 +168,13 @@ def _has_own_init(cls: Any) -> bool:
     return bool(owner.__dataclass_params__.init and cls.__init__ is owner.__dict__.get("__init__"))
 
 
-def _struct_fields(cls: Any, field: _Annotations) -> tuple[Field, ...]:
-    factories: tuple[Any, ...] = cls.__struct_defaults__
-    missing = len(cls.__struct_fields__) - len(factories)
-    members: list[Field] = []
-    for name, default in zip(cls.__struct_fields__, (msgspec.NODEFAULT,) * missing + factories, strict=True):
-        factory = getattr(default, "factory", None) if type(default).__name__ == "Factory" else None
-        value = REQUIRED if factory is not None or _absent(default) else default
-        members.append(field(name, value, factory))
-    return tuple(members)
+def _struct_fields(cls: Any, hints: dict[str, Any]) -> list[_Declared]:
+    names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    padded = [_NONE] * (len(names) - len(defaults)) + list(defaults)
+    return [
+        (name, _NONE, default.factory) if type(default).__name__ == "Factory" else (name, default, _NONE)
+        for name, default in zip(names, padded, strict=True)
+    ]
 
 
 def _struct_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:

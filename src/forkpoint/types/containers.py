@@ -291,7 +291,8 @@ class SequenceType(TypeInformation):
 
     @cached_property
     def _coerce(self) -> Convert:
-        accept_all, classes, read_back = self.element.accept_all, self._taken, self._read_back
+        accept_all, read_back = self.element.accept_all, self._read_back
+        classes = (set, frozenset) if self._is_set else (list, tuple)
         build: Convert = _same if self.form == "list" else self.python_class
 
         def coerce(value: Any) -> Any:
@@ -299,10 +300,6 @@ class SequenceType(TypeInformation):
             return build(accept_all(list(some)))
 
         return coerce
-
-    @property
-    def _taken(self) -> tuple[type, ...]:
-        return (set, frozenset) if self._is_set else (list, tuple)
 
     @cached_property
     def arrow_type(self) -> pa.DataType:

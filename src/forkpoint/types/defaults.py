@@ -13,13 +13,11 @@ from forkpoint.types.information import Field, JsonObject, TypeInformation
 
 
 def wire_default(field: Field) -> Any:
-    """Return the field's default as `msgspec.defstruct` takes it."""
+    """Return the field's default, if it has one, as `msgspec.defstruct` takes it."""
+    if not field.has_default:
+        return msgspec.field()
     lower, make = field.type.lower, field.make_default
-    if lower is not None:
-        return msgspec.field(default_factory=lambda: lower(make()))
-    if field.factory is None and (field.default is None or isinstance(field.default, bool | int | float | str)):
-        return msgspec.field(default=field.default)
-    return msgspec.field(default_factory=make)
+    return msgspec.field(default_factory=make if lower is None else lambda: lower(make()))
 
 
 _JSON_KINDS = ("boolean", "byte", "short", "int", "long", "big_int", "float", "double", "string", "char")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import MsgspecError
 
 from forkpoint.errors import TypeNotSupported
@@ -11,8 +9,8 @@ from forkpoint.types.containers import MapType, OptionalType, SequenceType, Unio
 from forkpoint.types.defaults import default_from_description
 from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
-from forkpoint.types.records import ARRAY_FLAVORS, MAP_FLAVORS, RecordType, classless
-from forkpoint.types.scalars import is_scalar, scalar
+from forkpoint.types.records import ARRAY_FLAVORS, MAP_FLAVORS, classless
+from forkpoint.types.scalars import SPECS, scalar
 
 
 def from_description(description: JsonObject) -> TypeInformation:
@@ -30,7 +28,7 @@ def from_description(description: JsonObject) -> TypeInformation:
 
 def _make(description: JsonObject) -> TypeInformation:
     kind = description["kind"]
-    if is_scalar(kind):
+    if kind in SPECS:
         return scalar(kind)
     match kind:
         case "optional":
@@ -57,8 +55,6 @@ def _record(description: JsonObject) -> TypeInformation:
     members = tuple(map(_field, description["fields"]))
     if len({member.name for member in members}) < len(members):
         raise ValueError("two fields have the same name")
-    if flavor in ("tuple", "row"):
-        return RecordType(flavor, name, members, None, True)
     if flavor not in (*ARRAY_FLAVORS, *MAP_FLAVORS):
         raise TypeNotSupported(f"unknown flavor of record {flavor!r}; upgrade forkpoint to read it")
     return classless(flavor, name, members)
@@ -66,9 +62,7 @@ def _record(description: JsonObject) -> TypeInformation:
 
 def _field(description: JsonObject) -> Field:
     of = _make(description["type"])
-    default: dict[str, Any] = {}
-    if "default" in description:
-        default = default_from_description(of, description["default"])
+    default = default_from_description(of, description["default"]) if "default" in description else {}
     return Field(_name(description), of, **default)
 
 

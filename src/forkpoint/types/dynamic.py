@@ -91,11 +91,7 @@ def _other(value: Any) -> Any:
 
 
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
-    type(None): lambda value: value,
-    bool: lambda value: value,
-    float: lambda value: value,
-    str: lambda value: value,
-    bytes: lambda value: value,
+    **dict.fromkeys(_PLAIN, lambda value: value),
     int: _int,
     tuple: _wires,
     dict: _dict,
@@ -122,10 +118,7 @@ class _Final:
 
 def _row(data: bytes) -> Row:
     names, values, *kind = decode_any(data)
-    row = Row.of(names, values)
-    if kind:
-        row.set_row_kind(RowKind(*kind))
-    return row
+    return Row.of(names, values, *map(RowKind, kind))
 
 
 _LIFTS: dict[int, Callable[[bytes], Any]] = {

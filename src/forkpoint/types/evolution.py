@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType, present
 from forkpoint.types.description import from_description
 from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
@@ -111,8 +111,7 @@ def _step(old: TypeInformation, new: TypeInformation, at: str, changes: list[str
     if isinstance(new, OptionalType):
         if not isinstance(old, OptionalType):
             changes.append(f"{_place(at)}may be None")
-            return _step(old, new.of, at, changes)
-        return _step(old.of, new.of, at, changes)
+        return _step(present(old), new.of, at, changes)
     match old, new:
         case RecordType(), RecordType():
             return _record(old, new, at, changes)

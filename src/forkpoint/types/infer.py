@@ -54,16 +54,10 @@ def _infer(values: list[Any]) -> TypeInformation:
         keys = infer_type([key for value in values for key in value])
         return MapType(keys, infer_type([item for value in values for item in value.values()]))
     if cls is Row:
-        return _infer_rows(values)
+        if len({(row.field_names, len(row)) for row in values}) > 1:
+            return scalar("any")
+        return row_type(values[0].field_names, [optional(infer_type(column)) for column in zip(*values, strict=True)])
     return _infer_class(cls, values)
-
-
-def _infer_rows(values: list[Row]) -> TypeInformation:
-    shapes = {(row.field_names, len(row)) for row in values}
-    if len(shapes) > 1:
-        return scalar("any")
-    (names, _) = shapes.pop()
-    return row_type(names, [optional(infer_type(column)) for column in zip(*values, strict=True)])
 
 
 def _infer_class(cls: type, values: list[Any]) -> TypeInformation:

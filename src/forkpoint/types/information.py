@@ -11,24 +11,16 @@ from functools import cached_property
 from typing import Any, Generic, TypeAlias
 
 import pyarrow as pa
+from msgspec import NODEFAULT
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.acceptance import Convert, Source, keeping
+from forkpoint.types.acceptance import Convert, Source
 from forkpoint.types.variables import T
 from forkpoint.types.wire import NativeClasses, pack, shown, unpacker
 
 JsonObject = dict[str, Any]
 
-
-class _Required:
-    def __repr__(self) -> str:
-        return "REQUIRED"
-
-    def __reduce__(self) -> str:
-        return "REQUIRED"
-
-
-REQUIRED: Any = _Required()
+REQUIRED: Any = NODEFAULT
 """The default of a `Field` without one."""
 
 
@@ -163,7 +155,9 @@ class TypeInformation(ABC, Generic[T]):
         """Return the error to raise after `encode(value)` raised `cause`; it names the value and the remedy."""
         if isinstance(cause, TypeNotSupported):
             return cause
-        return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {cause}{_hint(cause)}")
+        too_big = isinstance(cause, OverflowError) and "int" in str(cause)
+        hint = "; an int holds 64 bits: declare Types.BIG_INT() for larger ones" if too_big else ""
+        return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {cause}{hint}")
 
     def kinds(self) -> set[str]:
         """The kinds of this type and of all inside it."""
@@ -188,7 +182,8 @@ class TypeInformation(ABC, Generic[T]):
         if not self.immutable:
             return self._coerce
         source = Source()
-        return keeping(source, self._test("value", source), self._coerce)
+        keep = f"value if {self._test('value', source)} else {source.bind(self._coerce)}(value)"
+        return source.compiled(keep)  # type: ignore[no-any-return]
 
     @cached_property
     def accept_all(self) -> Callable[[list[Any]], list[Any]]:
@@ -345,9 +340,6 @@ class TypeInformation(ABC, Generic[T]):
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: self.__dict__[field.name] for field in fields(self)}  # not the cached C functions
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     @abstractmethod
     def __repr__(self) -> str: ...
 
@@ -356,8 +348,3 @@ TypeLike: TypeAlias = TypeInformation[T] | type[T]
 """``Types.*`` or a Python class. Other annotations (``int | None``) work too, but type checkers cannot infer from them."""
 
 NO_NONE = "None where the type is not Optional; annotate Optional[...]"
-
-
-def _hint(cause: BaseException) -> str:
-    too_big = isinstance(cause, OverflowError) and "int" in str(cause)
-    return "; an int holds 64 bits: declare Types.BIG_INT() for larger ones" if too_big else ""

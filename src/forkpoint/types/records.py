@@ -42,8 +42,8 @@ class RecordType(TypeInformation):
     flavor: str
     name: str
     members: tuple[Field, ...]
-    cls: type | None
-    plain: bool
+    cls: type | None = None
+    plain: bool = False
     build: Callable[..., Any] | None = None  # field values → object, for dataclass and struct with a class
 
     kind = "record"
@@ -98,10 +98,7 @@ class RecordType(TypeInformation):
     @cached_property
     def _stand_in(self) -> type:
         """A Struct with the same fields, for classes that msgspec would not handle field by field."""
-        fields: list[Any] = []
-        for field in self.members:
-            default = wire_default(field) if field.has_default else None
-            fields.append((field.name, field.type.wire, default) if default else (field.name, field.type.wire))
+        fields: list[Any] = [(field.name, field.type.wire, wire_default(field)) for field in self.members]
         return msgspec.defstruct(self.name, fields, kw_only=True)
 
     @cached_property
@@ -162,21 +159,27 @@ class RecordType(TypeInformation):
             raise TypeNotSupported(f"{shown(value)} has {len(value)} fields, {self!r} has {len(self.members)}")
         return value  # type: ignore[no-any-return]
 
+    @property
+    def _from_rows(self) -> bool:
+        """Whether the values are rows, or of a record without its class."""
+        return self.flavor == "row" or (self.cls is None and not self._is_array)
+
+    @cached_property
+    def _gets(self) -> list[Convert]:
+        """For each field, record or sequence of field values → value."""
+        if self._from_rows or self._is_array:
+            return list(map(itemgetter, range(len(self.members))))
+        return list(map(attrgetter, self.names))
+
     # -- accepting ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def immutable(self) -> bool:
-        return self._unchanging and all(child.immutable for child in self.children)
-
-    @property
-    def _unchanging(self) -> bool:
-        """Whether the record itself is immutable, whatever its fields are."""
-        if self.flavor in ("tuple", "namedtuple"):
-            return True
         cls: Any = self.cls
-        if cls is None or self.flavor == "row":
-            return False
-        return bool(cls.__struct_config__.frozen if self.flavor == "struct" else cls.__dataclass_params__.frozen)
+        frozen = not self._from_rows
+        if frozen and not self._is_array:
+            frozen = cls.__struct_config__.frozen if self.flavor == "struct" else cls.__dataclass_params__.frozen
+        return frozen and all(child.immutable for child in self.children)
 
     def _test(self, value: str, source: Source) -> str:
         (first, v), cls = source.once(value), source.bind(self.python_class)
@@ -204,9 +207,9 @@ class RecordType(TypeInformation):
                 return all(exact(flat[index::width]) for index, exact in parts)
 
             return columns
-        gets = [(attrgetter(field.name), field.type.all_exact) for field in self.members]
         return lambda values: (
-            classes.issuperset(map(type, values)) and all(exact(list(map(get, values))) for get, exact in gets)
+            classes.issuperset(map(type, values))
+            and all(exact(list(map(self._gets[index], values))) for index, exact in parts)
         )
 
     @cached_property
@@ -219,7 +222,7 @@ class RecordType(TypeInformation):
     @cached_property
     def _parts(self) -> Convert:
         """Record, or what can be given for one → its field values, in order."""
-        if self.flavor == "row" or (self.cls is None and not self._is_array):
+        if self._from_rows:
             return self._row_values
         cls, width, read_back = self.python_class, len(self.members), self._read_back
         if self._is_array:
@@ -252,18 +255,14 @@ class RecordType(TypeInformation):
             values = list(values)
         if not self.members:
             return [self.to_arrow(values)]
-        if self.flavor == "row" or (self.cls is None and not self._is_array):
+        if self._from_rows:
             values = list(map(self._row_values, values))
-            parts = _items(len(self.members))
         elif self._is_array:
             self._check_lengths(values)
-            parts = _items(len(self.members))
-        else:
-            parts = tuple(map(attrgetter, self.names))
         columns: list[pa.Array] = []
-        for field, part in zip(self.members, parts, strict=True):
+        for field, get in zip(self.members, self._gets, strict=True):
             try:
-                column = list(map(part, values))
+                column = list(map(get, values))
             except AttributeError as error:
                 raise TypeNotSupported(f"an element is not a {self!r}: {error}") from error
             try:
@@ -343,7 +342,7 @@ class RecordType(TypeInformation):
 
 def tuple_type(types: Sequence[TypeInformation]) -> RecordType:
     """Return the type of a tuple of fixed length; its fields are f0, f1, …"""
-    return RecordType("tuple", "tuple", tuple(Field(f"f{i}", of) for i, of in enumerate(types)), None, True)
+    return RecordType("tuple", "tuple", tuple(Field(f"f{i}", of) for i, of in enumerate(types)))
 
 
 def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> RecordType:
@@ -354,14 +353,14 @@ def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> R
     names = [f"f{i}" for i in range(len(types))] if names is None else list(names)
     if len(set(names)) != len(names) or len(names) != len(types):
         raise TypeNotSupported(f"a Row needs one name for each of its {len(types)} fields, each once: {names}")
-    return RecordType("row", "Row", tuple(map(Field, names, types)), None, True)
+    return RecordType("row", "Row", tuple(map(Field, names, types)))
 
 
 def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
-    """Return the type of a record whose class is not known: its values are namedtuples of that name, or `Row`s."""
+    """Return the type of a record whose class is not known: its values are tuples, namedtuples of that name, or `Row`s."""
     valid = all(field.name.isidentifier() and not keyword.iskeyword(field.name) for field in members)
     if flavor != "namedtuple" or not valid:
-        return RecordType("row" if flavor == "namedtuple" else flavor, name, members, None, False)
+        return RecordType("row" if flavor == "namedtuple" else flavor, name, members)
     names, types = tuple(field.name for field in members), tuple(field.type for field in members)
     return RecordType(flavor, name, members, _namedtuple(name, names, types), True)
 
@@ -384,11 +383,6 @@ def _row_class(name: str, names: tuple[str, ...]) -> type[Row]:
 
 def _named_row(name: str, names: tuple[str, ...], values: list[Any]) -> Row:
     return _row_class(name, names).of(names, values)
-
-
-@lru_cache(maxsize=256)
-def _items(count: int) -> tuple[Convert, ...]:
-    return tuple(map(itemgetter, range(count)))
 
 
 def _attributes(names: tuple[str, ...]) -> Convert:

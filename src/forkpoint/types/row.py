@@ -46,19 +46,17 @@ class Row:
         _set(self, "_values", list(named.values()) if named else list(values))
 
     @classmethod
-    def of(cls, names: tuple[str, ...] | None, values: Sequence[Any]) -> Row:
+    def of(cls, names: tuple[str, ...] | None, values: Sequence[Any], kind: RowKind = RowKind.INSERT) -> Row:
         """Return a row with these names and values, one for one."""
         row = cls.__new__(cls)
-        _set(row, "_kind", RowKind.INSERT)
+        _set(row, "_kind", kind)
         _set(row, "_names", names)
         _set(row, "_values", list(values))
         return row
 
     def with_values(self, values: Sequence[Any]) -> Row:
         """A row with these values, and the names and kind of this one."""
-        row = Row.of(self._names, values)
-        _set(row, "_kind", self._kind)
-        return row
+        return Row.of(self._names, values, self._kind)
 
     @staticmethod
     def of_kind(row_kind: RowKind, *values: Any, **named: Any) -> Row:
@@ -156,9 +154,8 @@ class Row:
         return hash(tuple(self._values))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._kind is not RowKind.INSERT:
-            return _of_kind, (self._kind, type(self).of(self._names, self._values))
-        return type(self).of, (self._names, self._values)
+        kind = () if self._kind is RowKind.INSERT else (self._kind,)
+        return type(self).of, (self._names, self._values, *kind)
 
     def __repr__(self) -> str:
         if self._names is None:
@@ -167,11 +164,6 @@ class Row:
 
 
 _set = object.__setattr__
-
-
-def _of_kind(kind: RowKind, row: Row) -> Row:
-    row.set_row_kind(kind)
-    return row
 
 
 def _as_dicts(value: Any) -> Any:

@@ -11,7 +11,6 @@ import io
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -42,27 +41,19 @@ def before_loading(prepare: Callable[[], None]) -> None:
 def dumps(value: Any) -> bytes:
     """Pickle by cloudpickle's rules, msgspec.Struct classes included; any ``pickle.loads`` reads it."""
     buffer = io.BytesIO()
-    _pickler()(buffer).dump(_Prepared(tuple(_preparations), value) if _preparations else value)
+    calls = [_Reduced(prepare, ()) for prepare in _preparations]
+    _pickler()(buffer).dump(_Reduced(_last, (*calls, value)) if calls else value)
     return buffer.getvalue()
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """Unpickles to the value, after the calls."""
+class _Reduced:
+    """Unpickles to what is made by these instructions, as `__reduce__` returns them."""
 
-    calls: tuple[Callable[[], None], ...]
-    value: Any
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _last, (*map(_Call, self.calls), self.value)
-
-
-@dataclass(frozen=True)
-class _Call:
-    call: Callable[[], None]
+    def __init__(self, *instructions: Any) -> None:
+        self.instructions = instructions
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self.call, ()
+        return self.instructions
 
 
 def _last(*loaded: Any) -> Any:
@@ -82,7 +73,7 @@ def _pickler() -> Any:
 
 def portable(cls: type | None) -> Any:
     """Return an object that unpickles to `cls`, also with plain cloudpickle."""
-    return _Shipped(cls) if cls is not None and _by_value(cls) else cls
+    return _Reduced(*_reduce(cls)) if cls is not None and _by_value(cls) else cls
 
 
 def _by_value(obj: Any) -> bool:
@@ -96,14 +87,6 @@ def _by_value(obj: Any) -> bool:
     from cloudpickle import list_registry_pickle_by_value
 
     return obj.__module__.partition(".")[0] in list_registry_pickle_by_value()
-
-
-class _Shipped:
-    def __init__(self, cls: type) -> None:
-        self.cls = cls
-
-    def __reduce__(self) -> Any:
-        return _reduce(self.cls)
 
 
 def _reduce(cls: Any) -> tuple[Any, ...]:
@@ -134,14 +117,11 @@ def _make(
     known = _classes.get(tracker)
     if known is not None:
         return known
-    declared: list[Any] = []
-    for field, annotation, default, factory, encoded in fields:
-        given: dict[str, Any] = {} if encoded == field else {"name": encoded}
-        if default is not msgspec.NODEFAULT:
-            given["default"] = default
-        if factory is not msgspec.NODEFAULT:
-            given["default_factory"] = factory
-        declared.append((field, annotation, msgspec.field(**given)) if given else (field, annotation))
+    make_field: Any = msgspec.field  # its annotations do not know NODEFAULT
+    declared = [
+        (field, annotation, make_field(default=default, default_factory=factory, name=encoded))
+        for field, annotation, default, factory, encoded in fields
+    ]
     namespace: dict[str, Any] = {"__post_init__": _deferred()} if post_init else {}
     cls = msgspec.defstruct(name, declared, bases=bases, module=module, namespace=namespace, **flags)
     cls.__qualname__ = qualname

@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,8 @@ _META = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_le
          "examples", "extra_json_schema", "extra")  # fmt: skip
 
 
-def _meta(values: dict[str, Any]) -> Meta:
-    return Meta(**values)
-
-
 # msgspec gives Meta no pickle support, and a class whose annotations mention one could not be sent to a worker.
-copyreg.pickle(Meta, lambda meta: (_meta, ({name: getattr(meta, name) for name in _META},)))
+copyreg.pickle(Meta, lambda meta: (partial(Meta, **{name: getattr(meta, name) for name in _META}), ()))
 
 _LOCK = threading.RLock()
 _CACHE = "__msgspec_cache__"

@@ -11,16 +11,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.files.index import (
-    MUST_BE_COMPLETE,
-    FileIndex,
-    LineIndex,
-    RowIndex,
-    WholeIndex,
-    open_file,
-    read_exactly,
-    vanished,
-)
+from forkpoint.connectors.files.index import MUST_BE_COMPLETE, FileIndex, LineIndex, RowIndex, WholeIndex, still_there
 from forkpoint.errors import RecordParseError
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
@@ -45,10 +36,6 @@ class FileFormat(ABC):
     @abstractmethod
     def index(self, path: Path, at: int, size: int) -> FileIndex: ...
 
-    def whole(self, path: str) -> bool:
-        """Whether a file must be read as a whole."""
-        return False
-
 
 class LineFormat(FileFormat):
     """Records are lines of UTF-8. A compressed file (.gz, .bz2, .zst, .lz4) is read as a whole."""
@@ -60,6 +47,7 @@ class LineFormat(FileFormat):
         return WholeIndex(at, size) if self.whole(path.name) else LineIndex(path, at, size)
 
     def whole(self, path: str) -> bool:
+        """Whether a file must be read as a whole."""
         return compression(path) is not None
 
 
@@ -90,7 +78,8 @@ class CsvFormat(LineFormat):
     def start(self, path: Path, size: int) -> FileStart:
         if not self.header or self.whole(path.name):
             return FileStart(0)
-        line = _first_line(path, size)
+        with path.open("rb") as file:
+            line = file.readline(size)
         return FileStart(len(line), 2, self.parse_header(line))
 
     def parse_header(self, line: bytes) -> list[str]:
@@ -111,9 +100,8 @@ class ParquetFormat(FileFormat):
         if size == 0:
             return RowIndex(0, 0)
         try:
-            return RowIndex(at, pq.read_metadata(path).num_rows)
-        except FileNotFoundError:
-            raise vanished(path) from None
+            with still_there(path):
+                return RowIndex(at, pq.read_metadata(path).num_rows)
         except pa.ArrowInvalid as e:
             raise RecordParseError(
                 f"{path}: not a readable Parquet file ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
@@ -122,16 +110,3 @@ class ParquetFormat(FileFormat):
 
 def compression(path: str) -> str | None:
     return next((codec for suffix, codec in COMPRESSIONS.items() if path.endswith(suffix)), None)
-
-
-def _first_line(path: Path, size: int) -> bytes:
-    parts = []
-    with open_file(path) as fd:
-        for at in range(0, size, 1 << 16):
-            data = read_exactly(fd, path, at, min(1 << 16, size - at))
-            end = data.find(b"\n")
-            if end >= 0:
-                parts.append(data[: end + 1])
-                break
-            parts.append(data)
-    return b"".join(parts)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -40,33 +43,29 @@ class LineIndex:
     """
 
     def __init__(self, path: Path, start: int, size: int) -> None:
+        self.end = size
         self._path = path
         self._start = start
-        self._size = size
         self._ends: list[int] = []  # line ends up to the end of each block
         self._rows = 0
         self._taken = start
-
-    @property
-    def end(self) -> int:
-        return self._size
 
     def take(self, max_rows: int) -> tuple[int, int]:
         counts: list[int] = []
         total, at, last = 0, self._start, _NEWLINE
         with open_file(self._path) as fd:
-            while at < self._size and total < max_rows:
-                data = np.frombuffer(read_exactly(fd, self._path, at, min(_READ, self._size - at)), dtype=np.uint8)
+            while at < self.end and total < max_rows:
+                data = np.frombuffer(read_exactly(fd, self._path, at, min(_READ, self.end - at)), dtype=np.uint8)
                 hits = data == _NEWLINE
                 counts += (int(np.count_nonzero(hits[i : i + _BLOCK])) for i in range(0, len(hits), _BLOCK))
                 total = sum(counts)
                 at += len(data)
                 last = int(data[-1])
         self._ends = list(accumulate(counts))
-        everything = at >= self._size
+        everything = at >= self.end
         total += everything and last != _NEWLINE  # the last line may lack a line end
         if everything and total <= max_rows:
-            self._rows, self._taken = total, self._size
+            self._rows, self._taken = total, self.end
         else:
             self._rows, self._taken = max_rows, self._after_line(max_rows)
         return self._taken, self._rows
@@ -81,92 +80,82 @@ class LineIndex:
         before = self._ends[block - 1] if block else 0
         at = self._start + block * _BLOCK
         with open_file(self._path) as fd:
-            data = np.frombuffer(read_exactly(fd, self._path, at, min(_BLOCK, self._size - at)), dtype=np.uint8)
+            data = np.frombuffer(read_exactly(fd, self._path, at, min(_BLOCK, self.end - at)), dtype=np.uint8)
         return at + int(np.flatnonzero(data == _NEWLINE)[line - before - 1]) + 1
 
 
+@dataclass(frozen=True)
 class WholeIndex:
     """A file that cannot be divided: compressed, or with line ends in values. Its number of records is an estimate."""
 
-    def __init__(self, start: int, size: int) -> None:
-        self._start = start
-        self._size = size
-
-    @property
-    def end(self) -> int:
-        return self._size
+    start: int
+    end: int
 
     def take(self, max_rows: int) -> tuple[int, int]:
-        return self._size, max(1, self._size // 64) if self._size > self._start else 0
+        return self.end, max(1, self.end // 64) if self.end > self.start else 0
 
     def place(self, row: int) -> int:
-        return self._size if row else self._start
+        return self.end if row else self.start
 
 
+@dataclass(frozen=True)
 class RowIndex:
     """Rows by number, from Parquet's footer."""
 
-    def __init__(self, start: int, rows: int) -> None:
-        self._start = start
-        self._rows = rows
-
-    @property
-    def end(self) -> int:
-        return self._rows
+    start: int
+    end: int
 
     def take(self, max_rows: int) -> tuple[int, int]:
-        count = min(max_rows, self._rows - self._start)
-        return self._start + count, count
+        count = min(max_rows, self.end - self.start)
+        return self.start + count, count
 
     def place(self, row: int) -> int:
-        return self._start + row
+        return self.start + row
 
 
-class open_file:  # noqa: N801  (a context manager, used like open)
-    """A file descriptor for positioned reads. Raises FileVanished."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> int:
-        try:
-            self._fd = os.open(self._path, os.O_RDONLY)
-        except FileNotFoundError:
-            raise vanished(self._path) from None
-        return self._fd
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+@contextmanager
+def still_there(path: Path) -> Iterator[None]:
+    """Raises StorageError if a file that was found is no longer there."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise StorageError(
+            f"{path}: the file has vanished since it was found. Restore it and start the job again; "
+            "files must stay until the epoch that reads them is committed"
+        ) from None
 
 
-class FileVanished(StorageError):
-    """A file that was found is no longer there."""
+def check_size(path: Path, expected: int, *, exact: bool) -> None:
+    """Raises StorageError if a file has vanished or shrunk, or (``exact``) grown."""
+    with still_there(path):
+        actual = path.stat().st_size
+    if actual < expected or (exact and actual != expected):
+        raise _changed(path, expected, actual)
 
 
-def vanished(path: Path) -> FileVanished:
-    return FileVanished(
-        f"{path}: the file has vanished since it was found. Restore it and start the job again; "
-        "files must stay until the epoch that reads them is committed"
-    )
-
-
-def shrunk(path: Path, expected: int, actual: int) -> StorageError:
-    return StorageError(
-        f"{path}: the file had {expected} bytes when it was found and has {actual} now. Restore the original and "
-        f"start the job again; {MUST_BE_COMPLETE} and not change"
-    )
+@contextmanager
+def open_file(path: Path) -> Iterator[int]:
+    """A file descriptor for positioned reads."""
+    with still_there(path):
+        fd = os.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def read_exactly(fd: int, path: Path, at: int, count: int) -> bytes:
     data = os.pread(fd, count, at)
-    if len(data) == count:
-        return data
-    parts = [data]
-    got = len(data)
-    while data and got < count:
-        data = os.pread(fd, count - got, at + got)
-        parts.append(data)
-        got += len(data)
-    if got < count:
-        raise shrunk(path, at + count, os.fstat(fd).st_size)
-    return b"".join(parts)
+    while len(data) < count:  # one call reads up to 2 GiB
+        more = os.pread(fd, count - len(data), at + len(data))
+        if not more:
+            raise _changed(path, at + count, os.fstat(fd).st_size)
+        data += more
+    return data
+
+
+def _changed(path: Path, expected: int, actual: int) -> StorageError:
+    return StorageError(
+        f"{path}: the file had {expected} bytes when it was found and has {actual} now. Restore the original and "
+        f"start the job again; {MUST_BE_COMPLETE} and not change"
+    )

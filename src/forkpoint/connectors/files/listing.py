@@ -18,6 +18,8 @@ from forkpoint.errors import ConfigError, StorageError
 from forkpoint.types.acceptance import encodable
 
 _MAGIC = re.compile(r"[*?\[]")
+_GLOB_PART = re.compile(r"\*\*/?|[*?]|\[(?P<chars>.[^\]]*)\]|.", re.DOTALL)
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 @dataclass(frozen=True, order=True)
@@ -50,32 +52,20 @@ def split_glob(path: str) -> tuple[Path, str | None]:
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
     """``*`` and ``?`` match within one directory, ``**`` across directories. A pattern without ``/`` matches file names in any
     directory; ``./*.csv`` matches in the base directory only."""
+
+    def translated(part: re.Match[str]) -> str:
+        chars = part["chars"]
+        if chars is None:
+            return _WILDCARDS.get(part[0]) or re.escape(part[0])
+        chars = chars.replace("\\", r"\\")
+        return f"[^{chars[1:]}]" if chars[0] == "!" else f"[{chars}]"
+
     pattern = pattern.removeprefix("./") if "/" in pattern else "**/" + pattern
-    out = ""
-    i = 0
-    while i < len(pattern):
-        if pattern.startswith("**/", i):
-            out, i = out + "(?:.*/)?", i + 3
-        elif pattern.startswith("**", i):
-            out, i = out + ".*", i + 2
-        elif pattern[i] == "*":
-            out, i = out + "[^/]*", i + 1
-        elif pattern[i] == "?":
-            out, i = out + "[^/]", i + 1
-        elif pattern[i] == "[" and (end := pattern.find("]", i + 2)) > 0:
-            inner = pattern[i + 1 : end].replace("\\", r"\\")
-            out, i = out + "[" + ("^" + inner[1:] if inner[0] == "!" else inner) + "]", end + 1
-        else:
-            out, i = out + re.escape(pattern[i]), i + 1
     try:
-        regex = re.compile(out)
+        regex = re.compile(_GLOB_PART.sub(translated, pattern))
     except re.error as e:
         raise ConfigError(f"file pattern {pattern!r} is not a valid glob: {e}; use *, ?, [...] and **") from None
     return lambda path: regex.fullmatch(path) is not None
-
-
-def is_hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
 
 
 class Listing:
@@ -124,7 +114,7 @@ class Listing:
             if before.get(name) == inode:
                 now[name] = inode
                 continue
-            if is_hidden(name):
+            if name.startswith((".", "_")):  # hidden
                 continue
             path = prefix + name
             try:
@@ -186,15 +176,14 @@ class SeenFiles:
         self._json: dict[str, object] | None = None
 
     def is_new(self, entry: FileEntry) -> bool:
-        if self.horizon_ns is not None and entry.mtime_ns <= self.horizon_ns:
-            return False
-        return _hash(entry.path) not in self._mtime_of
+        return not self._is_old(entry) and _hash(entry.path) not in self._mtime_of
 
     def is_too_late(self, entry: FileEntry) -> bool:
         """Whether a file counts as read only because of its age."""
-        if self.horizon_ns is None or entry.mtime_ns > self.horizon_ns:
-            return False
-        return _hash(entry.path) not in self._mtime_of
+        return self._is_old(entry) and _hash(entry.path) not in self._mtime_of
+
+    def _is_old(self, entry: FileEntry) -> bool:
+        return self.horizon_ns is not None and entry.mtime_ns <= self.horizon_ns
 
     @property
     def remembered(self) -> int:
@@ -226,21 +215,18 @@ class SeenFiles:
 
     def to_json(self) -> dict[str, object]:
         if self._json is None:
-            self._json = self._to_json()
+            ordered = sorted((m, h) for h, m in self._mtime_of.items())
+            # Differences of sorted times compress well, hashes do not: about 15 characters for each file.
+            times = np.diff(np.array([m for m, _ in ordered], dtype=np.int64), prepend=0)
+            hashes = np.array([h for _, h in ordered], dtype=np.uint64)
+            packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 1)
+            self._json = {
+                "horizon": self.horizon_ns,
+                "newest": self.newest_ns,
+                "remembered": len(ordered),
+                "hashes": base64.b64encode(packed).decode("ascii"),
+            }
         return self._json
-
-    def _to_json(self) -> dict[str, object]:
-        ordered = sorted((m, h) for h, m in self._mtime_of.items())
-        # Differences of sorted times compress well, hashes do not: about 15 characters for each file.
-        times = np.diff(np.array([m for m, _ in ordered], dtype=np.int64), prepend=0)
-        hashes = np.array([h for _, h in ordered], dtype=np.uint64)
-        packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 1)
-        return {
-            "horizon": self.horizon_ns,
-            "newest": self.newest_ns,
-            "remembered": len(ordered),
-            "hashes": base64.b64encode(packed).decode("ascii"),
-        }
 
     def restore(self, saved: dict[str, object]) -> None:
         self._json = None

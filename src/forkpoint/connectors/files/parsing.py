@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -94,20 +94,12 @@ class JsonParser(LineParser):
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
         if not self._fast or self._type is None:
             return None
-        data = b"".join([s.terminated for s in group])
-        if not data:
-            return _empty(self._type)
-        try:
-            table = pajson.read_json(
-                pa.BufferReader(data),
-                read_options=pajson.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16)),
-                parse_options=self._options,
-            )
-        except pa.ArrowException:
-            return None
-        if len(table) != data.count(b"\n"):  # blank lines, or records that span lines
-            return None
-        return _checked(table, self._type, data)
+
+        def read(data: pa.BufferReader, block_size: int) -> pa.Table:
+            options = pajson.ReadOptions(use_threads=False, block_size=block_size)
+            return pajson.read_json(data, read_options=options, parse_options=self._options)
+
+        return _columns(group, self._type, read)
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         for number, line in _lines(stretch):
@@ -136,28 +128,18 @@ class CsvParser(LineParser):
         names = group[0].header or self._type.column_names
         if len(set(names)) < len(names) or not set(self._schema.names) <= set(names):
             return None
-        data = b"".join([s.terminated for s in group])
-        if not data:
-            return _empty(self._type)
-        try:
-            table = pacsv.read_csv(
-                pa.BufferReader(data),
-                read_options=pacsv.ReadOptions(
-                    use_threads=False, block_size=max(len(data) + 1, 1 << 16), column_names=names
-                ),
-                parse_options=pacsv.ParseOptions(
-                    delimiter=self._options.delimiter, newlines_in_values=self._options.newlines_in_values
-                ),
-                convert_options=pacsv.ConvertOptions(
-                    column_types=self._schema, include_columns=self._schema.names, null_values=[""],
-                    strings_can_be_null=False,
-                ),
-            )  # fmt: skip
-        except pa.ArrowException:
-            return None
-        if not self._options.newlines_in_values and len(table) != data.count(b"\n"):  # blank lines, or lines in quotes
-            return None
-        return _checked(table, self._type, data)
+        parsing = pacsv.ParseOptions(
+            delimiter=self._options.delimiter, newlines_in_values=self._options.newlines_in_values
+        )
+        conversion = pacsv.ConvertOptions(
+            column_types=self._schema, include_columns=self._schema.names, null_values=[""], strings_can_be_null=False
+        )
+
+        def read(data: pa.BufferReader, block_size: int) -> pa.Table:
+            options = pacsv.ReadOptions(use_threads=False, block_size=block_size, column_names=names)
+            return pacsv.read_csv(data, options, parsing, conversion)
+
+        return _columns(group, self._type, read, one_per_line=not self._options.newlines_in_values)
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         names = stretch.header or (self._type.column_names if self._type is not None else [])
@@ -227,9 +209,7 @@ def _kinds(type: TypeInformation) -> set[str]:
 
 def _plain_schema(type: TypeInformation | None) -> pa.Schema | None:
     """The columns of a record type, None if Arrow's parsers cannot read all of them."""
-    if type is None or not type.fields:
-        return None
-    if any(not _is_plain(f.type) for f in type.fields):
+    if type is None or not type.fields or not all(_is_plain(f.type) for f in type.fields):
         return None
     return type.arrow_schema
 
@@ -240,25 +220,24 @@ def _is_plain(type: TypeInformation) -> bool:
     return type.kind in _PLAIN or type.kind in _TEMPORAL
 
 
-def _checked(table: pa.Table, type: TypeInformation, data: bytes) -> pa.RecordBatch | None:
-    """The table as one batch of the type; None if it does not fit."""
-    schema = type.arrow_schema
+def _columns(
+    group: list[Stretch], type: TypeInformation, read: Callable[[Any, int], pa.Table], *, one_per_line: bool = True
+) -> pa.RecordBatch | None:
+    """What ``read`` returns for the lines, given a block size, as one batch of the type; None if it does not fit."""
+    data, schema = b"".join([s.terminated for s in group]), type.arrow_schema
     try:
+        table = read(pa.BufferReader(data), max(len(data) + 1, 1 << 16))
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in schema]
     except (pa.ArrowException, KeyError):
         return None
+    if one_per_line and len(table) != data.count(b"\n"):  # blank lines, or records that span lines
+        return None
     if any(c.null_count and not nullable for c, nullable in zip(columns, _null_is_none(type), strict=True)):
         return None
-    batch = pa.RecordBatch.from_arrays(
-        [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns], schema=schema
-    )
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     if not data.isascii():
         try:
             batch.validate(full=True)
         except pa.ArrowException:  # not UTF-8
             return None
     return batch
-
-
-def _empty(type: TypeInformation) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in type.arrow_schema], schema=type.arrow_schema)

@@ -12,12 +12,11 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
 from forkpoint.connectors.files.formats import FileFormat
-from forkpoint.connectors.files.index import FileIndex, FileVanished, WholeIndex, shrunk, vanished
+from forkpoint.connectors.files.index import FileIndex, WholeIndex, check_size
 from forkpoint.connectors.files.listing import FileEntry, Listing, SeenFiles, resolve
 from forkpoint.errors import ConfigError, RestoreRefused, StorageError
 
@@ -68,17 +67,13 @@ class Stop:
     @classmethod
     def of(cls, position: JSON) -> Stop:
         _check_version(position)
-        seen = SeenFiles(len(position["seen"]["hashes"]) + 1, None)
+        seen = SeenFiles(0, None)  # forgets nothing
         seen.restore(position["seen"])
         current = position["current"] or {"path": None, "at": 0}
         return cls(position["files"], seen, current["path"], current["at"])
 
-    @property
-    def place(self) -> tuple[str, int] | None:
-        return None if self.path is None else (self.path, self.at)
-
-    def is_at(self, file: Progress) -> bool:
-        return (file.path, file.at) == self.place
+    def is_at(self, current: Progress | None) -> bool:
+        return self.path is None if current is None else (current.path, current.at) == (self.path, self.at)
 
 
 class FileEnumerator(SplitEnumerator):
@@ -90,6 +85,8 @@ class FileEnumerator(SplitEnumerator):
     ``files`` counts those started. ``until`` is the last file of a bounded source (``[]``: there was none), fixed at its
     first start; None for an unbounded one. ``seen`` is a ``SeenFiles``.
     """
+
+    ignored = 0
 
     def __init__(
         self, listing: Listing, file_format: FileFormat, *, bounded: bool, seen: SeenFiles, position: JSON | None
@@ -107,10 +104,15 @@ class FileEnumerator(SplitEnumerator):
         self._current: Progress | None = None
         self._until: list[Any] | None = None
         self._stop: Stop | None = None
-        self._too_late = 0
         self._fresh = position is None
         if position is not None:
-            self._restore(position)
+            _check_version(position)
+            self._files = position["files"]
+            self._last = position["last"]
+            self._until = position["until"] if bounded else None
+            self._seen.restore(position["seen"])
+            if position["current"] is not None:
+                self._current = Progress(**position["current"])
         if bounded:
             self._list()
             if self._until is None:
@@ -128,10 +130,10 @@ class FileEnumerator(SplitEnumerator):
 
     @property
     def at_stop(self) -> bool:
-        stop, current = self._stop, self._current
+        stop = self._stop
         if stop is None or self._pending or (self._listed_at < 0 and self._files < stop.files):
             return False
-        if (None if current is None else (current.path, current.at)) != stop.place:
+        if not stop.is_at(self._current):
             return False
         if self._files < stop.files:
             raise StorageError(
@@ -148,8 +150,9 @@ class FileEnumerator(SplitEnumerator):
         return sorted((e for e in found if not stop.seen.is_new(e)), key=lambda e: (e.path == stop.path, e))
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
-        if not self._bounded:
-            self._list_if_due()
+        due = not self._pending or time.monotonic() - self._listed_at > self._listing_cost * _LISTING_REUSE
+        if due and not self._bounded:
+            self._list()
         portions = self._take(max_rows)
         self._seen.forget(self._pending[0].mtime_ns if self._pending else None)
         return _ranges(portions, parallelism_hint, self._format)
@@ -168,19 +171,6 @@ class FileEnumerator(SplitEnumerator):
     @property
     def finished(self) -> bool:
         return self._bounded and self._current is None and not self._pending and self._stop is None
-
-    def _restore(self, position: JSON) -> None:
-        _check_version(position)
-        self._files = position["files"]
-        self._last = position["last"]
-        self._until = position["until"] if self._bounded else None
-        self._seen.restore(position["seen"])
-        if position["current"] is not None:
-            self._current = Progress(**position["current"])
-
-    def _list_if_due(self) -> None:
-        if not self._pending or time.monotonic() - self._listed_at > self._listing_cost * _LISTING_REUSE:
-            self._list()
 
     def _list(self) -> None:
         started = time.monotonic()
@@ -201,7 +191,7 @@ class FileEnumerator(SplitEnumerator):
             log.warning("file source: there is %s in %s", what, self._base)
         late = [e.path for e in appeared if self._seen.is_too_late(e)]
         count = max(0, len(late) - (self._files - self._seen.remembered)) if first else len(late)
-        self._too_late += count
+        self.ignored += count
         if not count:
             return
         names = f"of {len(late)} old files" if first else ", ".join(sorted(late)[:_NAMED] + ["…"] * (count > _NAMED))
@@ -210,10 +200,6 @@ class FileEnumerator(SplitEnumerator):
             "copy them in under new names; for the future, raise max_remembered_files or max_file_age",
             self._base, count, names,
         )  # fmt: skip
-
-    @property
-    def ignored(self) -> int:
-        return self._too_late
 
     def _take(self, budget: int) -> list[Portion]:
         portions: list[Portion] = []
@@ -238,7 +224,7 @@ class FileEnumerator(SplitEnumerator):
         try:
             size = path.stat().st_size
             start = self._format.start(path, size)
-        except (FileNotFoundError, FileVanished):  # nothing of it was read, so treat it as if it had never existed
+        except FileNotFoundError:  # nothing of it was read, so treat it as if it had never existed
             self._listing.forget(entry.path)
             return False
         self._seen.add(entry)
@@ -251,7 +237,7 @@ class FileEnumerator(SplitEnumerator):
         file = self._current
         assert file is not None
         path = resolve(self._base, file.path)
-        self._check_size(path, file)
+        check_size(path, file.size, exact=self._format.unit == "row")
         stop = None if self._stop is None or self._stop.path != file.path else self._stop.at
         if stop is not None and self._format.unit == "row":
             budget = min(budget, stop - file.at)
@@ -262,14 +248,6 @@ class FileEnumerator(SplitEnumerator):
         else:
             self._current = Progress(file.mtime_ns, file.path, file.size, end, file.line + rows, file.header)
         return Portion(file, end, rows, index) if rows else None
-
-    def _check_size(self, path: Path, file: Progress) -> None:
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:
-            raise vanished(path) from None
-        if size < file.size or (self._format.unit == "row" and size != file.size):
-            raise shrunk(path, file.size, size)
 
 
 def _check_version(position: JSON) -> None:
@@ -291,15 +269,6 @@ def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFor
     segments: list[dict[str, Any]] = []
     rows = done = 0
     cut = 1
-
-    def flush() -> None:
-        nonlocal segments, rows
-        if segments:
-            first, last = segments[0], segments[-1]
-            start, end = [first["mtime_ns"], first["path"], first["at"]], [last["mtime_ns"], last["path"], last["end"]]
-            ranges.append(SplitRange(SPLIT, len(ranges), start, end, rows, {"files": segments}))
-            segments, rows = [], 0
-
     for portion in portions:
         row = 0
         while row < portion.rows:
@@ -310,22 +279,23 @@ def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFor
             )
             segments.append(_segment(portion, row, row + count))
             row, rows, done = row + count, rows + count, done + count
-            if done >= target:
-                flush()
-    flush()
+            if done >= target:  # as it is with the last record
+                first, last = segments[0], segments[-1]
+                start = [first["mtime_ns"], first["path"], first["at"]]
+                end = [last["mtime_ns"], last["path"], last["end"]]
+                ranges.append(SplitRange(SPLIT, len(ranges), start, end, rows, {"files": segments}))
+                segments, rows = [], 0
     return ranges
 
 
 def _segment(portion: Portion, row: int, stop: int) -> dict[str, Any]:
     file = portion.file
-    segment = {
+    return {
         "path": file.path,
         "mtime_ns": file.mtime_ns,
         "size": file.size,
         "at": portion.index.place(row),
         "end": portion.index.place(stop),
         "line": file.line + row,
+        "header": file.header,
     }
-    if file.header is not None:
-        segment["header"] = file.header
-    return segment

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import Elements, SourceReader, SplitRange
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
-from forkpoint.connectors.files.index import MUST_BE_COMPLETE, open_file, read_exactly, shrunk, vanished
+from forkpoint.connectors.files.index import MUST_BE_COMPLETE, check_size, open_file, read_exactly, still_there
 from forkpoint.connectors.files.listing import resolve
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.records import RecordConverter, shorten
@@ -40,16 +41,14 @@ class FileReader(SourceReader):
         self._base = base
         self._format = file_format
         self._type = type
-        self._report = _Report(type, on_parse_error)
+        self._fail = on_parse_error == "fail"
         self._converter = RecordConverter(type, from_text=isinstance(file_format, CsvFormat))
         self._parquet: _ParquetCursor | None = None
 
     def read(self, range: SplitRange) -> Iterator[Elements]:
         segments = range.info["files"]
         runs = self._read_parquet(segments) if isinstance(self._format, ParquetFormat) else self._read_lines(segments)
-        for run in runs:
-            if len(run):
-                yield run
+        yield from filter(len, runs)
 
     def close(self) -> None:
         if self._parquet is not None:
@@ -99,14 +98,14 @@ class FileReader(SourceReader):
         for stretch in group:
             for record in parser.records(stretch):
                 if record.problem is not None:
-                    self._report.problem(stretch.path, "line", record.line, record.text, record.problem)
+                    self._reject(stretch.path, "line", record.line, record.text, record.problem)
                 else:
                     raws.append(record.raw)
                     places.append((stretch.path, record.line, record.text))
         out, problems = self._converter.convert(raws)
         for i, problem in problems:
             path, line, text = places[i]
-            self._report.problem(path, "line", line, text, problem)
+            self._reject(path, "line", line, text, problem)
         return out
 
     def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements]:
@@ -131,21 +130,16 @@ class FileReader(SourceReader):
             raise RecordParseError(f"{path}, rows {first_row} to {last}: {e}; write times in microseconds") from None
         if self._type is None:
             return raws
-        out, problems = self._converter.convert(raws if self._type.fields is not None else _only_column(raws))
+        values = raws if self._type.fields is not None else [raw.get("value") for raw in raws]
+        out, problems = self._converter.convert(values)
         for i, problem in problems:
-            self._report.problem(path, "row", first_row + i, repr(raws[i]), problem)
+            self._reject(path, "row", first_row + i, repr(raws[i]), problem)
         return out
 
-
-class _Report:
-    """Raises or logs an error for a record that cannot be read."""
-
-    def __init__(self, type: TypeInformation | None, on_parse_error: OnParseError) -> None:
-        self._what = "" if type is None else f" as {', '.join(type.column_names)}"
-        self._fail = on_parse_error == "fail"
-
-    def problem(self, path: Path, unit: str, number: int, text: str, problem: str) -> None:
-        message = f"{path}, {unit} {number}: cannot read {shorten(text)}{self._what}: {problem}"
+    def _reject(self, path: Path, unit: str, number: int, text: str, problem: str) -> None:
+        """Raises or logs an error for a record that cannot be read."""
+        what = "" if self._type is None else f" as {', '.join(self._type.column_names)}"
+        message = f"{path}, {unit} {number}: cannot read {shorten(text)}{what}: {problem}"
         if self._fail:
             raise RecordParseError(
                 f"{message}. Correct the record or the type, or give the source on_parse_error='skip' to skip such records"
@@ -160,18 +154,13 @@ class _ParquetCursor:
     def __init__(self, path: Path, size: int, type: TypeInformation | None) -> None:
         self.path = path
         self.size = size
-        try:
-            actual = path.stat().st_size
-            if actual != size:
-                raise shrunk(path, size, actual)
+        check_size(path, size, exact=True)
+        with still_there(path):
             self._file = pq.ParquetFile(path)
-        except FileNotFoundError:
-            raise vanished(path) from None
         self._columns = None if type is None else [c for c in type.column_names if c in self._file.schema_arrow.names]
         metadata = self._file.metadata
-        self._group_starts = [0]
-        for g in range(metadata.num_row_groups):
-            self._group_starts.append(self._group_starts[-1] + metadata.row_group(g).num_rows)
+        rows = (metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+        self._group_starts = list(accumulate(rows, initial=0))
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._row = 0
         self._left: pa.RecordBatch | None = None
@@ -198,12 +187,11 @@ class _ParquetCursor:
         try:
             return next(self._batches)
         except StopIteration:
-            self._ended()
+            raise StorageError(
+                f"{self.path}: has {self._row} rows, fewer than its footer says; write the file again"
+            ) from None
         except pa.ArrowException as e:
             raise RecordParseError(f"{self.path}, after row {self._row}: damaged Parquet data ({e})") from None
-
-    def _ended(self) -> NoReturn:
-        raise StorageError(f"{self.path}: has {self._row} rows, fewer than its footer says; write the file again")
 
     def close(self) -> None:
         self._file.close()
@@ -211,19 +199,11 @@ class _ParquetCursor:
 
 def _decompress(path: Path, codec: str, size: int) -> bytes:
     try:
-        actual = path.stat().st_size
-        if actual < size:
-            raise shrunk(path, size, actual)
-        with pa.input_stream(str(path), compression=codec) as stream:
+        check_size(path, size, exact=False)
+        with still_there(path), pa.input_stream(str(path), compression=codec) as stream:
             data: bytes = stream.read()
             return data
-    except FileNotFoundError:
-        raise vanished(path) from None
     except OSError as e:
         raise RecordParseError(
             f"{path}: cannot be decompressed as {codec} ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
         ) from None
-
-
-def _only_column(raws: list[dict[str, Any]]) -> list[Any]:
-    return [raw.get("value") for raw in raws]

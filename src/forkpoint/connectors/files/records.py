@@ -201,29 +201,27 @@ def _family(type: pa.DataType) -> str:
     return str(type)
 
 
-def _expect(*classes: type) -> Callable[[Any], Any]:
-    names = " or ".join(c.__name__ for c in classes)
-
+def _expect(cls: type) -> Callable[[Any], Any]:
     def convert(raw: Any) -> Any:
-        if type(raw) in classes:
+        if type(raw) is cls:
             return raw
-        raise _Unreadable(f"expected {names}, got {shorten(repr(raw), 80)}")
+        raise _Unreadable(f"expected {cls.__name__}, got {shorten(repr(raw), 80)}")
 
     return convert
 
 
-def _via(cls: Any, *given: type) -> Callable[[Any], Any]:
+def _via(cls: Any) -> Callable[[Any], Any]:
     """Converts text with msgspec; accepts values of the class, which come from Arrow."""
 
     def convert(raw: Any) -> Any:
-        if type(raw) in given:
+        if type(raw) is cls:
             return raw
         if isinstance(raw, str):
             try:
                 return msgspec.convert(raw, cls)
             except msgspec.ValidationError as e:
                 raise _Unreadable(f"{e}: {shorten(raw, 80)!r}") from None
-        raise _Unreadable(f"expected {given[0].__name__} as text, got {shorten(repr(raw), 80)}")
+        raise _Unreadable(f"expected {cls.__name__} as text, got {shorten(repr(raw), 80)}")
 
     return convert
 
@@ -320,7 +318,7 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
 }
 _NESTED = {*_SEQUENCES, "map", "record"}
 _INTEGERS = ("byte", "short", "int", "long", "big_int")
-_datetime_via = _via(datetime, datetime)
+_datetime_via = _via(datetime)
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_INTEGERS, _expect(int)),
     **dict.fromkeys(("float", "double"), _float),
@@ -329,10 +327,10 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "boolean": _expect(bool),
     "big_dec": _decimal,
     "bytes": _bytes,
-    "uuid": _via(UUID, UUID),
-    "date": _via(date, date),
-    "time": _via(time, time),
-    "duration": _via(timedelta, timedelta),
+    "uuid": _via(UUID),
+    "date": _via(date),
+    "time": _via(time),
+    "duration": _via(timedelta),
     "null": _expect(type(None)),
 }
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {

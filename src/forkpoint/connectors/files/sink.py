@@ -24,8 +24,9 @@ from typing import Any, Literal, Self
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RowFormatBuilder, local_path
-from forkpoint.connectors.files.writing import BucketedWriter, sync_directory
+from forkpoint.connectors.files.writing import BucketedWriter
 from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError
+from forkpoint.storage.base import sync_directory
 from forkpoint.types import TypeInformation, type_of
 
 Format = Literal["parquet", "json", "csv", "text"]
@@ -33,6 +34,7 @@ Bucket = Callable[[Any], str] | Sequence[str] | None
 
 _JOB = "{job}"
 _SHOWN = 3  # files in a message
+_ENDINGS = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}
 _STAGED = re.compile(r"\..*-\d{12}-\d+-[^/]*?(?:\.g(\d+))?\.([0-9a-f]{8})\.inprogress")  # once without generation
 
 
@@ -141,10 +143,11 @@ class FileSink(Sink):
     def create_writer(self, context: SinkContext) -> SinkWriter:
         owner = _owner(context.uid, context.job)
         stem = f"{self.prefix}-{context.epoch:012d}-{context.subtask}"
+        ending = _ENDINGS[self.format] if self.suffix is None else self.suffix
         return BucketedWriter(
             self.path,
             staged_name=f".{stem}-{context.attempt}.g{context.generation}.{owner}.inprogress",
-            final_name=f"{stem}-{context.attempt[:8]}{self._ending}",
+            final_name=f"{stem}-{context.attempt[:8]}{ending}",
             kind=self.format,
             type=self.type,
             bucket=self.bucket,
@@ -191,12 +194,6 @@ class FileSink(Sink):
                 match = _STAGED.fullmatch(name)
                 if match and match[2] == owner and int(match[1] or 0) <= generation:
                     Path(directory, name).unlink(missing_ok=True)
-
-    @property
-    def _ending(self) -> str:
-        if self.suffix is not None:
-            return self.suffix
-        return {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}[self.format]
 
 
 def _lost(files: Sequence[tuple[Path, Path]]) -> list[Path]:

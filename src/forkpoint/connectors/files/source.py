@@ -1,10 +1,4 @@
-"""Files in a directory as a source: existing ones, or new ones as they appear.
-
-    events = fp.FileSource.json("events/", SensorEvent)                  # unbounded
-    history = fp.FileSource.parquet("archive/2026-*/*.parquet", Trade, bounded=True)
-
-All files are one split: their records are ordered by (modification time, path, place in the file).
-"""
+"""Files in a directory as a source: existing ones, or new ones as they appear."""
 
 from __future__ import annotations
 
@@ -41,6 +35,8 @@ class _CsvOptions(_Options, total=False):
 @dataclass(frozen=True)
 class FileSource(Source[T]):
     """Reads the files below a directory; created by ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
+
+    All files are one split: their records are ordered by (modification time, path, place in the file).
 
     ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
     directories); existing names with such characters are taken literally. Files and directories whose names start with ``.``
@@ -189,11 +185,11 @@ class FileSource(Source[T]):
             raise ConfigError(f"FileSource: {path} is a glob already; leave out pattern={pattern!r}")
         if glob is not None and "/" not in glob:
             glob = "./" + glob  # of this directory only, as in a shell
-        for p in (glob, pattern):
-            if p is not None:
-                glob_matcher(p)
+        pattern = glob or pattern
+        if pattern is not None:
+            glob_matcher(pattern)
         return cls(
-            base, file_format, None if type is None else type_of(type), glob or pattern, bounded, max_file_age,
+            base, file_format, None if type is None else type_of(type), pattern, bounded, max_file_age,
             max_remembered_files, on_parse_error,
         )  # fmt: skip
 

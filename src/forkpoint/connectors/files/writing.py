@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
 from forkpoint.errors import ConfigError, StorageError, TypeNotSupported, UserFunctionError
+from forkpoint.storage.base import sync_directory
 from forkpoint.types import Row, TypeInformation, infer_type
 
 ROW_GROUP_ROWS = 128 * 1024
@@ -30,25 +31,24 @@ NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
 _json = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
 
 
+@dataclasses.dataclass(eq=False)
 class BucketedWriter(SinkWriter):
     """Stages one file for each bucket that gets an element."""
 
-    def __init__(
-        self, root: Path, *, staged_name: str, final_name: str, kind: str, type: TypeInformation | None,
-        bucket: Callable[[Any], str] | Sequence[str] | None, options: dict[str, Any],
-    ) -> None:  # fmt: skip
-        self._root = root
-        self._staged_name = staged_name
-        self._final_name = final_name
-        self._kind = kind
-        self._type = type
-        self._bucket = bucket
-        self._options = options
+    root: Path
+    staged_name: str
+    final_name: str
+    kind: str
+    type: TypeInformation | None
+    bucket: Callable[[Any], str] | Sequence[str] | None
+    options: dict[str, Any]
+
+    def __post_init__(self) -> None:
         self._open: dict[str, _StagedFile] = {}
 
     def write(self, batch: SinkBatch) -> None:
-        with _explained(self._root):
-            if self._kind in ("json", "text"):  # these need elements, the others columns
+        with _explained(self.root):
+            if self.kind in ("json", "text"):  # these need elements, the others columns
                 self._write_values(batch)
             else:
                 self._write_table(batch)
@@ -58,31 +58,32 @@ class BucketedWriter(SinkWriter):
         for name, places in self._group(values, None, None).items():
             part = values if places is None else [values[i] for i in places]
             if part:
-                self._file(name, None).write_values(part, self._type or batch.type)
+                self._file(name, None).write(part, self.type or batch.type)
 
     def _write_table(self, batch: SinkBatch) -> None:
-        type = self._type or batch.type
+        type = self.type or batch.type
         if type is None:
             if not batch.values:
                 return
-            type = self._type = infer_type(batch.values)
-        table = to_table(batch, type, self._root)
-        values = batch.values if callable(self._bucket) else None
+            type = self.type = infer_type(batch.values)
+        table = to_table(batch, type, self.root)
+        values = batch.values if callable(self.bucket) else None
         for name, places in self._group(values, table, type).items():
             part = table if places is None else table.take(pa.array(places))
             if part.num_rows:
-                self._file(name, part.schema).write_table(part)
+                self._file(name, part.schema).write(part, type)
 
     def _group(
         self, values: list[Any] | None, table: pa.RecordBatch | None, type: TypeInformation | None
     ) -> dict[str, list[int] | None]:
         """Bucket → indices of its elements, in order; None for all."""
-        if self._bucket is None:
+        bucket = self.bucket
+        if bucket is None:
             return {"": None}
         names = (
-            [_bucket_of(self._bucket, v) for v in values or []]
-            if callable(self._bucket)
-            else _hive_names(self._bucket, values, table, type)
+            [_bucket_of(bucket, v) for v in values or []]
+            if callable(bucket)
+            else _hive_names(bucket, values, table, type)
         )
         places: dict[str, list[int]] = {}
         for i, name in enumerate(names):
@@ -92,19 +93,19 @@ class BucketedWriter(SinkWriter):
     def _file(self, bucket: str, schema: pa.Schema | None) -> _StagedFile:
         file = self._open.get(bucket)
         if file is None:
-            directory = self._root / bucket
-            final = directory / self._final_name
+            directory = self.root / bucket
+            final = directory / self.final_name
             if final.exists():
                 raise ConfigError(
                     f"FileSink: {final} already exists, though its epoch has not been committed. Another job or another "
                     "history of this job wrote it: move its files away, or give this job its own directory or prefix="
                 )
             make_directory(directory)
-            file = self._open[bucket] = _KINDS[self._kind](directory / self._staged_name, final, schema, self._options)
+            file = self._open[bucket] = _KINDS[self.kind](directory / self.staged_name, final, schema, self.options)
         return file
 
     def prepare_commit(self) -> list[JSON]:
-        with _explained(self._root):
+        with _explained(self.root):
             for file in self._open.values():
                 file.finish()
             for directory in {file.staged.parent for file in self._open.values()}:
@@ -147,14 +148,11 @@ class _StagedFile(ABC):
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:  # noqa: B027
         """Prepare for the first element."""
 
-    def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
-        raise TypeError(f"{self.__class__.__name__} takes columns")
-
-    def write_table(self, table: pa.RecordBatch) -> None:
-        raise TypeError(f"{self.__class__.__name__} takes elements")
-
     @abstractmethod
-    def _end(self) -> None:
+    def write(self, elements: Any, type: TypeInformation | None, /) -> None:
+        """Write a list of elements, or a RecordBatch, as the format needs."""
+
+    def _end(self) -> None:  # noqa: B027
         """Write what is still buffered."""
 
     def finish(self) -> None:
@@ -170,15 +168,12 @@ class _StagedFile(ABC):
 
 
 class _JsonFile(_StagedFile):
-    def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
+    def write(self, values: list[Any], type: TypeInformation | None) -> None:
         names = _flat_fields(type)
         if names is not None and isinstance(values[0], tuple) and hasattr(values[0], "_fields"):
             self._file.write(_json.encode_lines([dict(zip(names, v, strict=True)) for v in values]))
         else:
             self._file.write(_json.encode_lines(list(map(to_jsonable, values))))
-
-    def _end(self) -> None:
-        pass
 
 
 class _TextFile(_StagedFile):
@@ -186,11 +181,8 @@ class _TextFile(_StagedFile):
         charset = options.get("charset", "utf-8")
         self._encoding = charset, "surrogatepass" if charset == "utf-8" else "replace"  # as Java's getBytes
 
-    def write_values(self, values: list[Any], type: TypeInformation | None) -> None:
+    def write(self, values: list[Any], type: TypeInformation | None) -> None:
         self._file.write("".join([f"{v}\n" for v in values]).encode(*self._encoding))
-
-    def _end(self) -> None:
-        pass
 
 
 class _ParquetFile(_StagedFile):
@@ -201,7 +193,7 @@ class _ParquetFile(_StagedFile):
         self._held: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
-    def write_table(self, table: pa.RecordBatch) -> None:
+    def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
         self._held.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
@@ -237,7 +229,7 @@ class _CsvFile(_StagedFile):
             self._file, schema, write_options=pacsv.WriteOptions(delimiter=options["delimiter"])
         )
 
-    def write_table(self, table: pa.RecordBatch) -> None:
+    def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
         self._writer.write_batch(table)
 
     def _end(self) -> None:
@@ -295,31 +287,18 @@ def to_jsonable(value: Any) -> Any:
 
 def make_directory(directory: Path) -> None:
     """Create a directory and its parents, durably."""
-    missing = []
-    while not directory.is_dir():
-        missing.append(directory)
-        directory = directory.parent
-    for new in reversed(missing):
-        new.mkdir(exist_ok=True)
-        sync_directory(new.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
 
 
 def _flat_fields(type: TypeInformation | None) -> list[str] | None:
     """The field names of a record, None if it has nested or binary fields."""
     if type is None or type.fields is None:
         return None
-    if any(pa.types.is_nested(t) or pa.types.is_binary(t) for t in type.arrow_schema.types):
-        return None
-    return type.column_names
+    nested = any(pa.types.is_nested(t) or pa.types.is_binary(t) for t in type.arrow_schema.types)
+    return None if nested else type.column_names
 
 
 def _bucket_of(bucket: Callable[[Any], str], element: Any) -> str:

@@ -124,26 +124,22 @@ class BatchProcess(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedBatchFunction) -> None:
         key = info.operator.key
         assert key is not None
-        assert key.key_type is not None
         assert info.operator.output_type is not None
         assert info.operator.inputs[0].type is not None
         self.uid = info.operator.uid
-        self._key, self._key_type, self._max_parallelism = key, key.key_type, info.max_parallelism
-        self._parts = key_parts(key)
+        self._key, self._parts = key, key_parts(key)
         self._in: TypeInformation = info.operator.inputs[0].type
         self._out: TypeInformation = info.operator.output_type
         self._backend, self._fn = backend, fn
-        self._values: dict[str, ValueColumns] = {}
-        self._collections: dict[str, Collections] = {}
-        for descriptor in declared_states(fn).values():
-            if isinstance(descriptor, ListStateDescriptor | MapStateDescriptor):
-                self._collections[descriptor.name] = Collections(backend, descriptor)
-            else:
-                self._values[descriptor.name] = ValueColumns(backend, descriptor)
+        self._states: dict[str, BatchState] = {}
+        for d in declared_states(fn).values():
+            by_key = isinstance(d, ListStateDescriptor | MapStateDescriptor)
+            self._states[d.name] = Collections(backend, d) if by_key else ValueColumns(backend, d)
+        self._columns = [state for state in self._states.values() if isinstance(state, ValueColumns)]
         fn.open(OpenContext(info, backend))
 
     def state(self, descriptor: StateDescriptor) -> BatchState:
-        found = self._values.get(descriptor.name) or self._collections.get(descriptor.name)
+        found = self._states.get(descriptor.name)
         if found is None:
             raise UserFunctionError(
                 f"operator {self.uid!r}: state {descriptor.name!r} is not declared on {type(self._fn).__name__}; make its "
@@ -160,9 +156,9 @@ class BatchProcess(KeyedOperator):
             table = pa.RecordBatch.from_arrays(self._in.to_columns(batch.values), schema=self._in.arrow_schema)
         groups = self._grouped(batch)
         keys, order = groups.keys, groups.order
-        for state in self._values.values():
+        for state in self._columns:
             state.begin(keys)
-        if self._collections:
+        if self._backend.handles:
             self._backend.begin(keys.type.from_arrow(keys.column), epoch.processing_time_ms, lambda: epoch.window.start)
         context = ColumnContext(self, batch, groups, epoch)
         try:
@@ -174,11 +170,12 @@ class BatchProcess(KeyedOperator):
         return Outputs(self._output(batch, order, context.collected))
 
     def _grouped(self, batch: Batch) -> GroupedRows:
+        type, max_parallelism = self._backend.key_type, self._backend.max_parallelism
         columns = None if self._parts is None else key_columns(batch, self._key, self._parts)
         if columns is not None:
-            return GroupedRows.of(columns, self._key, self._max_parallelism)
+            return GroupedRows.of(columns, self._key, max_parallelism)
         groups = group_by_key(batch, self._key)
-        keys = KeySet(self._key_type.to_arrow(groups.keys), self._key_type, self._max_parallelism)
+        keys = KeySet(type.to_arrow(groups.keys), type, max_parallelism)
         return GroupedRows(keys, groups.order, groups.starts)
 
     def typed(self, result: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
@@ -215,8 +212,8 @@ class BatchProcess(KeyedOperator):
         return DerivedBatch(table.num_rows, lambda: batch.places(order[rows]), table=table, type=self._out)
 
     def changes(self) -> ChangeLog:
-        log = self._backend.collect() if self._collections else ChangeLog()
-        for state in self._values.values():
+        log = self._backend.collect()
+        for state in self._columns:
             state.collect(log)
         return log
 

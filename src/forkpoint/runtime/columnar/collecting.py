@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from forkpoint.runtime.columnar.leaves import Leaves, numbers
 from forkpoint.runtime.columnar.ordering import Paired, ordered
 from forkpoint.runtime.columnar.reductions import OfValues, Running
-from forkpoint.runtime.columnar.segments import Segments, ranges
+from forkpoint.runtime.columnar.segments import Segments, Source, ranges, run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 
 _MOST = np.iinfo(np.int32).max  # values that one list array holds
@@ -50,9 +50,13 @@ class SavedLists:
         starts = np.stack((begins, len(self.values) + segments.starts[:-1]), axis=1).ravel()
         return ranges(starts, np.stack((self.lengths, segments.sizes), axis=1).ravel())
 
-    def of_value(self, segments: Segments) -> Longs:
-        """The group of each saved value."""
-        return np.repeat(np.arange(segments.count), self.lengths)
+    def paired(
+        self, segments: Segments, source: Source, *, as_written: bool = False, falling: bool = False
+    ) -> Paired | None:
+        """All saved values, then all rows, each with its group; see ``ordered`` and ``Ordered.paired``."""
+        ranks = ordered(segments.picked(source), self.values, source.type, as_written=as_written)
+        groups = np.repeat(np.arange(segments.count), self.lengths)
+        return None if ranks is None else ranks.paired(segments.of_row, groups, falling=falling)
 
 
 class Listing(OfValues):
@@ -81,7 +85,7 @@ class Collecting(Listing):
             return None
         places = pa.array(ranges(np.repeat(np.cumsum(whole) - whole, segments.sizes), lengths))
         try:
-            return Running(leaves, lists_of(leaves[0].values.take(places), lengths))
+            return Running(leaves, [lists_of(leaves[0].values.take(places), lengths)])
         except pa.ArrowInvalid:  # texts of more than the 2 GiB of one array
             return None
 
@@ -91,25 +95,21 @@ class CountingDistinct(OfValues):
     """The accumulator is a set, its values in the order in which they are saved."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        pairs = self._pairs(segments, SavedLists.of(segments, saved[0]))
+        pairs = SavedLists.of(segments, saved[0]).paired(segments, self.of, as_written=True)
         return None if pairs is None else [self._distinct(segments, pairs)]
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         before = SavedLists.of(segments, saved[0])
-        pairs = self._pairs(segments, before)
+        pairs = before.paired(segments, self.of, as_written=True)
         if pairs is None:
             return None
         order, numbers = stable_order(pairs.numbers)
         new = np.zeros(len(order), np.int64)
-        new[order[np.append(True, numbers[1:] != numbers[:-1])]] = 1
+        new[order[run_starts(numbers)]] = 1
         seen = np.cumsum(new[len(before.values) :])
         begins = segments.starts[:-1]
         seen += np.repeat(before.lengths - (seen[begins] - new[len(before.values) + begins]), segments.sizes)
-        return Running([self._distinct(segments, pairs)], pa.array(seen))
-
-    def _pairs(self, segments: Segments, before: SavedLists) -> Paired | None:
-        ranks = ordered(segments.picked(self.of), before.values, self.of.type, as_written=True)
-        return None if ranks is None else ranks.paired(segments.of_row, before.of_value(segments))
+        return Running([self._distinct(segments, pairs)], [pa.array(seen)])
 
     def _distinct(self, segments: Segments, pairs: Paired) -> pa.Array:
         once = pairs.sorted().unique()
@@ -125,10 +125,10 @@ class Topping(Listing):
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         before = SavedLists.of(segments, saved[0])
-        ranks = ordered(segments.picked(self.of), before.values, self.of.type)
-        if ranks is None:
+        pairs = before.paired(segments, self.of, falling=True)
+        if pairs is None:
             return None
-        pairs = ranks.paired(segments.of_row, before.of_value(segments), falling=True).sorted()
+        pairs = pairs.sorted()
         lengths = before.lengths + segments.sizes
         kept = ranges(np.cumsum(lengths) - lengths, np.minimum(lengths, self.n))
         return [lists_of(pairs.values(pairs.numbers[kept]), np.minimum(lengths, self.n))]
@@ -136,10 +136,9 @@ class Topping(Listing):
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """An insertion sort of all rows in parallel: the greatest so far, then the greatest of the others, and so on."""
         before = SavedLists.of(segments, saved[0])
-        ranks = ordered(segments.picked(self.of), before.values, self.of.type)
-        if ranks is None:
+        pairs = before.paired(segments, self.of)
+        if pairs is None:
             return None
-        pairs = ranks.paired(segments.of_row, before.of_value(segments))
         order = before.in_order(segments)
         of_saved, sizes = order < len(before.values), before.lengths + segments.sizes
         begins = np.cumsum(sizes) - sizes
@@ -156,4 +155,4 @@ class Topping(Listing):
             # Leftovers of earlier groups, and -1 for none, are less than any value of a group.
             coming = np.minimum(np.append(-1, best[:-1]), coming)
         found = lists_of(pairs.values(values), lengths[~of_saved])
-        return Running([found.take(segments.last)], found)
+        return Running([found.take(segments.last)], [found])

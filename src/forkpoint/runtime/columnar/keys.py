@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.columnar.leaves import to_list
-from forkpoint.runtime.columnar.msgpack import Kind, encode_ints
+from forkpoint.runtime.columnar.leaves import column_of, numbers, to_list
+from forkpoint.runtime.columnar.msgpack import Kind
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
+from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.exchange.grouping import key_column
 from forkpoint.runtime.operators.keyed_process import order_of
@@ -25,6 +26,8 @@ from forkpoint.types import TypeInformation
 from forkpoint.types.records import RecordType
 
 _FITS = 62  # bits of a number that is sorted packed with its index
+_STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])
+_TIMER = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("ts", ">u8"), ("len", ">u4")])
 
 
 def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
@@ -32,23 +35,13 @@ def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
     type = key.key_type
     if key.columns is None or type is None:
         return None
-    parts = (type,) if key.single else _fields(type)
-    if parts is None or len(parts) != max(1, len(key.columns)):
+    if not key.single and not (isinstance(type, RecordType) and type.flavor == "tuple"):
         return None
-    return parts if all(_groupable(part.arrow_type) for part in parts) else None
-
-
-def _fields(type: TypeInformation) -> tuple[TypeInformation, ...] | None:
-    if not isinstance(type, RecordType) or type.flavor != "tuple":
-        return None
-    return tuple(member.type for member in type.members)
-
-
-def _groupable(type: pa.DataType) -> bool:
-    kinds = (
-        pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_floating, pa.types.is_temporal,
-    )  # fmt: skip
-    return any(of_kind(type) for of_kind in kinds)
+    parts = (type,) if key.single else type.children
+    fits = len(parts) == max(1, len(key.columns)) and all(
+        pa.types.is_primitive(part.arrow_type) or pa.types.is_string(part.arrow_type) for part in parts
+    )
+    return parts if fits else None
 
 
 def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
@@ -63,16 +56,8 @@ def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> l
     return columns if fits else None
 
 
-def column_of(columns: Sequence[pa.Array], type: TypeInformation) -> pa.Array:
-    """The keys as one array of their type."""
-    if not isinstance(type, RecordType):
-        return columns[0]
-    fields = [pa.field(m.name, m.type.arrow_type) for m in type.members]
-    return pa.StructArray.from_arrays(list(columns), fields=fields)
-
-
 def parts_of(keys: pa.Array, key: KeyBy) -> list[pa.Array]:
-    """The inverse of ``column_of``."""
+    """The key's columns from keys as one array."""
     return [keys] if key.single else list(keys.flatten())
 
 
@@ -81,30 +66,30 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
     codes = _codes(columns[0])
     for column in columns[1:]:
         more = _codes(column)
-        low, width = int(more.min(initial=0)), int(more.max(initial=0)) - int(more.min(initial=0)) + 1
+        low, width = int(more.min(initial=0)), _spread(more)
         if (_spread(codes) * width).bit_length() > _FITS:
             codes, more, low = _dense(pa.array(codes)), _dense(pa.array(more)), 0
-            width = int(more.max(initial=0)) + 1
+            width = _spread(more)
         codes = (codes - int(codes.min(initial=0))) * width + (more - low)
     return codes
 
 
 def _codes(column: pa.Array) -> Longs:
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+        return np.asarray(numbers(column)).astype(np.int64, copy=False)
     if pa.types.is_floating(column.type) or pa.types.is_temporal(column.type):
         # Keys are equal if their stored bytes are: 0.0 and -0.0 differ, and NaNs with the same bits are equal.
         bits = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
-        return np.asarray(bits.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+        return np.asarray(numbers(bits)).astype(np.int64, copy=False)
     return _dense(column)
 
 
-def _spread(numbers: Longs) -> int:
-    return int(numbers.max(initial=0)) - int(numbers.min(initial=0)) + 1
+def _spread(codes: Longs) -> int:
+    return int(codes.max(initial=0)) - int(codes.min(initial=0)) + 1
 
 
 def _dense(column: pa.Array) -> Longs:
-    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.asarray(numbers(column.dictionary_encode().indices)).astype(np.int64)
 
 
 def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
@@ -113,8 +98,7 @@ def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
         return codes, 1
     low = int(minor.min())
     width = int(minor.max()) - low + 1
-    bits = len(codes).bit_length()
-    if (_spread(codes) * width).bit_length() + bits > _FITS:
+    if (_spread(codes) * width).bit_length() + len(codes).bit_length() > _FITS:
         codes = _dense(pa.array(codes))
     return (codes - int(codes.min())) * width + (minor - low), width
 
@@ -129,10 +113,9 @@ class KeySet:
 
     @cached_property
     def encoded(self) -> pa.BinaryArray:
-        if pa.types.is_integer(self.column.type):
-            return encode_ints(self.column.to_numpy(zero_copy_only=False))
-        if pa.types.is_floating(self.column.type):
-            return encode_numbers(("float",), [self.column.to_numpy(zero_copy_only=False)], len(self.column))
+        kind = _number_kind(self.column.type)
+        if kind is not None:
+            return encode_numbers((kind,), [numbers(self.column)], len(self.column))
         return pa.array(list(map(self.type.encode, self.type.from_arrow(self.column))), pa.binary())
 
     @cached_property
@@ -146,16 +129,28 @@ class KeySet:
 
     def names(self, sid: int, which: Longs | None = None, spaces: pa.BinaryArray | None = None) -> list[bytes]:
         """The store keys of a state, for the keys at ``which`` (None: all), with these namespaces."""
-        return self._joined(_heads(self.groups, sid, self.encoded, None, which), which, spaces)
+        return self._names(sid, which, spaces, None)
 
     def timers(self, sid: int, times_ms: Longs, which: Longs, spaces: pa.BinaryArray) -> list[bytes]:
         """The store keys of timers, for the keys at ``which``."""
-        return self._joined(_heads(self.groups, sid, self.encoded, times_ms, which), which, spaces)
+        return self._names(sid, which, spaces, times_ms)
 
-    def _joined(self, heads: pa.BinaryArray, which: Longs | None, spaces: pa.BinaryArray | None) -> list[bytes]:
-        keys = self.encoded if which is None else self.encoded.take(pa.array(which))
-        parts = [heads, keys] if spaces is None else [heads, keys, spaces]
-        return to_list(pc.binary_join_element_wise(*parts, b"")) if len(keys) else []
+    def _names(
+        self, sid: int, which: Longs | None, spaces: pa.BinaryArray | None, times_ms: Longs | None
+    ) -> list[bytes]:
+        """See state/keys.py for their layout."""
+        groups, keys = self.groups, self.encoded
+        if which is not None:
+            groups, keys = groups[which], keys.take(pa.array(which))
+        if not len(keys):
+            return []
+        heads = np.empty(len(keys), _STATE if times_ms is None else _TIMER)
+        heads["kg"], heads["sid"], heads["len"] = groups, sid, numbers(pc.binary_length(keys))
+        if times_ms is not None:
+            heads["ts"] = times_ms.view(np.uint64) ^ np.uint64(1 << 63)  # + 2**63
+        fixed = pa.Array.from_buffers(pa.binary(heads.dtype.itemsize), len(heads), [None, pa.py_buffer(heads)])
+        parts = [fixed.cast(pa.binary()), keys] if spaces is None else [fixed.cast(pa.binary()), keys, spaces]
+        return to_list(pc.binary_join_element_wise(*parts, b""))
 
 
 @dataclass(frozen=True)
@@ -171,36 +166,10 @@ class GroupedRows:
         """``columns``: the key's, with at least one row."""
         assert key.key_type is not None
         order, codes = stable_order(codes_of(columns))
-        starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
+        starts = np.flatnonzero(run_starts(codes))
         firsts = pa.array(order[starts])
         found = column_of([column.take(firsts) for column in columns], key.key_type)
         return GroupedRows(KeySet(found, key.key_type, max_parallelism), order, np.append(starts, len(order)))
-
-
-_STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])
-_TIMER = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("ts", ">u8"), ("len", ">u4")])
-
-
-def _heads(
-    groups: Any, sid: int, encoded: pa.BinaryArray, times_ms: Longs | None, which: Longs | None
-) -> pa.BinaryArray:
-    """The heads of store keys; see state/keys.py."""
-    lengths = pc.binary_length(encoded).to_numpy(zero_copy_only=False)
-    if which is not None:
-        groups, lengths = groups[which], lengths[which]
-    heads = np.empty(len(groups), _STATE if times_ms is None else _TIMER)
-    heads["kg"], heads["sid"], heads["len"] = groups, sid, lengths
-    if times_ms is not None:
-        heads["ts"] = times_ms.view(np.uint64) ^ np.uint64(1 << 63)  # + 2**63
-    return fixed_width(heads.view(np.uint8).reshape(len(heads), heads.dtype.itemsize))
-
-
-def fixed_width(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
-    """A binary array with one entry for each row."""
-    count, width = matrix.shape
-    offsets = np.arange(0, (count + 1) * width, width or 1, dtype=np.int32)[: count + 1]
-    data = np.ascontiguousarray(matrix)
-    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]]:
@@ -213,11 +182,12 @@ def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]
 
 def decode_keys(encoded: Sequence[bytes], type: TypeInformation) -> pa.Array:
     """Encoded keys as one array of their type; None in a key becomes null."""
-    number: Kind | None = (
-        "int" if pa.types.is_integer(type.arrow_type) else "float" if pa.types.is_floating(type.arrow_type) else None
-    )
-    if number is not None and encoded:
-        found = decode_numbers((number,), encoded)
-        if found is not None:
-            return pa.array(found[0], type.arrow_type)
-    return type.to_arrow(list(map(type.decode, encoded)))
+    kind = _number_kind(type.arrow_type)
+    found = decode_numbers((kind,), encoded) if kind is not None and encoded else None
+    return type.to_arrow(list(map(type.decode, encoded))) if found is None else pa.array(found[0], type.arrow_type)
+
+
+def _number_kind(type: pa.DataType) -> Kind | None:
+    if pa.types.is_integer(type):
+        return "int"
+    return "float" if pa.types.is_floating(type) else None

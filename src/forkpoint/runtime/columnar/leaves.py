@@ -78,18 +78,19 @@ def put_together(leaves: Iterator[pa.Array], type: TypeInformation) -> pa.Array:
     mine = list(islice(leaves, len(leaf_types(type))))
     rest = iter(mine)
     columns = [put_together(rest, member.type) for member in record.members]
-    fields = [pa.field(m.name, m.type.arrow_type) for m in record.members]
     mask = mine[witness(type)].is_null() if isinstance(type, OptionalType) else None
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+    return pa.StructArray.from_arrays(columns, fields=list(record.arrow_type), mask=mask)
+
+
+def column_types(type: TypeInformation) -> list[TypeInformation]:
+    """The types of a type's columns: of a record those of its fields."""
+    return [field.type for field in type.fields] if type.fields else [type]
 
 
 def to_columns(leaves: Sequence[pa.Array], type: TypeInformation) -> list[pa.Array]:
-    """The columns of a type (of a record: its fields) from its leaves."""
+    """The columns of a type from its leaves."""
     rest = iter(leaves)
-    record = record_of(type)
-    if record is None or isinstance(type, OptionalType):
-        return [put_together(rest, type)]
-    return [put_together(rest, member.type) for member in record.members]
+    return [put_together(rest, of) for of in column_types(type)]
 
 
 class Codec:
@@ -107,23 +108,18 @@ class Codec:
         if not len(leaves[0]):
             return []
         if self._layout is not None and not any(leaf.null_count for leaf in leaves):
-            numbers = [leaf.to_numpy(zero_copy_only=False) for leaf in leaves]
-            return to_list(msgpack.encode(self._layout, numbers, len(leaves[0])))
+            return to_list(msgpack.encode(self._layout, list(map(numbers, leaves)), len(leaves[0])))
         columns = to_columns(leaves, self.type)
         if self._writable:
             with suppress(pa.ArrowCapacityError):  # over 2 GiB in one array
-                return to_list(msgpack.encode_array(_joined(columns, self.type), self.type))
+                return to_list(msgpack.encode_array(column_of(columns, self.type), self.type))
         return list(map(self.type.encode, self.type.from_columns(columns)))
 
     def decode(self, raw: Sequence[bytes]) -> Leaves | None:
         """None if the columns cannot hold a value."""
-        found = self._numbers(raw)
-        if found is not None:
-            return found
-        try:
-            return self.leaves_of(self.type.to_columns(list(map(self.type.decode, raw))))
-        except TypeNotSupported:  # an int beyond 64 bits
-            return None
+        with suppress(TypeNotSupported):  # an int beyond 64 bits
+            return self._numbers(raw) or self.leaves_of(self.type.to_columns(list(map(self.type.decode, raw))))
+        return None
 
     def read(self, store: Store, names: Sequence[bytes]) -> tuple[Leaves, Any] | None:
         """The stored values of these names, and for each name the index of its value, -1 for none; None as in ``decode``."""
@@ -137,15 +133,12 @@ class Codec:
 
     def leaves_of(self, columns: Sequence[pa.Array]) -> Leaves:
         """The leaves of the type's columns."""
-        record = record_of(self.type)
-        if record is None or isinstance(self.type, OptionalType):
-            return take_apart(columns[0], self.type)
-        parts = zip(columns, record.members, strict=True)
-        return [leaf for column, member in parts for leaf in take_apart(column, member.type)]
+        parts = zip(columns, column_types(self.type), strict=True)
+        return [leaf for column, of in parts for leaf in take_apart(column, of)]
 
     def _numbers(self, raw: Sequence[bytes]) -> Leaves | None:
-        numbers = None if self._layout is None or not raw else msgpack.decode(self._layout, raw)
-        return None if numbers is None else [_narrowed(n, of) for n, of in zip(numbers, self.types, strict=True)]
+        found = None if self._layout is None or not raw else msgpack.decode(self._layout, raw)
+        return None if found is None else [pa.array(n, of.arrow_type) for n, of in zip(found, self.types, strict=True)]
 
     def columns(self, raw: Sequence[bytes]) -> list[pa.Array]:
         """Saved values as the type's columns."""
@@ -162,14 +155,9 @@ class Codec:
         return self.encode(leaves)
 
 
-def _narrowed(numbers: Any, type: TypeInformation) -> pa.Array:
-    arrow = type.arrow_type
-    return pa.array(numbers, arrow) if arrow != pa.bool_() else pa.array(numbers)
-
-
 def to_list(array: pa.Array) -> list[Any]:
     """The entries of a binary array."""
-    found: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+    found: list[Any] = numbers(array).tolist()
     return found
 
 
@@ -186,8 +174,8 @@ def merged(new: pa.Array, saved: pa.Array, use_saved: Any, saved_at: Any) -> pa.
     return pa.concat_arrays([new, saved]).take(pa.array(places))
 
 
-def _joined(columns: Sequence[pa.Array], type: TypeInformation) -> pa.Array:
+def column_of(columns: Sequence[pa.Array], type: TypeInformation) -> pa.Array:
     """The columns of a type as one array."""
     if not isinstance(type, RecordType) or not type.members:
         return columns[0]
-    return pa.StructArray.from_arrays(list(columns), fields=[pa.field(m.name, m.type.arrow_type) for m in type.members])
+    return pa.StructArray.from_arrays(list(columns), fields=list(type.arrow_type))

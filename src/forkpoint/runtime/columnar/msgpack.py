@@ -40,36 +40,28 @@ _SIGNED[0xD0:0xD4] = True
 
 def layout_of(type: TypeInformation) -> Layout | None:
     """The layout of a type's values that contain no None; None if the type contains more than numbers."""
-    found: list[bytes | Kind] = []
-    return tuple(found) if _lay_out(type, found) else None
-
-
-def _lay_out(type: TypeInformation, found: list[bytes | Kind]) -> bool:
     if isinstance(type, OptionalType):
-        return _lay_out(type.of, found)
-    if isinstance(type, RecordType):
-        count, array = len(type.members), type.flavor in ARRAY_FLAVORS
-        if not 0 < count < 16 or type.flavor == "struct" or (not array and not type.plain):
-            return False
-        header = bytes([(0x90 if array else 0x80) + count])
-        for member in type.members:
-            _literal(found, header if array else header + pack(member.name))
-            header = b""
-            if not _lay_out(member.type, found):
-                return False
-        return True
-    kind = _KINDS.get(type.kind)
-    if kind is None:
-        return False
-    found.append(kind)
-    return True
+        return layout_of(type.of)
+    if not isinstance(type, RecordType):
+        kind = _KINDS.get(type.kind)
+        return None if kind is None else (kind,)
+    count, array = len(type.members), type.flavor in ARRAY_FLAVORS
+    if not 0 < count < 16 or type.flavor == "struct" or (not array and not type.plain):
+        return None
+    found: Layout = (bytes([(0x90 if array else 0x80) + count]),)
+    for member in type.members:
+        part = layout_of(member.type)
+        if part is None:
+            return None
+        found = _chained(found if array else _chained(found, (pack(member.name),)), part)
+    return found
 
 
-def _literal(found: list[bytes | Kind], text: bytes) -> None:
-    if found and isinstance(found[-1], bytes):
-        found[-1] += text
-    elif text:
-        found.append(text)
+def _chained(first: Layout, second: Layout) -> Layout:
+    """One after the other, with literals that meet as one."""
+    if isinstance(first[-1], bytes) and isinstance(second[0], bytes):
+        return (*first[:-1], first[-1] + second[0], *second[1:])
+    return first + second
 
 
 def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryArray:
@@ -80,14 +72,12 @@ def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryAr
     for part in layout:
         if isinstance(part, bytes):
             block = np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
-            blocks.append(block)
-            used.append(np.broadcast_to(np.True_, block.shape))
-            continue
-        block, mask = _encode_numbers(part, next(remaining))
+            mask: npt.NDArray[np.bool_] = np.broadcast_to(np.True_, block.shape)
+        else:
+            block, mask = _encode_numbers(part, next(remaining))
         blocks.append(block)
         used.append(mask)
-    matrix, mask = np.concatenate(blocks, axis=1), np.concatenate(used, axis=1)
-    return _gathered(matrix, mask)
+    return _gathered(np.concatenate(blocks, axis=1), np.concatenate(used, axis=1))
 
 
 def _gathered(matrix: Bytes, mask: npt.NDArray[np.bool_]) -> pa.BinaryArray:
@@ -127,10 +117,6 @@ _NEGATIVE = np.array([31, 127, 32767, 2**31 - 1], np.int64)
 _POSITIVE_HEAD = np.array([0, 0xCC, 0xCD, 0xCE, 0xCF], np.uint8)
 _NEGATIVE_HEAD = np.array([0, 0xD0, 0xD1, 0xD2, 0xD3], np.uint8)
 _WIDTHS = np.array([0, 1, 2, 4, 8], np.uint8)  # bytes after the first
-
-
-def encode_ints(numbers: Numbers) -> pa.BinaryArray:
-    return encode(("int",), [numbers], len(numbers))
 
 
 def writable(type: TypeInformation) -> bool:

@@ -55,11 +55,10 @@ def _fits(values: list[Any], type: TypeInformation) -> bool:
         return False
     match type:
         case RecordType(flavor="namedtuple" | "tuple"):
-            return {len(type.members)}.issuperset(map(len, values)) and _parts_fit(
-                values, type, itemgetter, range(len(type.members))
-            )
+            count = len(type.members)
+            return {count}.issuperset(map(len, values)) and _parts_fit(values, type, map(itemgetter, range(count)))
         case RecordType(flavor="dataclass" | "struct"):
-            return _parts_fit(values, type, attrgetter, type.names)
+            return _parts_fit(values, type, map(attrgetter, type.names))
         case SequenceType(form="list" | "tuple_of"):
             return _fits(list(chain.from_iterable(values)), type.element)
     if type.kind in _OF_DAY:
@@ -68,7 +67,5 @@ def _fits(values: list[Any], type: TypeInformation) -> bool:
     return type.kind in _EXACT
 
 
-def _parts_fit(values: list[Any], type: RecordType, getter: Any, keys: Iterable[Any]) -> bool:
-    return all(
-        _fits(list(map(getter(key), values)), member.type) for key, member in zip(keys, type.members, strict=True)
-    )
+def _parts_fit(values: list[Any], type: RecordType, getters: Iterable[Any]) -> bool:
+    return all(_fits(list(map(get, values)), part) for get, part in zip(getters, type.children, strict=True))

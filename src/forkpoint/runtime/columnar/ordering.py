@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.runtime.columnar.leaves import numbers
-from forkpoint.runtime.columnar.segments import Numbers
+from forkpoint.runtime.columnar.segments import Numbers, run_starts
 from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.types import TypeInformation
 
@@ -59,8 +59,7 @@ class Paired:
 
     def unique(self) -> Paired:
         """Each pair once; the pairs have to be sorted."""
-        first = np.append(True, self.numbers[1:] != self.numbers[:-1])[: len(self.numbers)]
-        return replace(self, numbers=self.numbers[first])
+        return replace(self, numbers=self.numbers[run_starts(self.numbers)])
 
     @property
     def groups(self) -> Longs:

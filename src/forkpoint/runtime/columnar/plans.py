@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,10 @@ from forkpoint.functions import (
     WindowBound,
     WindowRows,
 )
-from forkpoint.functions.window_adapters import Count as CountElements
-from forkpoint.functions.window_adapters import WithKey
+from forkpoint.functions.adapters import Count as CountElements
+from forkpoint.functions.adapters import WithKey
 from forkpoint.runtime.columnar.collecting import Collecting, CountingDistinct, Topping
-from forkpoint.runtime.columnar.leaves import Leaves, leaf_types, numbers, to_columns
+from forkpoint.runtime.columnar.leaves import Leaves, column_types, leaf_types, numbers, to_columns
 from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
 from forkpoint.runtime.columnar.reductions import (
     Averaging,
@@ -43,8 +43,8 @@ from forkpoint.runtime.columnar.reductions import (
     ExtremeBy,
     FirstOrLast,
     Reduction,
+    Running,
     Summing,
-    chosen,
 )
 from forkpoint.runtime.columnar.segments import Segments, Source
 from forkpoint.runtime.exchange.batch import Longs
@@ -53,15 +53,7 @@ from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.containers import optional, present
 
-Bounds = Callable[[WindowBound], Longs]
-
-
-@dataclass(frozen=True)
-class RunningColumns:
-    """``leaves``: the accumulator after each group's last row. ``results``: the columns of results after each row."""
-
-    leaves: Leaves
-    results: list[pa.Array]
+KeyColumns = Literal["none", "whole", "parts"]
 
 
 class Plan(ABC):
@@ -74,7 +66,7 @@ class Plan(ABC):
         """The accumulators with each group's rows added."""
 
     @abstractmethod
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """The results after each row, in the segments' order."""
 
     @abstractmethod
@@ -82,132 +74,112 @@ class Plan(ABC):
         """The columns of results."""
 
     def shaped(
-        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
+        self, results: list[pa.Array], key: pa.Array, starts: Longs | None = None, ends: Longs | None = None
     ) -> list[pa.Array]:
-        """The output columns. ``key``: as one array, ``parts``: as its columns."""
+        """The output columns. ``starts`` and ``ends``: those of the windows, if the results are of windows."""
         return results
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the aggregates: its reduction, and the range of its leaves."""
+    """One of the aggregates: its reduction, and which leaves are its own."""
 
     reduction: Reduction
-    start: int
-    stop: int
+    own: slice
 
 
+@dataclass(frozen=True)
 class AggregatesPlan(Plan):
-    """``agg``."""
+    """``agg`` and ``count``. ``outputs``: the side of each result. ``key``: whether results follow the key, as one column or as
+    its parts. ``bounds``: window bounds by position among the columns after the key's."""
 
-    def __init__(
-        self, type: TypeInformation, sides: tuple[Side, ...], outputs: tuple[int, ...], shape: RowShape
-    ) -> None:
-        self.type, self.sides, self.outputs, self.shape = type, sides, outputs, shape
+    type: TypeInformation
+    sides: tuple[Side, ...]
+    outputs: tuple[int, ...]
+    key: KeyColumns
+    bounds: Mapping[int, WindowBound]
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         found: Leaves = []
         for side in self.sides:
-            leaves = side.reduction.update(segments, saved[side.start : side.stop])
+            leaves = side.reduction.update(segments, saved[side.own])
             if leaves is None:
                 return None
             found += leaves
         return found
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         leaves: Leaves = []
-        results = []
+        results: list[pa.Array] = []
         for side in self.sides:
-            found = side.reduction.running(segments, saved[side.start : side.stop])
+            found = side.reduction.running(segments, saved[side.own])
             if found is None:
                 return None
             leaves += found.leaves
-            results.append(found.results)
-        return RunningColumns(leaves, [results[i] for i in self.outputs])
+            results += found.results
+        return Running(leaves, [results[i] for i in self.outputs])
 
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
-        columns = [side.reduction.result(leaves[side.start : side.stop]) for side in self.sides]
+        columns = [side.reduction.result(leaves[side.own]) for side in self.sides]
         return [columns[i] for i in self.outputs]
 
     def shaped(
-        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
+        self, results: list[pa.Array], key: pa.Array, starts: Longs | None = None, ends: Longs | None = None
     ) -> list[pa.Array]:
         columns = list(results)
-        for place, bound in sorted(self.shape.bounds.items()):
-            columns.insert(place, pa.array(bounds(bound)))
-        head = [] if not self.shape.key_names else [key] if self.shape.single else list(parts)
-        return [*head, *columns]
-
-
-class CountPlan(Plan):
-    """``count``: pairs of key and count; without keys, counts."""
-
-    def __init__(self, type: TypeInformation, *, keyed: bool) -> None:
-        self.type, self.keyed = type, keyed
-
-    def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return Counting(None).update(segments, saved)
-
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
-        found = Counting(None).running(segments, saved)
-        return RunningColumns(found.leaves, [found.results])
-
-    def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
-        return list(leaves)
-
-    def shaped(
-        self, results: list[pa.Array], key: pa.Array, parts: Sequence[pa.Array], bounds: Bounds
-    ) -> list[pa.Array]:
-        return [key, *results] if self.keyed else results
+        for place, bound in sorted(self.bounds.items()):
+            columns.insert(place, pa.array(ends if bound.end else starts))
+        match self.key:
+            case "whole":
+                return [key, *columns]
+            case "parts":
+                return [*key.flatten(), *columns]
+        return columns
 
 
 class ElementPlan(Plan):
     """An aggregate of one field. Its accumulator is the first element with the field replaced, or the extreme element."""
 
     def __init__(self, rolling: Rolling, column: int) -> None:
-        self.type, self._aggregate = rolling.value_type, rolling.aggregate
-        self._field = Source(column, column_type(column, self.type))
-        self._element = element(self.type)
-        self._leaf = sum(len(leaf_types(column_type(i, self.type))) for i in range(column))
+        self.type = rolling.value_type
+        types = column_types(self.type)
+        self._field = Source(column, types[column])
+        self._leaf = sum(len(leaf_types(before)) for before in types[:column])
+        self._first = FirstOrLast(element(self.type), last=False)
         ufunc = np.minimum if rolling.aggregate in ("min", "min_by") else np.maximum
         of = Source(column, present(self._field.type))
-        self._by = ExtremeBy(of, ufunc, self._element)
-        self._replaced = Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
+        self._reduction: Summing | Extreme = Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
+        if rolling.aggregate in ("min_by", "max_by"):
+            self._reduction = ExtremeBy(of, ufunc, self._first.of)
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        if not self._complete(segments, saved):
-            return None
-        mine = saved[self._leaf]
-        if self._aggregate in ("min_by", "max_by"):
-            leaves = self._by.add(segments, [mine, *saved])
-            return None if leaves is None else leaves[1:]
-        first = chosen(segments, self._element, segments.starts[:-1], saved, segments.has_saved)
-        return self._with(first, self._replaced.add(segments, [mine]))
+        return self._leaves(segments, saved, self._reduction.add, self._first.add)
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> RunningColumns | None:
-        leaves = self._after_each(segments, saved) if self._complete(segments, saved) else None
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        leaves = self._leaves(segments, saved, self._reduction.after_each, self._first.after_each)
         if leaves is None:
             return None
-        return RunningColumns([leaf.take(segments.last) for leaf in leaves], self.results(leaves))
+        return Running([leaf.take(segments.last) for leaf in leaves], self.results(leaves))
 
-    def _after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        mine = saved[self._leaf]
-        if self._aggregate in ("min_by", "max_by"):
-            leaves = self._by.after_each(segments, [mine, *saved])
-            return None if leaves is None else leaves[1:]
-        at, use = np.repeat(segments.starts[:-1], segments.sizes), np.repeat(segments.has_saved, segments.sizes)
-        first = chosen(segments, self._element, at, saved, use)
-        return self._with(first, self._replaced.after_each(segments, [mine]))
-
-    def _complete(self, segments: Segments, saved: Sequence[pa.Array]) -> bool:
-        """Whether the field is never None; None is left to Python."""
-        return segments.present(self._field) is None and not saved[self._leaf].null_count
-
-    def _with(self, first: Leaves, replaced: Leaves | None) -> Leaves | None:
-        if replaced is None or (self._aggregate == "sum" and not _summed_alike(first[self._leaf])):
+    def _leaves(
+        self,
+        segments: Segments,
+        saved: Sequence[pa.Array],
+        aggregated: Callable[[Segments, Sequence[pa.Array]], Leaves | None],
+        first: Callable[[Segments, Sequence[pa.Array]], Leaves],
+    ) -> Leaves | None:
+        """The leaves of the elements. ``aggregated``: the field's leaf, then those of the extreme element; ``first``: the leaves
+        of the first element."""
+        if segments.present(self._field) is not None or saved[self._leaf].null_count:
+            return None  # None is left to Python
+        found = aggregated(segments, [saved[self._leaf], *saved])
+        if found is None or isinstance(self._reduction, ExtremeBy):
+            return found and found[1:]
+        leaves = first(segments, saved)
+        if isinstance(self._reduction, Summing) and not _summed_alike(leaves[self._leaf]):
             return None
-        first[self._leaf] = replaced[0].cast(first[self._leaf].type)
-        return first
+        leaves[self._leaf] = found[0].cast(leaves[self._leaf].type)
+        return leaves
 
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
         return to_columns(leaves, self.type)
@@ -227,7 +199,8 @@ def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | No
     if isinstance(combine, Aggregates) and isinstance(fn, WindowRows):
         return aggregates_plan(combine, fn.shape, spec.contents_type, elements)
     if type(combine) is CountElements and (fn is None or type(fn) is WithKey):
-        return CountPlan(spec.contents_type, keyed=fn is not None)
+        counting = Side(Counting(None), slice(0, 1))
+        return AggregatesPlan(spec.contents_type, (counting,), (0,), "none" if fn is None else "whole", {})
     if isinstance(combine, Rolling) and fn is None:
         return element_plan(combine)
     return None
@@ -237,7 +210,7 @@ def element_plan(rolling: Rolling) -> ElementPlan | None:
     type = rolling.value_type
     column = column_index(rolling.field, type)
     kinds = ("long", "double") if rolling.aggregate == "sum" else ORDERED
-    if column is None or present(column_type(column, type)).kind not in kinds or _has_sets(type):
+    if column is None or present(column_types(type)[column]).kind not in kinds or _has_sets(type):
         return None
     return ElementPlan(rolling, column)
 
@@ -252,9 +225,10 @@ def aggregates_plan(
         if reduction is None:
             return None
         width = len(leaf_types(field.type))
-        sides.append(Side(reduction, at, at + width))
+        sides.append(Side(reduction, slice(at, at + width)))
         at += width
-    return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, shape)
+    key: KeyColumns = "none" if not shape.key_names else "whole" if shape.single else "parts"
+    return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, key, shape.bounds)
 
 
 def element(type: TypeInformation) -> Source:
@@ -263,15 +237,10 @@ def element(type: TypeInformation) -> Source:
 
 
 def column_index(field: int | str | None, elements: TypeInformation) -> int | None:
-    """The index of a field's column."""
     names = elements.column_names
     if isinstance(field, str):
         return names.index(field) if field in names else None
     return None if field is None or not -len(names) <= field < len(names) else field % len(names)
-
-
-def column_type(column: int, elements: TypeInformation) -> TypeInformation:
-    return elements.fields[column].type if elements.fields else elements
 
 
 def source_of(field: int | str | None, elements: TypeInformation) -> Source | None:
@@ -279,7 +248,7 @@ def source_of(field: int | str | None, elements: TypeInformation) -> Source | No
     column = column_index(field, elements)
     if field is not None and column is None:
         return None
-    source = element(elements) if column is None else Source(column, present(column_type(column, elements)))
+    source = element(elements) if column is None else Source(column, present(column_types(elements)[column]))
     return None if source.type.kind == "any" or _has_sets(source.type) else source
 
 

@@ -16,15 +16,7 @@ import pyarrow.compute as pc
 
 from forkpoint.runtime.columnar.leaves import Leaves, merged, numbers, put_together, take_apart, witness
 from forkpoint.runtime.columnar.ordering import Ordered, ordered
-from forkpoint.runtime.columnar.segments import (
-    Bools,
-    Numbers,
-    Segments,
-    Source,
-    accumulated,
-    either,
-    layers,
-)
+from forkpoint.runtime.columnar.segments import Bools, Numbers, Segments, Source, accumulated, either, layers
 from forkpoint.runtime.exchange.batch import Longs
 
 _ALONE = 64  # segments from which on a vectorized loop pays off
@@ -32,10 +24,11 @@ _ALONE = 64  # segments from which on a vectorized loop pays off
 
 @dataclass(frozen=True)
 class Running:
-    """``leaves``: the accumulator after each group's last row. ``results``: the result after each row."""
+    """``leaves``: the accumulator after each group's last row. ``results``: the columns of results after each row; a reduction
+    has one."""
 
     leaves: Leaves
-    results: pa.Array
+    results: list[pa.Array]
 
 
 class Reduction(ABC):
@@ -45,9 +38,14 @@ class Reduction(ABC):
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """The leaves of each group's accumulator with its rows added."""
 
-    @abstractmethod
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        """The leaves after each row; the default of ``running`` needs them."""
+        raise NotImplementedError
+
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """The accumulators and the results after each row."""
+        leaves = self.after_each(segments, saved)
+        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], [self.result(leaves)])
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         """The column of results."""
@@ -65,18 +63,13 @@ class Counting(Reduction):
         counts = segments.sizes if present is None else np.add.reduceat(present, segments.starts[:-1], dtype=np.int64)
         return [pa.array(counts + self._before(segments, saved))]
 
-    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running:
-        counts = self.after_each(segments, saved)
-        return Running([counts.take(segments.last)], counts)
-
-    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> pa.Array:
-        """The count after each row."""
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         present = None if self.of is None else segments.present(self.of)
         before, begins = self._before(segments, saved), segments.starts[:-1]
         if present is None:
-            return pa.array(np.arange(1, len(segments.rows) + 1) + np.repeat(before - begins, segments.sizes))
+            return [pa.array(np.arange(1, len(segments.rows) + 1) + np.repeat(before - begins, segments.sizes))]
         counts = np.cumsum(present)
-        return pa.array(counts + np.repeat(before - (counts[begins] - present[begins]), segments.sizes))
+        return [pa.array(counts + np.repeat(before - (counts[begins] - present[begins]), segments.sizes))]
 
     def _before(self, segments: Segments, saved: Sequence[pa.Array]) -> Longs:
         return segments.seeds(saved[0], np.zeros(segments.count, np.int64))
@@ -100,13 +93,8 @@ class OfValues(Reduction):
         """``update`` if each row has a value and no saved entry is None."""
 
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """``running`` under the same condition."""
-        leaves = self.after_each(segments, saved)
-        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], self.result(leaves))
-
-    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """The leaves after each row, under the same condition."""
-        raise NotImplementedError  # where each() is overridden
+        """``running`` under the same condition, as ``after_each`` is."""
+        return super().running(segments, saved)
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
@@ -122,16 +110,16 @@ class OfValues(Reduction):
             return self.each(segments, saved)
         mine, groups = segments.where(present)
         nothing: Leaves = [leaf.slice(0, 0) for leaf in saved]
-        found = self.each(mine, saved) if len(groups) else Running(nothing, self.result(nothing))
+        found = self.each(mine, saved) if len(groups) else Running(nothing, [self.result(nothing)])
         if found is None:
             return None
-        before = self.result(self._spread(nothing, segments, groups[:0], saved))
+        before, after = self.result(self._spread(nothing, segments, groups[:0], saved)), found.results[0]
         seen, begins = np.cumsum(present), segments.starts[:-1]
         at = seen - 1
         without = at < np.repeat(seen[begins] - present[begins], segments.sizes)
-        at[without] = len(found.results) + segments.of_row[without]
-        results = pa.concat_arrays([found.results, before]).take(pa.array(at))
-        return Running(self._spread(found.leaves, segments, groups, saved), results)
+        at[without] = len(after) + segments.of_row[without]
+        results = pa.concat_arrays([after, before]).take(pa.array(at))
+        return Running(self._spread(found.leaves, segments, groups, saved), [results])
 
     def _spread(self, leaves: Leaves, segments: Segments, groups: Longs, saved: Sequence[pa.Array]) -> Leaves:
         """The leaves of these groups, the saved leaves for the others."""
@@ -143,41 +131,37 @@ class OfValues(Reduction):
 @dataclass(frozen=True)
 class Summing(OfValues):
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values, has = segments.values(self.of), segments.has_saved
-        seeds = numbers(segments.saved(saved[0])) if has.any() else None
+        values, seeds = self._numbers(segments, saved)
         if values.dtype.kind == "f":
-            values = values.astype(np.float64, copy=False)
             groups = segments.of_row
-            if seeds is not None:
-                groups, values = np.concatenate((np.flatnonzero(has), groups)), np.concatenate((seeds, values))
+            if segments.has_saved.any():
+                groups, values = np.append(np.arange(segments.count), groups), np.append(seeds, values)
             # bincount adds weights one by one, as a loop does; reduceat adds pairwise.
             return [pa.array(np.bincount(groups, values, segments.count))]
-        values = values.astype(np.int64, copy=False)
-        if overflows(values, int(segments.sizes.max(initial=0)), seeds):
+        if overflows(segments, values, seeds):
             return None
-        sums = np.add.reduceat(values, segments.starts[:-1])
-        if seeds is not None:
-            sums[has] += seeds
-        return [pa.array(sums)]
+        return [pa.array(np.add.reduceat(values, segments.starts[:-1]) + seeds)]
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        values = segments.values(self.of)
-        floats = values.dtype.kind == "f"
-        values = values.astype(np.float64 if floats else np.int64, copy=False)
-        seeds = segments.seeds(saved[0], np.zeros(segments.count, values.dtype))
-        if floats:
+        values, seeds = self._numbers(segments, saved)
+        if values.dtype.kind == "f":
             return [pa.array(accumulated(np.add, values, segments, seeds))]
-        if overflows(values, int(segments.sizes.max(initial=0)), seeds):
+        if overflows(segments, values, seeds):
             return None
         sums = np.cumsum(values)  # may wrap around, but the differences are right
         begins = segments.starts[:-1]
         return [pa.array(sums + np.repeat(seeds - (sums[begins] - values[begins]), segments.sizes))]
 
+    def _numbers(self, segments: Segments, saved: Sequence[pa.Array]) -> tuple[Numbers, Numbers]:
+        """The rows' numbers in 64 bits, and each group's saved sum."""
+        values = segments.values(self.of)
+        values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
+        return values, segments.seeds(saved[0], np.zeros(segments.count, values.dtype))
 
-def overflows(values: Numbers, most: int, seeds: Numbers | None) -> bool:
-    """Whether the sum of ``most`` of these ints and a seed might exceed 64 bits."""
-    bound = most * _largest(values) + (0 if seeds is None else _largest(seeds))
-    return bound >= 2**63
+
+def overflows(segments: Segments, values: Numbers, seeds: Numbers) -> bool:
+    """Whether a group's sum of these ints and its seed might exceed 64 bits."""
+    return int(segments.sizes.max(initial=0)) * _largest(values) + _largest(seeds) >= 2**63
 
 
 def _largest(values: Numbers) -> int:
@@ -194,7 +178,7 @@ class Averaging(OfValues):
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         sums = Summing(self.of).after_each(segments, saved[:1])
-        return None if sums is None else [*sums, Counting(None).after_each(segments, saved[1:])]
+        return None if sums is None else [*sums, *Counting(None).after_each(segments, saved[1:])]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         sums, counts = leaves
@@ -236,7 +220,7 @@ class Deviating(OfValues):
             if after is not None:
                 after[0][a:b], after[1][a:b] = found
         if after is not None:
-            return [Counting(None).after_each(segments, saved), pa.array(after[0]), pa.array(after[1])]
+            return [*Counting(None).after_each(segments, saved), pa.array(after[0]), pa.array(after[1])]
         return [pa.array(counts + sizes), pa.array(means), pa.array(squares)]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
@@ -286,18 +270,16 @@ class Extreme(OfValues):
 
 
 @dataclass(frozen=True)
-class ExtremeBy(OfValues):
+class ExtremeBy(Extreme):
     """``value`` of the first element with the extreme. Leaves: the extreme, then those of the value."""
 
-    ufunc: np.ufunc
     value: Source
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        by = Extreme(self.of, self.ufunc)
-        ranks = by.ranked(segments, saved[0])
+        ranks = self.ranked(segments, saved[0])
         if ranks is None:
             return None
-        best, count = by.best(segments, ranks), len(ranks.new)
+        best, count = self.best(segments, ranks), len(ranks.new)
         at = np.where(ranks.new == np.repeat(best, segments.sizes), np.arange(count), count)
         first = np.minimum.reduceat(at, segments.starts[:-1])
         use = segments.has_saved.copy()
@@ -305,12 +287,11 @@ class ExtremeBy(OfValues):
         return [ranks.back(best), *chosen(segments, self.value, np.minimum(first, count - 1), saved[1:], use)]
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        by = Extreme(self.of, self.ufunc)
-        ranks = by.ranked(segments, saved[0])
+        ranks = self.ranked(segments, saved[0])
         if ranks is None:
             return None
         places, begins = np.arange(len(ranks.new)), np.repeat(segments.starts[:-1], segments.sizes)
-        best = by.best_so_far(segments, ranks)
+        best = self.best_so_far(segments, ranks)
         better = ranks.new == best  # and better than the row before:
         better[1:] &= (best[1:] != best[:-1]) | (begins[1:] == places[1:])
         of_first = segments.starts[:-1][segments.has_saved]
@@ -329,13 +310,13 @@ class FirstOrLast(OfValues):
 
     @property
     def witness(self) -> int:
-        return witness(self.of.type) or 0
+        return witness(self.of.type)
 
-    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         at = segments.starts[1:] - 1 if self.last else segments.starts[:-1]
         return chosen(segments, self.of, at, saved, segments.has_saved & (not self.last))
 
-    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         if self.last:
             return take_apart(segments.picked(self.of), self.of.type)
         at = np.repeat(segments.starts[:-1], segments.sizes)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from forkpoint.functions import Aggregates, RowShape, WindowRows
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts, parts_of
+from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
@@ -32,12 +32,11 @@ from forkpoint.types import TypeInformation
 class RunningKernel:
     """Running aggregates over columns."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, key: KeyBy, plan: Plan) -> None:
-        parts, type = key_parts(key), info.operator.output_type
-        assert parts is not None
-        assert type is not None
+    def __init__(
+        self, backend: KeyedBackend, key: KeyBy, parts: tuple[TypeInformation, ...], type: TypeInformation, plan: Plan
+    ) -> None:
         self._key, self._parts, self._type, self._plan = key, parts, type, plan
-        self._max_parallelism, self._store, self._sid = info.max_parallelism, backend.store, backend.sid(STATE_NAME)
+        self._max_parallelism, self._store, self._sid = backend.max_parallelism, backend.store, backend.sid(STATE_NAME)
         self._codec = Codec(plan.type)
 
     def compute(self, batch: Batch) -> tuple[Outputs, ChangeLog] | None:
@@ -57,26 +56,22 @@ class RunningKernel:
         if found is None:
             return None
         key = groups.keys.column.take(pa.array(segments.of_row))
-        shaped = self._plan.shaped(found.results, key, parts_of(key, self._key), _no_bounds)
-        table = pa.RecordBatch.from_arrays(shaped, schema=self._type.arrow_schema)
+        table = pa.RecordBatch.from_arrays(self._plan.shaped(found.results, key), schema=self._type.arrow_schema)
         log = ChangeLog(names, list(self._codec.encode(found.leaves)))
         return Outputs(batch.with_table(table, groups.order, self._type)), log
-
-
-def _no_bounds(_: Any) -> Any:
-    raise AssertionError("only windows have bounds")
 
 
 class RunningOperator(KeyedOperator):
     """Runs a running aggregate: over columns where there is a plan for it and the epoch allows it, else by ``elements``."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, elements: OneValue, plan: Plan | None) -> None:
-        key = info.operator.key
+        key, type = info.operator.key, info.operator.output_type
         assert key is not None
+        parts = key_parts(key)
         self._backend, self._elements = backend, elements
         self._columns: RunningKernel | None = None
-        if plan is not None and info.operator.output_type is not None and key_parts(key) is not None:
-            self._columns = RunningKernel(info, backend, key, plan)
+        if plan is not None and type is not None and parts is not None:
+            self._columns = RunningKernel(backend, key, parts, type, plan)
         self._log: ChangeLog | None = None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:

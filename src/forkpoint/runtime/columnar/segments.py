@@ -30,8 +30,7 @@ class Source:
     def of(self, table: pa.RecordBatch) -> pa.Array:
         if self.column is not None:
             return table.column(self.column)
-        fields = [pa.field(field.name, field.type) for field in table.schema]
-        return pa.StructArray.from_arrays(table.columns, fields=fields)
+        return pa.StructArray.from_arrays(table.columns, names=table.schema.names)
 
 
 @dataclass(frozen=True)
@@ -134,6 +133,11 @@ def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Num
     for alive, at in layers(segments, ~long):
         so_far[alive] = result[at] = ufunc(so_far[alive], values[at])
     return result
+
+
+def run_starts(numbers: Longs) -> Bools:
+    """Where each run of equal numbers begins."""
+    return np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
 
 
 def ranges(starts: Longs, lengths: Longs) -> Longs:

@@ -13,7 +13,7 @@ from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoc
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_timer_key, key_group_range, timer_key, timer_range
+from forkpoint.state import decode_timer_key, timer_key, timer_range
 from forkpoint.types import TypeInformation
 
 EVENT_TIMERS = "_event_timers"
@@ -33,11 +33,8 @@ def timer_states(space: TypeInformation | None = None) -> list[DeclaredState]:
 class TimerQueue:
     """The timers of one time domain, for the current key."""
 
-    def __init__(
-        self, backend: KeyedBackend, name: str, kind: str, groups: tuple[int, int], space: TypeInformation | None
-    ) -> None:
+    def __init__(self, backend: KeyedBackend, name: str, kind: str, space: TypeInformation | None) -> None:
         self._backend = backend
-        self._groups = groups
         self.sid = backend.sid(name)
         backend.record(kind, name, None, space)
         self.horizon = MIN_MS
@@ -55,9 +52,8 @@ class TimerQueue:
         self.horizon = to_flink_ms(horizon_ms)
         self._due, self._found, self._changes = {}, {}, {}
         if horizon_ms > MIN_MS:
-            for group in range(*self._groups):
-                start, stop = timer_range(group, self.sid, self.horizon)
-                for entry, _ in self._backend.store.scan(start, stop):
+            for group in range(*self._backend.groups):
+                for entry, _ in self._backend.store.scan(*timer_range(group, self.sid, self.horizon)):
                     _, _, time_ms, key, namespace = decode_timer_key(entry)
                     if self.only is None or key in self.only:
                         self._due.setdefault(key, []).append((time_ms, namespace))
@@ -140,7 +136,7 @@ class TimerQueue:
         """A lower bound of the next timer's time: the first of the timers stored for after ``time_ms`` and of this epoch's new
         ones, whose time may have passed."""
         found = [t for (_, (t, _)), kept in self._changes.items() if kept]
-        for group in range(*self._groups):
+        for group in range(*self._backend.groups):
             start, stop = timer_range(group, self.sid, MAX_WATERMARK)
             _, begin = timer_range(group, self.sid, time_ms)
             first = next(iter(self._backend.store.scan(max(start, begin), stop)), None)
@@ -152,13 +148,10 @@ class TimerQueue:
 class Timers(TimerService):
     """Both time domains of an operator, as its function sees them."""
 
-    def __init__(
-        self, backend: KeyedBackend, subtask: int, parallelism: int, space: TypeInformation | None = None
-    ) -> None:
+    def __init__(self, backend: KeyedBackend, space: TypeInformation | None = None) -> None:
         """``space``: the type of the timers' namespaces, None if they have none."""
-        groups = key_group_range(subtask, parallelism, backend.max_parallelism)
-        self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", groups, space)
-        self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", groups, space)
+        self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", space)
+        self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", space)
         self._backend = backend
         self.watermark: Callable[[], int] = lambda: MIN_MS
 

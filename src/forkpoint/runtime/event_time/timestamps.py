@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
 from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
-from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, user_error
+from forkpoint.runtime.operators.base import results_for, user_code
 from forkpoint.types import Types
 
 
@@ -31,6 +32,7 @@ class PieceClock:
 
     def __init__(self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None) -> None:
         self._uid = uid
+        self._strategy = strategy
         self._assign = strategy.timestamp_function()
         self._column = column
         self.watermark_ms = MIN_MS if start is None else start.watermark_ms
@@ -57,42 +59,29 @@ class PieceClock:
 
     def _assign_timestamps(self, batch: Batch) -> None:
         if self._column is not None and batch.table is not None:
-            column = batch.table.column(batch.table.schema.get_field_index(self._column))
+            column = batch.table.column(self._column)
             if not column.null_count:
                 batch.stamp(column_ms(column), self._column)
                 return
-        out: list[Any] = []
         if self._assign is None:
             raise GraphError(
                 f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first"
             )
-        try:
-            out.extend(map(self._assign, batch.values, batch.stamps.tolist()))
-            check_all_done(len(out), batch)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.values[len(out)]) from error
-        batch.stamp(self._checked(batch, out), None)
+        stamps = results_for(batch, self._uid, map(self._assign, batch.values, batch.stamps.tolist()))
+        batch.stamp(self._checked(batch, stamps), None)
 
     def _checked(self, batch: Batch, stamps: list[int]) -> Longs:
         try:
             return np.array(stamps, dtype=np.int64)
         except OverflowError:
             at = next(i for i, stamp in enumerate(stamps) if not MIN_WATERMARK <= stamp <= MAX_WATERMARK)
-        try:
+        with user_code(self._uid, lambda: batch.values[at]):
             epoch_ms(stamps[at])
-        except ValueError as error:
-            raise user_error(self._uid, error, batch.values[at]) from error
         raise AssertionError("all timestamps have 64 bits")
 
 
 class BoundedClock(PieceClock):
     """The watermark after each element is the greatest timestamp minus the bound minus 1 ms, as in Flink."""
-
-    def __init__(
-        self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, bound_ms: int
-    ) -> None:
-        super().__init__(uid, strategy, column, start)
-        self._bound_ms = bound_ms
 
     def _place(self, batch: Batch) -> None:
         stamps = batch.timestamps
@@ -117,18 +106,17 @@ class BoundedClock(PieceClock):
 
     def _behind(self, stamps: Longs) -> Longs:
         """The watermark that follows from each timestamp; only the end of input has the final one."""
-        late = self._bound_ms + 1
+        assert self._strategy.out_of_orderness_ms is not None
+        late = self._strategy.out_of_orderness_ms + 1
         return np.clip(stamps, MIN_MS + late, MAX_MS - 1 + late) - late
 
 
+@dataclass(slots=True)
 class _Output(WatermarkOutput):
     """What a generator has emitted so far. Watermarks never decrease."""
 
-    __slots__ = ("idle", "watermark_ms")
-
-    def __init__(self, watermark_ms: int, idle: bool) -> None:
-        self.watermark_ms = watermark_ms
-        self.idle = idle
+    watermark_ms: int
+    idle: bool
 
     def emit_watermark(self, watermark: int) -> None:
         ms = watermark if watermark.__class__ is int else epoch_ms(watermark)
@@ -153,7 +141,7 @@ class GeneratorClock(PieceClock):
         assert strategy.generator_factory is not None
         self._periodic = periodic
         self._output = _Output(self.watermark_ms, start is not None and start.marked_idle)
-        try:
+        with user_code(uid, lambda: "none yet: the watermark generator is being made"):
             self._generator = strategy.generator_factory()
             if not isinstance(self._generator, WatermarkGenerator):
                 raise UserFunctionError(
@@ -162,30 +150,23 @@ class GeneratorClock(PieceClock):
                 )
             if start is not None and start.generator is not None:
                 self._generator.restore_state(Types.ANY().decode(start.generator))
-        except USER_ERRORS as error:
-            raise user_error(uid, error, "none yet: the watermark generator is being made") from error
 
     def _place(self, batch: Batch) -> None:
         output, on_event = self._output, self._generator.on_event
         before: list[int] = []
-        try:
+        with user_code(self._uid, lambda: batch.values[len(before) - 1]):
             for value, stamp in zip(batch.values, batch.stamps.tolist(), strict=True):
                 before.append(output.watermark_ms)
                 on_event(value, stamp, output)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.values[len(before) - 1]) from error
         self.watermark_ms = output.watermark_ms
-        places: Longs = np.array(before, dtype=np.int64)
-        batch.positions = element_positions(places)
+        batch.positions = element_positions(np.array(before, dtype=np.int64))
 
     def progress(self, origin: int, split: str, piece: int) -> SplitProgress:
         output = self._output
-        try:
+        with user_code(self._uid, lambda: f"none: the epoch's end in split {split}"):
             if self._periodic and self.count:
                 self._generator.on_periodic_emit(output)
             state = dict(self._generator.snapshot_state())
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, f"none: the epoch's end in split {split}") from error
         encoded = self._encode(state)
         return SplitProgress(origin, split, piece, output.watermark_ms, self.count, output.idle, encoded)
 
@@ -208,6 +189,5 @@ def open_clock(
     """
     if strategy.generator_factory is not None:
         return GeneratorClock(uid, strategy, column, start, periodic=periodic)
-    if strategy.out_of_orderness_ms is None or not periodic:
-        return PieceClock(uid, strategy, column, start)
-    return BoundedClock(uid, strategy, column, start, strategy.out_of_orderness_ms)
+    bounded = periodic and strategy.out_of_orderness_ms is not None
+    return (BoundedClock if bounded else PieceClock)(uid, strategy, column, start)

@@ -123,19 +123,17 @@ def join_pieces(
     return Splits(order, pieces, starts, ends, frozenset(active), frozenset(waiting), no_splits_yet, ended)
 
 
-def origin_splits(
-    context: EpochContext, origins: Iterable[int], progress: Iterable[SplitProgress]
-) -> dict[int, Splits]:
+def origin_splits(graph: JobGraph, context: EpochContext, progress: Iterable[SplitProgress]) -> dict[int, Splits]:
     """Each watermark origin's splits over an epoch; tasks and driver compute them from the same progress."""
     by_origin: dict[int, list[SplitProgress]] = {}
     for p in progress:
         by_origin.setdefault(p.origin, []).append(p)
     return {
-        o: join_pieces(
-            context.splits.get(str(o), {}), by_origin.get(o, ()),
-            released=o in context.released, finished=context.finished.get(str(o), ()),
+        o.id: join_pieces(
+            context.splits.get(str(o.id), {}), by_origin.get(o.id, ()),
+            released=o.id in context.released, finished=context.finished.get(str(o.id), ()),
         )
-        for o in origins
+        for o in graph.operators if isinstance(o.spec, WatermarkSpec)
     }  # fmt: skip
 
 

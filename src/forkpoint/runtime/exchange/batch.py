@@ -14,6 +14,7 @@ from forkpoint.types.copying import element_type
 
 Longs = npt.NDArray[np.int64]
 Indices = npt.NDArray[Any]
+Rows = Indices | slice
 Places = tuple[Longs | int, Longs | int, Longs, Longs | None]
 """Positions, splits, sequence, timestamps."""
 
@@ -107,7 +108,7 @@ class Batch:
     @property
     def timestamps(self) -> Longs | None:
         if self._timestamps is None and self.time_column is not None and self.table is not None:
-            self._timestamps = column_ms(self.table.column(self.table.schema.get_field_index(self.time_column)))
+            self._timestamps = column_ms(self.table.column(self.time_column))
         return self._timestamps
 
     @property
@@ -155,21 +156,11 @@ class Batch:
         )
 
     def take(self, indices: Indices) -> Batch:
-        values, keys = self._values, self.keys
-        picked = indices.tolist() if values is not None or keys is not None else []
-        derived = self.time_column is not None and self.table is not None
-        taken = Batch(
-            len(indices), pick(self.positions, indices), pick(self.splits, indices), self.sequence[indices],
-            values=None if values is None else list(map(values.__getitem__, picked)),
-            table=None if self.table is None else self.table.take(pa.array(indices)),
-            type=self.type,
-            timestamps=None if derived or self._timestamps is None else self._timestamps[indices],
-            time_column=self.time_column,
-            keys=None if keys is None else list(map(keys.__getitem__, picked)),
-            ordered=self.ordered,
-        )  # fmt: skip
-        taken.pending = self.pending
-        return taken
+        picked = indices.tolist() if self._values is not None or self.keys is not None else []
+        table = None if self.table is None else self.table.take(pa.array(indices))
+        derived = self.time_column is not None and table is not None
+        stamps = None if derived else self._timestamps
+        return self._part(indices, len(indices), table, stamps, lambda objects: list(map(objects.__getitem__, picked)))
 
     def objects(self, indices: Indices) -> list[Any]:
         """The elements at these indices as Python objects, which the batch doesn't keep."""
@@ -184,19 +175,20 @@ class Batch:
         return self.objects(np.array([index]))[0]
 
     def slice(self, start: int, stop: int) -> Batch:
+        table = None if self.table is None else self.table.slice(start, stop - start)
+        rows = slice(start, stop)
+        return self._part(rows, stop - start, table, self._timestamps, lambda objects: objects[rows])
+
+    def _part(
+        self, rows: Rows, size: int, table: pa.RecordBatch | None, timestamps: Longs | None,
+        objects_of: Callable[[list[Any]], list[Any]],
+    ) -> Batch:  # fmt: skip
         part = Batch(
-            stop - start,
-            self.positions if isinstance(self.positions, int) else self.positions[start:stop],
-            self.splits if isinstance(self.splits, int) else self.splits[start:stop],
-            self.sequence[start:stop],
-            values=None if self._values is None else self._values[start:stop],
-            table=None if self.table is None else self.table.slice(start, stop - start),
-            type=self.type,
-            timestamps=None if self._timestamps is None else self._timestamps[start:stop],
-            time_column=self.time_column,
-            keys=None if self.keys is None else self.keys[start:stop],
-            ordered=self.ordered,
-        )
+            size, pick(self.positions, rows), pick(self.splits, rows), self.sequence[rows],
+            values=None if self._values is None else objects_of(self._values), table=table, type=self.type,
+            timestamps=None if timestamps is None else timestamps[rows], time_column=self.time_column,
+            keys=None if self.keys is None else objects_of(self.keys), ordered=self.ordered,
+        )  # fmt: skip
         part.pending = self.pending
         return part
 
@@ -228,15 +220,9 @@ class DerivedBatch(Batch):
         table: pa.RecordBatch | None = None,
         type: TypeInformation | None = None,
     ) -> None:
-        self.size = size
+        super().__init__(size, 0, 0, EMPTY_LONGS, values=values, table=table, type=type, ordered=False)
         self._make_places = make_places
-        self._values = values
-        self.table = table
-        self.type = type
-        self.time_column = None
-        self.keys = None
-        self.ordered = False
-        self.pending = None
+        del self.positions, self.splits, self.sequence, self._timestamps  # set by __getattr__
 
     def __getattr__(self, name: str) -> Any:
         # Called only for slots without a value.
@@ -276,8 +262,8 @@ def stable_order(numbers: Longs) -> tuple[Longs, Longs]:
     return order, packed
 
 
-def pick(numbers: Longs | int, indices: Indices) -> Longs | int:
-    return numbers if isinstance(numbers, int) else numbers[indices]
+def pick(numbers: Longs | int, rows: Rows) -> Longs | int:
+    return numbers if isinstance(numbers, int) else numbers[rows]
 
 
 def repeat(numbers: Longs | int, counts: Sequence[int] | Longs) -> Longs | int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -128,7 +128,6 @@ class Failure(msgspec.Struct, frozen=True):
 
     kind: str
     message: str
-    details: str = ""
 
 
 class CommitRow(msgspec.Struct, frozen=True):
@@ -160,21 +159,7 @@ class CommitRow(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(CommitRow)
-_progress_decoder = msgspec.msgpack.Decoder(list[SplitProgress])
-
-
-def encode_commit(row: CommitRow) -> bytes:
-    return _encoder.encode(row)
-
-
-def decode_commit(blob: bytes) -> CommitRow:
-    return _decoder.decode(blob)
-
-
-def encode_progress(rows: list[SplitProgress]) -> bytes:
-    return _encoder.encode(rows)
-
-
-def decode_progress(blob: bytes) -> list[SplitProgress]:
-    return _progress_decoder.decode(blob)
+encode_commit: Callable[[CommitRow], bytes] = _encoder.encode
+decode_commit = msgspec.msgpack.Decoder(CommitRow).decode
+encode_progress: Callable[[list[SplitProgress]], bytes] = _encoder.encode
+decode_progress = msgspec.msgpack.Decoder(list[SplitProgress]).decode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
-from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, shorten, user_error
+from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, results_for, shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation, independent_all
 
@@ -35,7 +36,7 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
         return None
     if not key.columns:
         return pa.repeat(pa.scalar(key.selector(None), key.key_type.arrow_type), batch.size)
-    column = batch.table.column(batch.table.schema.get_field_index(key.columns[0]))
+    column = batch.table.column(key.columns[0])
     if column.null_count:
         raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
     return column
@@ -46,12 +47,8 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
     if batch.keys is not None:
         return batch.keys
     if batch.table is not None and key.columns is not None and not batch.has_values:
-        schema = batch.table.schema
         types = {f.name: f.type for f in batch.type.fields or ()} if batch.type is not None else {}
-        columns = [
-            types[name].from_arrow(batch.table.column(schema.get_field_index(name)))
-            for name in key.columns if name in types
-        ]  # fmt: skip
+        columns = [types[name].from_arrow(batch.table.column(name)) for name in key.columns if name in types]
         if len(columns) == len(key.columns):
             return columns[0] if key.single else list(zip(*columns, strict=True))
     assert key.key_type is not None
@@ -106,12 +103,8 @@ def targets_of(
 
 
 def _chosen(batch: Batch, custom: Custom, parallelism: int, uid: str) -> npt.NDArray[Any]:
-    partitioner, selector, chosen = custom.partitioner, custom.selector, list[int]()
-    try:
-        for value in batch.values:
-            chosen.append(partitioner(selector(value), parallelism))
-    except USER_ERRORS as error:
-        raise user_error(uid, error, batch.values[len(chosen)]) from error
+    keys = map(custom.selector, batch.values)
+    chosen = results_for(batch, uid, map(custom.partitioner, keys, repeat(parallelism)))
     for value, target in zip(batch.values, chosen, strict=True):
         if not 0 <= target < parallelism:
             raise UserFunctionError(

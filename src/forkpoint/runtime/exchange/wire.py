@@ -1,34 +1,39 @@
 """Chunk rows: the wire format of elements and control data between stages.
 
 A row is ``(target subtask, edge, origin, blob)``. Elements are pickled only here, between two tasks of the same run, and
-never beyond the epoch. Elements that are columns travel as an Arrow record batch.
+never beyond the epoch. Elements that are columns travel as an Arrow record batch, numbers in as few bytes as their range
+needs: most of a chunk are 64-bit integers within a narrow range.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.graph.job import InEdge
 from forkpoint.runtime.exchange.batch import Batch, Longs
-from forkpoint.runtime.exchange.control import SplitProgress, decode_progress, encode_progress
-from forkpoint.runtime.exchange.narrow import Packed, pack, pack_columns, unpack_columns
-from forkpoint.runtime.exchange.narrow import unpack as unpack_numbers
+from forkpoint.runtime.exchange.control import SplitProgress, decode_progress
 from forkpoint.types import dumps
 
 ChunkRow = tuple[int, int, int, bytes]
+
+Packed = tuple[int, npt.NDArray[Any]]
+"""The minimum, and each number's offset from it."""
+
+_WIDTHS = ((1 << 8, np.uint8), (1 << 16, np.uint16), (1 << 32, np.uint32))
 
 # Edges of control data are negative.
 COMMIT = -1  # blob: a CommitRow for the driver
 PROGRESS = -2  # blob: list[SplitProgress] for every subtask
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """The piece of a split that a stage-0 chunk was read from; the receiver completes its positions."""
 
     origin: int
@@ -46,12 +51,8 @@ class Inbox:
 
 
 def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
-    values: Any = None
-    table = None
-    if batch.table is not None:
-        table = pack_columns(batch.table)
-    else:
-        values = batch.values
+    table = None if batch.table is None else pack_columns(batch.table)
+    values = batch.values if batch.table is None else None
     header = (
         batch.size,
         _squeeze(batch.positions),
@@ -59,7 +60,7 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
         pack(batch.sequence),
         None if table is not None and batch.time_column is not None else batch.timestamps,
         batch.time_column if table is not None else None,
-        None if piece is None else (piece.origin, piece.split, piece.piece),
+        None if piece is None else tuple(piece),
         batch.ordered,
     )
     whole = (header, table, values, batch.keys)
@@ -74,13 +75,17 @@ def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
     (size, positions, splits, sequence, timestamps, time_column, piece, ordered), table, values, keys = pickle.loads(
         blob
     )
+    if table is not None:
+        assert edge.type is not None
+        columns, rest = table
+        table = unpack_columns(columns, rest, edge.type.arrow_schema)
     batch = Batch(
         size,
         _spread_out(positions),
         _spread_out(splits),
-        unpack_numbers(sequence),
+        unpack(sequence),
         values=values,
-        table=None if table is None else _read_table(table, edge),
+        table=table,
         type=edge.type,
         timestamps=timestamps,
         time_column=time_column,
@@ -88,12 +93,6 @@ def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
         ordered=ordered,
     )
     return None if piece is None else Piece(*piece), batch
-
-
-def _read_table(packed: Any, edge: InEdge) -> pa.RecordBatch:
-    assert edge.type is not None
-    columns, rest = packed
-    return unpack_columns(columns, rest, edge.type.arrow_schema)
 
 
 def _squeeze(numbers: Longs | int) -> Packed | int:
@@ -106,15 +105,15 @@ def _squeeze(numbers: Longs | int) -> Packed | int:
 
 
 def _spread_out(numbers: Packed | int) -> Longs | int:
-    return numbers if isinstance(numbers, int) else unpack_numbers(numbers)
+    return numbers if isinstance(numbers, int) else unpack(numbers)
 
 
-def progress_rows(progress: list[SplitProgress], targets: Iterable[int]) -> list[ChunkRow]:
-    blob = encode_progress(progress)
-    return [(target, PROGRESS, 0, blob) for target in targets]
+def commits_in(rows: Iterable[ChunkRow]) -> Iterator[ChunkRow]:
+    """The commit rows among others."""
+    return (row for row in rows if row[1] == COMMIT)
 
 
-def unpack(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
+def receive(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
     """Decode and sort the rows of one subtask; ``edges`` are those that end in this stage."""
     inbox = Inbox()
     chunks: dict[int, list[tuple[int, bytes]]] = {}
@@ -132,3 +131,46 @@ def unpack(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
         blobs.sort(key=lambda item: item[0])
         inbox.chunks[edge] = [decode_chunk(blob, edges[edge]) for _, blob in blobs]
     return inbox
+
+
+# -- numbers
+
+
+def pack(numbers: Longs) -> Packed:
+    if not len(numbers):
+        return 0, numbers
+    low = int(numbers.min())
+    span = int(numbers.max()) - low
+    for limit, width in _WIDTHS:
+        if span < limit:
+            return low, (numbers - low).astype(width)
+    return 0, numbers
+
+
+def unpack(packed: Packed) -> Longs:
+    low, above = packed
+    if above.dtype == np.int64:
+        return above
+    numbers = above.astype(np.int64)
+    numbers += low
+    return numbers
+
+
+def pack_columns(table: pa.RecordBatch) -> tuple[list[Packed | None], bytes | None]:
+    """Columns of plain 64-bit integers packed (None for others), and the others as an Arrow record batch."""
+    packed = [
+        pack(column.to_numpy()) if pa.types.is_int64(column.type) and not column.null_count else None
+        for column in table.columns
+    ]
+    others = [i for i, one in enumerate(packed) if one is None]
+    return packed, table.select(others).serialize().to_pybytes() if others else None
+
+
+def unpack_columns(packed: list[Packed | None], rest: bytes | None, schema: pa.Schema) -> pa.RecordBatch:
+    columns: list[pa.Array | None] = [None if one is None else pa.array(unpack(one)) for one in packed]
+    if rest is not None:
+        others = [i for i, column in enumerate(columns) if column is None]
+        batch = pa.ipc.read_record_batch(pa.py_buffer(rest), pa.schema([schema.field(i) for i in others]))
+        for i, column in zip(others, batch.columns, strict=True):
+            columns[i] = column
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

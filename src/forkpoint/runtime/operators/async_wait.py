@@ -72,8 +72,8 @@ class AsyncWait:
         self._capacity = spec.capacity
         fn = spec.fn
         self._owner = fn if isinstance(fn, AsyncFunction) else None
-        invoke = _listed(self._uid, fn if self._owner is None else self._owner.async_invoke)
-        self._invoke = invoke if spec.retry is None else _retried(invoke, spec.retry)
+        self._function: Callable[[Any], Awaitable[Any]] = fn if self._owner is None else self._owner.async_invoke
+        self._invoke = self._invoke_once if spec.retry is None else _retried(self._invoke_once, spec.retry)
         self._timed_out = no_answer if self._owner is None else self._owner.timeout
         self._loop = LoopThread(f"forkpoint-async-{self._uid}-{info.subtask}")
         if self._owner is not None:
@@ -126,18 +126,14 @@ class AsyncWait:
                 raise
         return _as_list(self._uid, self._timed_out(value))
 
+    async def _invoke_once(self, value: Any) -> list[Any]:
+        return _as_list(self._uid, await self._function(value))
+
 
 async def _call(method: Callable[..., Any], *args: Any) -> None:
     done = method(*args)
     if inspect.isawaitable(done):
         await done
-
-
-def _listed(uid: str, invoke: Callable[[Any], Awaitable[Any]]) -> Invoke:
-    async def invoke_listed(value: Any) -> list[Any]:
-        return _as_list(uid, await invoke(value))
-
-    return invoke_listed
 
 
 def _as_list(uid: str, results: Any) -> list[Any]:

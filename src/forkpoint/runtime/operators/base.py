@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -82,7 +83,15 @@ class StatefulOperator:
 class KeyedOperator(StatefulOperator):
     """An operator whose states are those of its backend."""
 
-    _backend: KeyedBackend
+    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
+        assert info.operator.key is not None
+        self._uid = info.operator.uid
+        self._type = info.operator.output_type
+        self._key = info.operator.key
+        self._backend = backend
+
+    def changes(self) -> ChangeLog:
+        return self._backend.collect()
 
     def states(self) -> list[StateInfo]:
         return self._backend.records
@@ -177,6 +186,26 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
         f"operator {uid!r}: the function raised {type(error).__name__}: {_text_of(error)} ({where}element {shorten(value)})\n"
         f"{trace.rstrip()}"
     )
+
+
+@contextmanager
+def user_code(uid: str, element: Callable[[], Any]) -> Iterator[None]:
+    """Turns an exception of user code into a `user_error`, about the element that ``element`` then returns."""
+    try:
+        yield
+    except ForkpointError:
+        raise
+    except USER_ERRORS as error:
+        raise user_error(uid, error, element()) from error
+
+
+def results_for(batch: Batch, uid: str, results: Iterable[Any]) -> list[Any]:
+    """The results of a user function, one for each of the batch's elements."""
+    found: list[Any] = []
+    with user_code(uid, lambda: batch.values[len(found)]):
+        found.extend(results)
+        check_all_done(len(found), batch)
+    return found
 
 
 def _text_of(error: BaseException) -> str:

@@ -24,62 +24,48 @@ from forkpoint.functions import (
     keyed_states,
 )
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.runtime.event_time.timers import Timers, to_flink_ms
+from forkpoint.runtime.event_time.timers import Timers
 from forkpoint.runtime.event_time.watermarks import Window
 from forkpoint.runtime.exchange.batch import BLOCK_ROWS, Batch, Longs, pick, spread
 from forkpoint.runtime.exchange.grouping import Groups
 from forkpoint.runtime.operators import stateless
 from forkpoint.runtime.operators.base import TaskInfo
-from forkpoint.runtime.operators.co_process import CoProcess
-from forkpoint.runtime.operators.every_key import EveryKey
-from forkpoint.runtime.operators.keyed_process import (
-    ElementContext,
-    Emission,
-    KeyContext,
-    KeyedProcess,
-    Moment,
-    TimerContext,
-)
-from forkpoint.runtime.operators.merged import Merged
+from forkpoint.runtime.operators.co_process import CoProcess, Merged
+from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyContext, KeyedProcess, TimerContext
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec, states_with_timers
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.state import decode_state_key, sid_range
 
-
-class BroadcastStates:
-    """The broadcast states of one operator on one subtask, by descriptor."""
-
-    def __init__(self, uid: str, states: Mapping[str, BroadcastMap]) -> None:
-        self._uid = uid
-        self._states = states
-
-    def of(self, descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
-        found = self._states.get(getattr(descriptor, "name", ""))
-        if found is None:
-            raise GraphError(
-                f"operator {self._uid!r}: {descriptor!r} is not one of its broadcast states ({', '.join(sorted(self._states))}); "
-                "pass its descriptor to broadcast()"
-            )
-        return found
+BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
+"""The broadcast states of one operator on one subtask, by descriptor."""
 
 
 @dataclass(frozen=True)
 class BroadcastSpec(RunnableSpec):
     """A function of a stream and a broadcast stream. ``descriptors``: those of the broadcast states."""
 
+    has_operator_state = True
+
     fn: Any
     descriptors: tuple[MapStateDescriptor[Any, Any], ...]
-
-    @property
-    def has_operator_state(self) -> bool:
-        return True
 
     def states(self) -> list[DeclaredState]:
         return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in self.descriptors]
 
     def broadcast_states(self, info: TaskInfo, state: ManagedState) -> BroadcastStates:
-        maps = {d.name: state.operator_state.broadcast(d) for d in self.descriptors}
-        return BroadcastStates(info.operator.uid, maps)
+        uid, maps = info.operator.uid, {d.name: state.operator_state.broadcast(d) for d in self.descriptors}
+
+        def state_of(descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
+            found = maps.get(getattr(descriptor, "name", ""))
+            if found is None:
+                raise GraphError(
+                    f"operator {uid!r}: {descriptor!r} is not one of its broadcast states ({', '.join(sorted(maps))}); "
+                    "pass its descriptor to broadcast()"
+                )
+            return found
+
+        return state_of
 
 
 # -- without keys ------------------------------------------------------------------------------------------------------
@@ -92,13 +78,13 @@ class ReadOnlyContext(stateless.ElementContext, BroadcastProcessFunction.ReadOnl
         self._states = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._states.of(state_descriptor).read_only
+        return self._states(state_descriptor).read_only
 
 
 class WritingContext(BroadcastProcessFunction.Context):
     """The context of ``process_broadcast_element``: the same times, and writable broadcast states."""
 
-    def __init__(self, states: BroadcastStates, element: stateless.ElementContext) -> None:
+    def __init__(self, states: BroadcastStates, element: BroadcastProcessFunction.ReadOnlyContext) -> None:
         self._states = states
         self._element = element
 
@@ -112,7 +98,7 @@ class WritingContext(BroadcastProcessFunction.Context):
         return self._element.current_watermark()
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._states.of(state_descriptor)
+        return self._states(state_descriptor)
 
 
 @dataclass(frozen=True)
@@ -141,7 +127,7 @@ class _WithStates(KeyContext):
         self._broadcast = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._broadcast.of(state_descriptor).read_only
+        return self._broadcast(state_descriptor).read_only
 
     def current_processing_time(self) -> int:
         return self._timers.current_processing_time()
@@ -158,28 +144,57 @@ class KeyedTimerContext(_WithStates, TimerContext, KeyedBroadcastProcessFunction
     """The context of ``on_timer``."""
 
 
-class KeyedWritingContext(KeyedBroadcastProcessFunction.Context):
+class EveryKey:
+    """Applies functions to a state of all of a subtask's keys, within one epoch.
+
+    The epoch's own keys are reached through the operator's backend. For the others, each state gets a backend for the rest
+    of the epoch, so that the next call sees the changes of the last.
+    """
+
+    def __init__(self, backend: KeyedBackend) -> None:
+        self._backend = backend
+        self._others: dict[str, KeyedBackend] = {}
+
+    def apply(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
+        _apply(self._backend, self._backend.get(descriptor), function)
+        others = self._others.get(descriptor.name)
+        if others is None:
+            others = self._others[descriptor.name] = self._rest(descriptor)
+        _apply(others, others.get(descriptor), function)
+
+    def _rest(self, descriptor: StateDescriptor) -> KeyedBackend:
+        """A backend for the keys that have entries in the store and no elements in the epoch."""
+        own, sid = self._backend, self._backend.sid(descriptor.name)
+        found: dict[bytes, None] = {}
+        for group in range(*own.groups):
+            found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(*sid_range(group, sid)))
+        for key in own.key_bytes:
+            found.pop(key, None)
+        backend = KeyedBackend(own.uid, own.key_type, own.max_parallelism, own.store)
+        backend.groups = own.groups
+        backend.element_time = own.element_time
+        backend.get(descriptor)
+        backend.begin(list(map(own.key_type.decode, found)), own.processing_time_ms, own.watermark)
+        return backend
+
+    def collect(self, log: ChangeLog) -> None:
+        for backend in self._others.values():
+            for handle in backend.handles:  # without sweeping, which the operator's backend does
+                handle.collect(log)
+
+
+def _apply(backend: KeyedBackend, handle: Any, function: Callable[[Any, Any], None]) -> None:
+    for index, key in enumerate(backend.keys):
+        backend.enter(index)
+        if handle.alive():
+            function(key, handle)
+        backend.leave()
+
+
+class KeyedWritingContext(WritingContext, KeyedBroadcastProcessFunction.Context):
     """The context of ``process_broadcast_element``."""
 
-    def __init__(self, backend: KeyedBackend, states: BroadcastStates) -> None:
-        self._backend = backend
-        self._states = states
-        self.moment: Moment | None = None
-        self.every_key: EveryKey | None = None
-
-    def timestamp(self) -> int | None:
-        assert self.moment is not None
-        return self.moment.timestamp()
-
-    def current_processing_time(self) -> int:
-        return self._backend.processing_time_ms
-
-    def current_watermark(self) -> int:
-        assert self.moment is not None
-        return to_flink_ms(self.moment.watermark())
-
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[Any, Any]) -> Any:
-        return self._states.of(state_descriptor)
+    every_key: EveryKey | None = None
 
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor | _NoKey, function: Callable[[Any, Any], None]
@@ -263,13 +278,12 @@ class KeyedBroadcast(KeyedProcess):
         states: BroadcastStates, descriptors: Sequence[MapStateDescriptor[Any, Any]],
     ) -> None:  # fmt: skip
         self._descriptors = descriptors
-        self._every_key: EveryKey | None = None
         self._waiting: list[tuple[int, int]] = []  # heap of (time, key): each inactive key's next timer
         self._left: list[tuple[int, int]] = []  # the same for keys that were active in this segment
         super().__init__(info, backend, fn)
-        self._element_context = KeyedReadOnlyContext(backend, self._timers, states)
+        self._element_context = read_only = KeyedReadOnlyContext(backend, self._timers, states)
         self._timer_context = KeyedTimerContext(backend, self._timers, states)
-        self._writing_context = KeyedWritingContext(backend, states)
+        self._writing_context = KeyedWritingContext(states, read_only)
         descriptors_of = {id(handle): descriptor for descriptor, handle in backend.by_name.values()}
         self._handles = {name: value for name, value in vars(fn).items() if id(value) in descriptors_of}
         self._no_key = {n: _NoKey(info.operator.uid, n, descriptors_of[id(v)]) for n, v in self._handles.items()}
@@ -288,12 +302,7 @@ class KeyedBroadcast(KeyedProcess):
         if not isinstance(groups, Segments):
             super()._run_epoch(batch, groups, window, emission)
             return
-        context = self._writing_context
-        context.moment, self._every_key = self._moment, EveryKey(self._backend)
-        context.every_key = self._every_key
-        self._run_segments(batch, groups, window, emission)
-
-    def _run_segments(self, batch: Batch, groups: Segments, window: Window, emission: Emission) -> None:
+        self._writing_context.every_key = EveryKey(self._backend)
         order, starts = groups.order, groups.starts.tolist()
         blocks = (batch.objects(order[at : at + BLOCK_ROWS]) for at in range(0, batch.size, BLOCK_ROWS))
         calls = chain.from_iterable(blocks)
@@ -319,7 +328,7 @@ class KeyedBroadcast(KeyedProcess):
         heapq.heapify(self._waiting)
         for key in self._timers.processing.pending():
             self._enter(keys[key])
-            self._fire_processing(window, emission, keys[key])
+            self._fire_processing(self._backend.processing_time_ms, window.before, emission, keys[key])
             self._leave(keys[key])
         self._wait_on()
 
@@ -360,10 +369,6 @@ class KeyedBroadcast(KeyedProcess):
             heapq.heappush(self._waiting, waiting)
         self._left.clear()
 
-    def _enter(self, key: int) -> None:
-        self._backend.enter(key)
-        self._timers.enter(key)
-
     def _leave(self, key: int) -> None:
         """The key may be entered again in a later segment."""
         time_ms = self._timers.event.put_back()
@@ -382,7 +387,7 @@ class KeyedBroadcast(KeyedProcess):
 
     def changes(self) -> ChangeLog:
         log = super().changes()
-        if self._every_key is not None:
-            self._every_key.collect(log)
-            self._every_key = self._writing_context.every_key = None
+        if self._writing_context.every_key is not None:
+            self._writing_context.every_key.collect(log)
+            self._writing_context.every_key = None
         return log

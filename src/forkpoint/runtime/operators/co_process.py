@@ -1,30 +1,95 @@
-"""Functions of two inputs: both are merged in order, and each element goes to its input's method."""
+"""Functions of two inputs: both are merged in order, and each element goes to its input's method.
+
+Interval joins are functions of two keyed inputs that set their outputs' timestamps.
+"""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from forkpoint.functions import Function, KeyedCoProcessFunction
-from forkpoint.runtime.exchange.batch import Batch
-from forkpoint.runtime.exchange.grouping import Groups, group_by_key
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.runtime.exchange.batch import Batch, Indices, Longs, joined, sort_order, spread, stable_order
+from forkpoint.runtime.exchange.grouping import Groups, group_by_key, key_column, python_keys
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
-from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec
-from forkpoint.runtime.operators.merged import Merged, Methods
+from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec, TimestampedProcess
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.stateless import ElementContext, Process
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
+from forkpoint.types import TypeInformation
+
+KEY = "key"
+Methods = tuple[Callable[..., Any], Callable[..., Any]]
 
 
-@dataclass(frozen=True)
-class KeyedCoProcessSpec(KeyedProcessSpec):
-    """A KeyedCoProcessFunction on two keyed streams."""
+class Merged(Batch):
+    """The elements of two inputs, in order.
 
-    kind = "keyed_co_process"
+    Its objects are calls: ``call(context)`` passes the element to its input's method. ``rows`` numbers the first input's
+    rows, then the second's.
+    """
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedCoProcess:
-        return KeyedCoProcess(info, state.keyed, self.fn)
+    __slots__ = ("_inputs", "_methods", "rows")
+
+    def __init__(self, first: Batch, second: Batch, methods: Methods) -> None:
+        self._inputs = inputs = (first.in_order(), second.in_order())
+        self._methods = methods
+        both = Batch(
+            first.size + second.size,
+            joined([batch.positions for batch in inputs], inputs),
+            joined([batch.splits for batch in inputs], inputs),
+            np.concatenate([batch.sequence for batch in inputs]),
+            timestamps=_timestamps(inputs),
+        )
+        self.rows = rows = _order(*inputs, both)
+        positions, splits, sequence, timestamps = both.places(rows)
+        super().__init__(both.size, positions, splits, sequence, timestamps=timestamps)
+
+    @property
+    def of_second(self) -> npt.NDArray[np.bool_]:
+        """Which elements are from the second input."""
+        return np.asarray(self.rows >= self._inputs[0].size)
+
+    @property
+    def values(self) -> list[Any]:
+        return self.objects(np.arange(self.size))
+
+    def objects(self, indices: Indices) -> list[Any]:
+        rows = self.rows[indices]
+        limit = self._inputs[0].size
+        second = rows >= limit
+        calls: list[Any] = []
+        for side, mine in enumerate((rows[~second], rows[second] - limit)):
+            if len(mine):
+                calls.extend(map(partial, repeat(self._methods[side]), self._inputs[side].objects(mine)))
+        places = np.empty(len(rows), dtype=np.int64)
+        places[np.argsort(second, kind="stable")] = np.arange(len(rows))
+        return list(map(calls.__getitem__, places.tolist()))
+
+    def element(self, index: int) -> Any:
+        return super().element(index).args[0]
+
+    def keyed(self, first: KeyBy, second: KeyBy) -> KeyBy:
+        """Store both inputs' keys in the batch, as a column if they are columns. Returns the KeyBy that reads them."""
+        assert first.key_type is not None
+        pairs = [(batch, key) for batch, key in zip(self._inputs, (first, second), strict=True) if batch.size]
+        columns = [c for batch, key in pairs if (c := key_column(batch, key)) is not None]
+        if pairs and len(columns) == len(pairs) and columns[0].type == columns[-1].type:
+            column = pa.concat_arrays(columns).take(pa.array(self.rows))
+            self.table = pa.RecordBatch.from_arrays([column], names=[KEY])
+            return KeyBy(_taken, first.key_type, (KEY,))
+        keys = _alike([k for batch, key in pairs for k in python_keys(batch, key)], first.key_type)
+        self.keys = list(map(keys.__getitem__, self.rows.tolist()))
+        return KeyBy(_taken, first.key_type)
 
 
 class KeyedCoProcess(KeyedProcess):
@@ -43,21 +108,34 @@ class KeyedCoProcess(KeyedProcess):
         return merged, group_by_key(merged, merged.keyed(self._key, self._second_key))
 
 
+class KeyedCoProcessSpec(KeyedProcessSpec):
+    """A KeyedCoProcessFunction on two keyed streams."""
+
+    kind = "keyed_co_process"
+    runs = KeyedCoProcess
+
+
+class IntervalJoinOperator(TimestampedProcess, KeyedCoProcess):
+    """Runs one IntervalJoin. An element's pairs take its place, each with the later timestamp of the two."""
+
+
+class IntervalJoinSpec(KeyedCoProcessSpec):
+    """An IntervalJoin of two keyed streams."""
+
+    runs = IntervalJoinOperator
+
+
 @dataclass(frozen=True)
 class CoProcessSpec(RunnableSpec):
     """A CoProcessFunction on two streams without keys."""
 
     kind = "co_process"
+    needs_exchange = True  # an epoch's elements of both inputs are merged in order
 
     fn: Any
 
-    @property
-    def needs_exchange(self) -> bool:
-        return True  # an epoch's elements of both inputs are merged in order
-
     def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
-        fn = self.fn
-        return CoProcess(info, fn, (fn.process_element1, fn.process_element2))
+        return CoProcess(info, self.fn, (self.fn.process_element1, self.fn.process_element2))
 
 
 class CoProcess(Process):
@@ -71,3 +149,39 @@ class CoProcess(Process):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         return super().run([Merged(inputs[0], inputs[1], self._methods)], epoch)
+
+
+# -- merging
+
+
+def _order(first: Batch, second: Batch, both: Batch) -> Longs:
+    """The row numbers that merge two batches, each in order; ``both`` holds the places of the one, then the other."""
+    if first.size and second.size:
+        if isinstance(first.splits, int) and isinstance(second.splits, int) and first.splits != second.splits:
+            # One split each, which is the usual case: at equal positions the split alone decides.
+            positions = spread(both.positions, both.size)
+            if first.splits < second.splits:
+                return stable_order(positions)[0]
+            rolled = stable_order(np.roll(positions, second.size))[0]
+            return (rolled - second.size) % both.size
+        order = sort_order(both)
+        if order is not None:
+            return order
+    return np.arange(both.size)
+
+
+def _timestamps(inputs: tuple[Batch, Batch]) -> Longs | None:
+    if all(batch.timestamps is None for batch in inputs if batch.size):
+        return None
+    return np.concatenate([batch.stamps for batch in inputs])
+
+
+def _alike(keys: list[Any], key_type: TypeInformation) -> list[Any]:
+    """The keys, those with the same encoding as equal objects: the two inputs' keys may be of different classes."""
+    if len(set(map(type, keys))) < 2:
+        return keys
+    return [key_type.decode(key_type.encode(key)) for key in keys]
+
+
+def _taken(element: Any) -> Any:
+    raise AssertionError("the batch holds the keys")

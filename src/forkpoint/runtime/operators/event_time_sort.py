@@ -25,7 +25,6 @@ from forkpoint.runtime.exchange.batch import (
     Longs,
     Places,
     concat,
-    empty_batch,
     spread,
     stable_order,
 )
@@ -66,13 +65,9 @@ class EventTimeSortSpec(KeyedSpec):
 
 class EventTimeSort(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: EventTimeSortSpec) -> None:
-        assert info.operator.key is not None
-        assert info.operator.key.key_type is not None
-        self._uid = info.operator.uid
-        self._key, self._key_type = info.operator.key, info.operator.key.key_type
+        super().__init__(info, backend)
+        self._key_type = backend.key_type
         self._late_tag: OutputTag | None = spec.late_tag
-        self._type = info.operator.output_type
-        self._backend = backend
         self._rank = firing_rank(info.operator.stage, event=True)
         states = waiting_elements(spec.element_type)
         self._times, lists = states.key_type, states.value_type
@@ -91,7 +86,8 @@ class EventTimeSort(KeyedOperator):
         late = stamps <= window.at(spread(batch.positions, batch.size))
         passed = stamps <= end
         self._keep(batch, np.flatnonzero(~late & ~passed))
-        ready = _all_or(batch, np.flatnonzero(~late & passed))
+        rows = np.flatnonzero(~late & passed)
+        ready = batch if len(rows) == batch.size else batch.take(rows)
         return with_late(self._sorted(saved, ties, ready), batch, np.flatnonzero(late), self._late_tag)
 
     def _timestamps(self, batch: Batch) -> Longs:
@@ -156,13 +152,12 @@ class EventTimeSort(KeyedOperator):
     # -- what comes out
 
     def _sorted(self, saved: Batch, saved_keys: list[bytes], ready: Batch) -> Batch:
-        if not saved.size and not ready.size:
-            return empty_batch(self._type)
         if saved.size and ready.table is not None and self._type is not None:
             saved.table = pa.RecordBatch.from_arrays(self._type.to_columns(saved.values), schema=ready.table.schema)
-        every = concat([saved, ready], self._type) if saved.size and ready.size else (saved if saved.size else ready)
-        stamps = self._timestamps(every)
-        order, times = stable_order(stamps)
+        every = concat([batch for batch in (saved, ready) if batch.size], self._type)
+        if not every.size:
+            return every
+        order, times = stable_order(self._timestamps(every))
 
         def places() -> Places:
             ties = np.concatenate((np.fromiter(map(order_of, saved_keys), np.int64, saved.size), self._ties(ready)))
@@ -185,7 +180,3 @@ class EventTimeSort(KeyedOperator):
     def changes(self) -> ChangeLog:
         log, self._log = self._log, ChangeLog()
         return log
-
-
-def _all_or(batch: Batch, rows: Longs) -> Batch:
-    return batch if len(rows) == batch.size else batch.take(rows)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pickle
 
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.functions import CheckpointListener
-from forkpoint.graph.job import Operator
+from forkpoint.functions import CheckpointedFunction, CheckpointListener
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, OperatorInstance, Outputs, StatefulInstance, TaskInfo
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.state.keyed_backend import ChangeLog
-from forkpoint.runtime.state.operator_state import OperatorState, SnapshotContext, checkpointed
+from forkpoint.runtime.state.operator_state import OperatorState, SnapshotContext
 from forkpoint.state import Store
 from forkpoint.types import dumps
 
@@ -21,7 +20,7 @@ class Checkpointed:
     at the end of each epoch."""
 
     def __init__(self, info: TaskInfo, spec: RunnableSpec, store: Store, *, restored: bool) -> None:
-        self._function = checkpointed(spec.function)
+        self._function = spec.function if isinstance(spec.function, CheckpointedFunction) else None
         self._state = OperatorState(store, info.operator.uid, info.subtask, restored=restored)
         if self._function is not None:
             self._function.initialize_state(self._state)
@@ -56,16 +55,10 @@ def make_instance(
     info: TaskInfo, store: Store | None, *, restored: bool
 ) -> tuple[OperatorInstance, CheckpointListener | None]:
     """An operator's instance for one subtask, with its own copy of the function, and that copy if it is a listener."""
-    spec = private_copy(info.operator)
+    spec = pickle.loads(dumps(info.operator.spec))  # subtasks in one process must not share its function's attributes
+    assert isinstance(spec, RunnableSpec)
     listener = spec.function if isinstance(spec.function, CheckpointListener) else None
     if spec.has_operator_state:
         assert store is not None
         return Checkpointed(info, spec, store, restored=restored), listener
     return spec.instance(info, ManagedState(info, store)), listener
-
-
-def private_copy(operator: Operator) -> RunnableSpec:
-    """The operator's spec with its own copy of the function: subtasks in one process must not share its attributes."""
-    spec = pickle.loads(dumps(operator.spec))
-    assert isinstance(spec, RunnableSpec)
-    return spec

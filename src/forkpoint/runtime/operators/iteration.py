@@ -36,10 +36,6 @@ def in_flight_type(element_type: TypeInformation) -> TypeInformation:
     return Types.ROW_NAMED(_FIELDS, [Types.LONG()] * 4 + [element_type])
 
 
-def in_flight_record(uid: str, element_type: TypeInformation) -> StateInfo:
-    return StateInfo.of(uid, IN_FLIGHT, "operator-list", None, in_flight_type(element_type))
-
-
 @dataclass(frozen=True)
 class IterationSpec(LoopStart, RunnableSpec):
     kind = "iteration"
@@ -94,7 +90,6 @@ class IterationEnd(StatefulOperator):
 
     def __init__(self, info: TaskInfo, spec: FeedbackSpec, store: Store) -> None:
         self._uid = spec.iteration
-        self._element_type = spec.element_type
         self._guard = Guard(spec.element_type, f"iteration {spec.iteration!r}", lambda: ", which is fed back,", _REMEDY)
         self._stored = in_flight_type(spec.element_type)
         self._sid = state_id(spec.iteration, IN_FLIGHT)
@@ -103,14 +98,10 @@ class IterationEnd(StatefulOperator):
         self._log = ChangeLog()
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
-        encoded = self._encoded(batch)
+        encoded = self._encoded(inputs[0])
         before = sum(1 for _ in self._store.scan(*operator_range(self._sid, self._subtask)))
-        removed = max(0, before - len(encoded))
-        self._log = ChangeLog(
-            [operator_key(self._sid, self._subtask, i) for i in range(len(encoded) + removed)],
-            [*encoded, *[None] * removed],
-        )
+        values: list[bytes | None] = [*encoded, *[None] * (before - len(encoded))]  # the rest is removed
+        self._log = ChangeLog([operator_key(self._sid, self._subtask, i) for i in range(len(values))], values)
         return Outputs(empty_batch(None))
 
     def _encoded(self, batch: Batch) -> list[bytes]:
@@ -130,4 +121,4 @@ class IterationEnd(StatefulOperator):
         return self._log
 
     def states(self) -> list[StateInfo]:
-        return [in_flight_record(self._uid, self._element_type)]
+        return [StateInfo.of(self._uid, IN_FLIGHT, "operator-list", None, self._stored)]

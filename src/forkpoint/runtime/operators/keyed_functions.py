@@ -19,7 +19,7 @@ from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedO
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.values import KeyCell
 from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
@@ -52,12 +52,8 @@ class OneValue(KeyedOperator, ABC):
     """
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
-        assert info.operator.key is not None
-        self._uid = info.operator.uid
-        self._type = info.operator.output_type
+        super().__init__(info, backend)
         self._outlet = Outlet(info.operator, fed_back=True)
-        self._key = info.operator.key
-        self._backend = backend
         self._cell: KeyCell = backend.get(ValueStateDescriptor(STATE_NAME, type)).cell
         self._guard = self._cell.guard
         self._never_at_once = not type.immutable
@@ -113,9 +109,6 @@ class OneValue(KeyedOperator, ABC):
     def _done(self, out: list[Any]) -> int:
         """How many elements are completed."""
         return len(out)
-
-    def changes(self) -> ChangeLog:
-        return self._backend.collect()
 
 
 @dataclass(frozen=True)
@@ -231,5 +224,10 @@ class Reduce(RunningReduction):
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, value_type: TypeInformation, fn: Any) -> None:
         super().__init__(info, backend, value_type, fn.reduce if isinstance(fn, ReduceFunction) else fn)
-        if isinstance(fn, ReduceFunction):
-            fn.open(Context(info, backend))
+        self._function = fn if isinstance(fn, ReduceFunction) else None
+        if self._function is not None:
+            self._function.open(Context(info, backend))
+
+    def close(self) -> None:
+        if self._function is not None:
+            self._function.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -89,18 +89,16 @@ class Emission:
         )  # fmt: skip
 
 
+@dataclass(slots=True)
 class Moment:
     """Timestamp and watermark of the current element or timer, computed on request."""
 
-    __slots__ = ("emission", "fired_at", "order", "positions", "timestamps", "window")
-
-    def __init__(self, batch: Batch, order: Longs, window: Window, emission: Emission) -> None:
-        self.positions = batch.positions
-        self.timestamps = batch.timestamps
-        self.order = order
-        self.window = window
-        self.emission = emission
-        self.fired_at: int | None = None  # the watermark while a timer fires
+    positions: Longs | int
+    timestamps: Longs | None
+    order: Longs
+    window: Window
+    emission: Emission
+    fired_at: int | None = None  # the watermark while a timer fires
 
     def close(self) -> None:
         """Release the epoch's elements and outputs."""
@@ -171,33 +169,16 @@ class TimerContext(KeyContext, KeyedProcessFunction.OnTimerContext):
         return self.domain
 
 
-@dataclass(frozen=True)
-class KeyedProcessSpec(KeyedSpec):
-    kind = "keyed_process"
-
-    fn: Any
-
-    def states(self) -> list[DeclaredState]:
-        return states_with_timers(declared_states(self.fn))
-
-    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedProcess:
-        return KeyedProcess(info, state.keyed, self.fn)
-
-
 class KeyedProcess(KeyedOperator):
     """Runs one KeyedProcessFunction; subclasses run windows and functions of two inputs."""
 
     def __init__(
         self, info: TaskInfo, backend: KeyedBackend, fn: Any, namespace: TypeInformation | None = None
     ) -> None:
-        assert info.operator.key is not None
-        self._uid = info.operator.uid
+        super().__init__(info, backend)
         self._stage = info.operator.stage
-        self._type = info.operator.output_type
         self._outlet = Outlet(info.operator)
-        self._key = info.operator.key
-        self._backend = backend
-        self._timers = Timers(backend, info.subtask, info.parallelism, namespace)
+        self._timers = Timers(backend, namespace)
         self._fn = fn
         self._process: Any = getattr(fn, "process_element", None)
         for attribute, descriptor in self._declared(fn).items():
@@ -220,7 +201,7 @@ class KeyedProcess(KeyedOperator):
             known = set(map(backend.key_type.encode, keys))
             keys = keys + [backend.key_type.decode(k) for k in due if k not in known]
         emission = self._emission()
-        moment = Moment(batch, groups.order, window, emission)
+        moment = Moment(batch.positions, batch.timestamps, groups.order, window, emission)
         self._element_context.moment = self._moment = moment
         timers.watermark = moment.watermark
         backend.begin(keys, epoch.processing_time_ms, moment.watermark)
@@ -275,7 +256,7 @@ class KeyedProcess(KeyedOperator):
                 if event.engaged or processing.engaged:
                     timers.enter(k)
                     if processing.heap:
-                        self._fire_processing(window, emission, k)
+                        self._fire_processing(backend.processing_time_ms, window.before, emission, k)
                 elements = values[starts[k] - base : starts[k + 1] - base]
                 heap = event.heap
                 if not heap:
@@ -290,7 +271,7 @@ class KeyedProcess(KeyedOperator):
                         mark(len(out))
                     else:
                         if self._fires_all:
-                            self._fire_all_processing(window, emission, k)
+                            self._fire_processing(MAX_MS, window.end, emission, k)
                         for handle in handles:
                             handle.leave(k)
                         continue
@@ -310,19 +291,22 @@ class KeyedProcess(KeyedOperator):
                     mark(len(out))
                 self._advance(before, window.end, emission, k)
                 if self._fires_all:
-                    self._fire_all_processing(window, emission, k)
+                    self._fire_processing(MAX_MS, window.end, emission, k)
                 backend.leave()
         backend.current = None
 
     def _run_timers_only(self, indices: range, window: Window, emission: Emission) -> None:
         for k in indices:
-            self._backend.enter(k)
-            self._timers.enter(k)
-            self._fire_processing(window, emission, k)
+            self._enter(k)
+            self._fire_processing(self._backend.processing_time_ms, window.before, emission, k)
             self._advance(window.before, window.end, emission, k)
             if self._fires_all:
-                self._fire_all_processing(window, emission, k)
+                self._fire_processing(MAX_MS, window.end, emission, k)
             self._backend.leave()
+
+    def _enter(self, key: int) -> None:
+        self._backend.enter(key)
+        self._timers.enter(key)
 
     def _advance(self, before: int, now: int, emission: Emission, key: int) -> None:
         """Advance the watermark from ``before`` to ``now``, firing the key's timers; does nothing if that is not ahead."""
@@ -333,14 +317,10 @@ class KeyedProcess(KeyedOperator):
             fires_at = max(fires_at, timer[0])  # a timer registered by another for an earlier time fires right after it
             self._fire(timer, TimeDomain.EVENT_TIME, fires_at, emission, key)
 
-    def _fire_processing(self, window: Window, emission: Emission, key: int) -> None:
-        """Fire due timers: processing time advances before the epoch's first element."""
-        while (timer := self._timers.processing.pop(self._backend.processing_time_ms)) is not None:
-            self._fire(timer, TimeDomain.PROCESSING_TIME, window.before, emission, key)
-
-    def _fire_all_processing(self, window: Window, emission: Emission, key: int) -> None:
-        while (timer := self._timers.processing.pop(MAX_MS)) is not None:
-            self._fire(timer, TimeDomain.PROCESSING_TIME, window.end, emission, key)
+    def _fire_processing(self, until_ms: int, watermark: int, emission: Emission, key: int) -> None:
+        """Fire due timers. Processing time advances before the epoch's first element; at the end of a batch, all are due."""
+        while (timer := self._timers.processing.pop(until_ms)) is not None:
+            self._fire(timer, TimeDomain.PROCESSING_TIME, watermark, emission, key)
 
     def _fire(self, timer: Timer, domain: TimeDomain, watermark: int, emission: Emission, key: int) -> None:
         context = self._timer_context
@@ -359,15 +339,9 @@ class KeyedProcess(KeyedOperator):
         self._timers.closed(False)
         self._moment.fired_at = None
         event = domain is TimeDomain.EVENT_TIME
-        emission.firings.append(
-            Firing(
-                len(emission.ends),
-                timer_position(watermark),
-                firing_rank(self._stage, event=event),
-                order_of(self._backend.key_bytes[key]),
-                timer_ms(time_ms) if event else NO_TIMESTAMP_MS,
-            )
-        )
+        rank, tie = firing_rank(self._stage, event=event), order_of(self._backend.key_bytes[key])
+        stamp = timer_ms(time_ms) if event else NO_TIMESTAMP_MS
+        emission.firings.append(Firing(len(emission.ends), timer_position(watermark), rank, tie, stamp))
         emission.ends.append(len(emission.values))
 
     def changes(self) -> ChangeLog:
@@ -383,6 +357,22 @@ class KeyedProcess(KeyedOperator):
 
     def close(self) -> None:
         self._fn.close()
+
+
+@dataclass(frozen=True)
+class KeyedProcessSpec(KeyedSpec):
+    """``runs``: the class of its instances."""
+
+    kind = "keyed_process"
+    runs: ClassVar[type[KeyedProcess]] = KeyedProcess
+
+    fn: Any
+
+    def states(self) -> list[DeclaredState]:
+        return states_with_timers(declared_states(self.fn))
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedProcess:
+        return self.runs(info, state.keyed, self.fn)
 
 
 class TimestampedProcess(KeyedProcess):

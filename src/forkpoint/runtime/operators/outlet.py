@@ -80,7 +80,13 @@ class Outlet:
         try:
             return of.accept(value)
         except TypeNotSupported as error:
-            raise self._refusal(value, declared, error) from error
+            text = f"operator {self._uid!r} emits {shorten(value)}"
+            if declared is None:
+                raise TypeNotSupported(f"{text}: {error}") from error
+            raise TypeNotSupported(
+                f"{text}, which is not valid for its output type {declared!r}: {error}. Return values of that type, or declare "
+                "another output_type"
+            ) from error
 
     def _all_accepted(self, values: list[Any], of: TypeInformation, declared: TypeInformation | None) -> list[Any]:
         try:
@@ -95,14 +101,6 @@ class Outlet:
         if of is None:
             of = self._tags[tag.tag_id] = element_type(tag.type_info)
         return of
-
-    def _refusal(self, value: Any, declared: TypeInformation | None, why: Exception) -> TypeNotSupported:
-        if declared is None:
-            return TypeNotSupported(f"operator {self._uid!r} emits {shorten(value)}: {why}")
-        return TypeNotSupported(
-            f"operator {self._uid!r} emits {shorten(value)}, which is not valid for its output type {declared!r}: {why}. "
-            "Return values of that type, or declare another output_type"
-        )
 
     def take_all(self, values: list[Any]) -> list[Any]:
         """A run of a source's elements as they enter the stream."""
@@ -124,12 +122,8 @@ class Outlet:
         )
 
     def _split_by_tag(self, batch: Batch) -> tuple[Batch, dict[OutputTag, Batch]]:
-        if not OutputTag.used:
-            return batch, {}
-        values = batch.values
-        if tuple not in set(map(type, values)):
-            return batch, {}
-        tags = list(map(tag_of, values))
+        tagged = OutputTag.used and tuple in set(map(type, batch.values))
+        tags = list(map(tag_of, batch.values)) if tagged else []
         names = list(dict.fromkeys(tag for tag in tags if tag is not None))
         if not names:
             return batch, {}
@@ -148,7 +142,7 @@ class Outlet:
             TypeNotSupported: one of them is not valid for the declared type.
         """
         accepted = self._all_accepted(values, of, declared)
-        if accepted is not values and (self._fed_back or any(map(_is_mutable, values))):
+        if accepted is not values and (self._fed_back or any(independent(value) is not value for value in values)):
             raise ChangingOutput(self._uid)
         return accepted
 
@@ -157,7 +151,3 @@ def tag_of(value: Any) -> OutputTag | None:
     """The tag of a side output ``(tag, value)``; None for any other output."""
     tagged = type(value) is tuple and len(value) == 2 and isinstance(value[0], OutputTag)
     return value[0] if tagged else None
-
-
-def _is_mutable(value: Any) -> bool:
-    return independent(value) is not value

@@ -6,12 +6,11 @@ import logging
 from typing import Any
 
 from forkpoint.connectors import SinkContext, SinkWriter
-from forkpoint.errors import ForkpointError
 from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.exchange.control import EpochContext
-from forkpoint.runtime.operators.base import USER_ERRORS, user_error
+from forkpoint.runtime.operators.base import user_code
 
 log = logging.getLogger("forkpoint")
 
@@ -29,28 +28,17 @@ class SinkInstance:
     def write(self, batch: Batch) -> None:
         if not batch.size:
             return
-        try:
+        with user_code(self._uid, lambda: f"a batch of {batch.size} elements"):
             if self._writer is None:
                 self._writer = self._sink.create_writer(self._context)
-            if not self._sink.ordered:
-                self._writer.write(batch)
-                return
-            for block in batch.in_order().blocks():
+            for block in batch.in_order().blocks() if self._sink.ordered else [batch]:
                 self._writer.write(block)
-        except ForkpointError:
-            raise
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, f"a batch of {batch.size} elements") from error
 
     def prepare_commit(self) -> list[Any]:
         if self._writer is None:
             return []
-        try:
+        with user_code(self._uid, lambda: "none: prepare_commit()"):
             return self._writer.prepare_commit()
-        except ForkpointError:
-            raise
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, "none: prepare_commit()") from error
 
     def abort(self) -> None:
         """Discard staged output, if possible: what is left is removed at the next start."""

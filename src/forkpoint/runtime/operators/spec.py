@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from forkpoint.runtime.state.operator_state import OperatorState
 
 
+@dataclass
 class ManagedState:
     """The stores of one operator's state on one subtask; none if it is stateless."""
 
-    def __init__(self, info: TaskInfo, store: Store | None, operator_state: OperatorState | None = None) -> None:
-        self._info = info
-        self._store = store
-        self._operator_state = operator_state
+    _info: TaskInfo
+    _store: Store | None
+    _operator_state: OperatorState | None = None
 
     @property
     def store(self) -> Store:

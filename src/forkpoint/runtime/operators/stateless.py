@@ -15,15 +15,7 @@ from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFu
 from forkpoint.functions.join_functions import tag_left, tag_right
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch
-from forkpoint.runtime.operators.base import (
-    USER_ERRORS,
-    Context,
-    Epoch,
-    Outputs,
-    TaskInfo,
-    check_all_done,
-    user_error,
-)
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, check_all_done, results_for, user_code
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 
@@ -68,17 +60,11 @@ class Map(Stateless):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
-        if (
-            self._fn is tag_left or self._fn is tag_right
-        ):  # the elements have been taken, and the tag is forkpoint's own
+        # The elements have been taken, and these tags are forkpoint's own.
+        if self._fn is tag_left or self._fn is tag_right:
             return Outputs(batch.with_values(list(map(self._fn, batch.values)), self._type))
         self._outlet.begin(epoch)
-        out: list[Any] = []
-        try:
-            out.extend(self._outlet.taking(map(self._fn, batch.values)))
-            check_all_done(len(out), batch)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.values[len(out)]) from error
+        out = results_for(batch, self._uid, self._outlet.taking(map(self._fn, batch.values)))
         return self._outlet.outputs(batch.with_values(out, self._type))
 
 
@@ -97,14 +83,12 @@ class FlatMap(Stateless):
         out: list[Any] = []
         ends: list[int] = []
         extend = self._outlet.into(out)
-        try:
+        with user_code(self._uid, lambda: batch.element(len(ends))):
             for results in self._results(batch, epoch, ends):
                 if results is not None:
                     extend(results)
                 ends.append(len(out))
             check_all_done(len(ends), batch)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.element(len(ends))) from error
         counts = np.diff(np.array(ends, dtype=np.int64), prepend=0).astype(np.int64)
         return self._outlet.outputs(batch.expand(out, counts, self._type))
 
@@ -126,17 +110,14 @@ class Filter(Stateless):
         kept: list[bool] = []
         own: list[Any] = []
         self._outlet.begin(epoch)
-        try:
-            if batch.table is None and self._outlet.one_by_one:
+        if batch.table is None and self._outlet.one_by_one:
+            with user_code(self._uid, lambda: batch.values[len(kept)]):
                 for value in batch.values:  # the predicate may keep a reference and change the element later
                     kept.append(bool(self._fn(value)))
                     if kept[-1]:
                         own.append(self._outlet.take(value))
-            else:
-                kept.extend(map(bool, map(self._fn, batch.values)))
-                check_all_done(len(kept), batch)
-        except USER_ERRORS as error:
-            raise user_error(self._uid, error, batch.values[len(kept)]) from error
+        else:
+            kept = results_for(batch, self._uid, map(bool, map(self._fn, batch.values)))
         passed = batch.take(np.flatnonzero(np.array(kept, dtype=bool)))
         if batch.table is not None:
             return Outputs(passed.without_seen_values())

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from forkpoint.checkpoint.states import StateInfo, state_id
+from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import UserFunctionError
 from forkpoint.functions import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
 from forkpoint.runtime.operators.base import shorten
@@ -27,10 +27,6 @@ def unpack_entry(data: bytes) -> tuple[bytes, bytes]:
     (length,) = _LENGTH.unpack_from(data)
     end = _LENGTH.size + length
     return data[_LENGTH.size : end], data[end:]
-
-
-def broadcast_record(uid: str, descriptor: MapStateDescriptor[Any, Any]) -> StateInfo:
-    return StateInfo.of(uid, descriptor.name, "broadcast", None, descriptor.value_type, descriptor.key_type)
 
 
 class _Reader(ReadOnlyBroadcastState[Any, Any]):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported, UserFunctionError
 from forkpoint.functions import BatchState, StateDescriptor
 from forkpoint.runtime.columnar.keys import KeySet
-from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.columnar.leaves import Codec, merged, numbers
+from forkpoint.runtime.columnar.segments import Bools
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-
-Bools = npt.NDArray[np.bool_]
 
 
 def _mask_of(where: Any, count: int, uid: str, name: str) -> Bools:
@@ -55,9 +52,8 @@ class ValueColumns(BatchState):
         count = len(raw)
         self._exists = np.fromiter((r is not None for r in raw), bool, count)
         self._dirty = np.zeros(count, bool)
-        stored = raw if self._exists.all() else [r for r in raw if r is not None]
-        self._columns = self._codec.columns(stored)  # type: ignore[arg-type]
-        if len(stored) < count:
+        self._columns = self._codec.columns([r for r in raw if r is not None])
+        if not self._exists.all():
             places = pa.array(np.cumsum(self._exists) - 1, mask=~self._exists)
             self._columns = [column.take(places) for column in self._columns]
 
@@ -66,38 +62,25 @@ class ValueColumns(BatchState):
         self._load()
         return self._exists.copy()
 
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        return pa.schema([pa.field(f.name, f.type) for f in self.type.arrow_schema])
-
     def read(self) -> Any:
         self._load()
         if self.type.fields is None:
             return self._columns[0]
-        return pa.RecordBatch.from_arrays(self._columns, schema=self._schema)
+        return pa.RecordBatch.from_arrays(self._columns, names=self.type.arrow_schema.names)
 
     def write(self, entries: Any, where: Bools | None = None) -> None:
         self._load()
         count = len(self._exists)
-        columns = self._columns_of(entries, count)
-        mask = None if where is None else _mask_of(where, count, self._backend.uid, self.name)
+        columns, mask = self._columns_of(entries, count), _mask_of(where, count, self._backend.uid, self.name)
         for field, column in zip(self.type.arrow_schema, columns, strict=True):
-            if column.null_count and not field.nullable:
-                missing = column.is_null().to_numpy(zero_copy_only=False)
-                if mask is None or (missing & mask).any():
-                    raise self._unfit(
-                        f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out"
-                    )
-        if mask is None:
-            self._columns, self._exists = columns, np.ones(count, bool)
-            self._dirty[:] = True
-            return
-        places = np.arange(count)
-        places[mask] += count
-        taken = pa.array(places)
-        self._columns = [
-            pa.concat_arrays([old, new]).take(taken) for old, new in zip(self._columns, columns, strict=True)
-        ]
+            if column.null_count and not field.nullable and (numbers(column.is_null()) & mask).any():
+                raise self._unfit(
+                    f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out"
+                )
+        if not mask.all():
+            places = np.arange(count)
+            columns = [merged(old, new, mask, places) for old, new in zip(self._columns, columns, strict=True)]
+        self._columns = columns
         self._exists = self._exists | mask
         self._dirty |= mask
 
@@ -145,15 +128,12 @@ class ValueColumns(BatchState):
         if names is None or not self._dirty.any():
             return
         if (self._dirty & self._exists).all():
-            log.keys += names
-            log.values += self._codec.encode_columns(self._columns)
+            log.add(names, self._codec.encode_columns(self._columns))
             return
         written, cleared = np.flatnonzero(self._dirty & self._exists), np.flatnonzero(self._dirty & ~self._exists)
-        taken = pa.array(written)
-        log.keys += [names[i] for i in written.tolist()]
-        log.values += self._codec.encode_columns([column.take(taken) for column in self._columns])
-        log.keys += [names[i] for i in cleared.tolist()]
-        log.values += [None] * len(cleared)
+        columns = [column.take(pa.array(written)) for column in self._columns]
+        log.add([names[i] for i in written.tolist()], self._codec.encode_columns(columns))
+        log.delete([names[i] for i in cleared.tolist()])
 
 
 class Collections(BatchState):
@@ -163,13 +143,12 @@ class Collections(BatchState):
         self._backend, self._handle, self._map = backend, backend.get(descriptor), descriptor.kind == "map"
         self.name = descriptor.name
 
-    def _each(self, work: Any) -> list[Any]:
-        found = []
+    def _each(self) -> Iterator[int]:
+        """Make each key the current one; yields its index."""
         for index in range(len(self._backend.keys)):
             self._backend.enter(index)
-            found.append(work(index))
+            yield index
             self._backend.leave()
-        return found
 
     @property
     def exists(self) -> Bools:
@@ -177,8 +156,8 @@ class Collections(BatchState):
 
     def read(self) -> list[Any]:
         if self._map:
-            return self._each(lambda index: dict(self._handle.items()))
-        return self._each(lambda index: list(self._handle.get()))
+            return [dict(self._handle.items()) for _ in self._each()]
+        return [list(self._handle.get()) for _ in self._each()]
 
     def write(self, entries: Sequence[Any], where: Bools | None = None) -> None:
         count = len(self._backend.keys)
@@ -187,18 +166,17 @@ class Collections(BatchState):
             raise UserFunctionError(
                 f"operator {self._backend.uid!r}, state {self.name!r}: {len(entries)} entries for {count} keys; give one each"
             )
-
-        def replace(index: int) -> None:
+        for index in self._each():
             if not mask[index]:
-                return
+                continue
             if self._map:
                 self._handle.clear()
                 self._handle.put_all(entries[index])
             else:
                 self._handle.update(entries[index])
 
-        self._each(replace)
-
     def clear(self, where: Bools | None = None) -> None:
         mask = _mask_of(where, len(self._backend.keys), self._backend.uid, self.name)
-        self._each(lambda index: self._handle.clear() if mask[index] else None)
+        for index in self._each():
+            if mask[index]:
+                self._handle.clear()

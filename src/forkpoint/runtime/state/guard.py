@@ -67,7 +67,7 @@ class Guard:
         self.encode: Callable[[Any], bytes] = encode_value
         self.keep: Callable[[Any], Any] = accept_value if unchanging else keep_bytes
         self.give: Callable[[Any], Any] = (
-            _same if unchanging else lambda kept: decode(kept) if kept.__class__ is Encoded else kept
+            (lambda kept: kept) if unchanging else lambda kept: decode(kept) if kept.__class__ is Encoded else kept
         )
         self.encoded: Callable[[Any], bytes] = (
             encode if unchanging else lambda kept: kept if kept.__class__ is Encoded else encode(kept)
@@ -102,10 +102,6 @@ class Guard:
     @cached_property
     def _list(self) -> TypeInformation:
         return Types.LIST(self.type)
-
-
-def _same(kept: Any) -> Any:
-    return kept
 
 
 _split = msgpack.Decoder(list[Raw]).decode

@@ -7,8 +7,7 @@ epoch has been committed.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,7 +25,8 @@ from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.lists import ListHandle
 from forkpoint.runtime.state.maps import MapHandle
 from forkpoint.runtime.state.namespace import Namespace
-from forkpoint.runtime.state.ttl import Expiry, TtlGuard, sweep_in_background
+from forkpoint.runtime.state.ttl import Expiry, Sweeper, TtlGuard
+from forkpoint.runtime.state.values import value_handle
 from forkpoint.state import Store, encode_keys, key_group, prefix_stop, state_keys
 from forkpoint.types import TypeInformation, same_bytes
 from forkpoint.types.wire import shown
@@ -39,25 +39,25 @@ class ChangeLog:
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
 
+    def add(self, keys: Iterable[bytes], values: Iterable[bytes | None]) -> None:
+        self.keys.extend(keys)
+        self.values.extend(values)
+
+    def delete(self, keys: Sequence[bytes]) -> None:
+        self.add(keys, [None] * len(keys))
+
 
 class Handle(Protocol):
-    """The entries of one state in an epoch; ``enter`` and ``leave`` bind it to one key at a time."""
+    """The entries of one state in an epoch. ``begin``: its keys are known, so read what it needs. ``enter`` and ``leave`` bind it
+    to one key at a time, by index; a key may be entered again. ``collect``: append what changed since ``begin``."""
 
-    @abstractmethod
-    def begin(self) -> None:
-        """Begin an epoch: its keys are known, so read what it needs."""
+    def begin(self) -> None: ...
 
-    @abstractmethod
-    def enter(self, index: int) -> None:
-        """Make the key at this index the current one."""
+    def enter(self, index: int) -> None: ...
 
-    @abstractmethod
-    def leave(self, index: int) -> None:
-        """The current key, which may be entered again, is done."""
+    def leave(self, index: int) -> None: ...
 
-    @abstractmethod
-    def collect(self, log: ChangeLog) -> None:
-        """Append what changed since ``begin``."""
+    def collect(self, log: ChangeLog) -> None: ...
 
 
 def check_known(record: StateInfo, known: StateInfo | None) -> None:
@@ -118,7 +118,6 @@ class KeyedBackend:
         self.records.append(record)
 
     def guard(self, name: str, type: TypeInformation) -> Guard:
-        """The guard of one of the states."""
         return Guard(type, f"operator {self.uid!r}, state {name!r}", lambda: f" of key {shown(self.current_key)}")
 
     def get(self, descriptor: StateDescriptor, namespace: Namespace | None = None, prefix: str = "") -> Any:
@@ -139,9 +138,6 @@ class KeyedBackend:
         return known[1]
 
     def _open(self, name: str, descriptor: StateDescriptor, namespace: Namespace | None) -> Any:
-        # Not above: it imports modules of the operators, which import this one.
-        from forkpoint.runtime.state.values import value_handle
-
         if namespace is not None:
             self._check_of_window(descriptor)
         sid, ttl = self.sid(name), descriptor.ttl
@@ -154,7 +150,10 @@ class KeyedBackend:
         if ttl is not None:
             guard = stamped = TtlGuard(guard, Expiry(ttl, self))
             is_list = isinstance(descriptor, ListStateDescriptor)
-            sweep_in_background(self, sid, ttl, stamped.list_expired if is_list else stamped.entry_expired)
+            # In event time, entries that stay visible after expiring are left to their readers: how long they are visible
+            # must not depend on where epochs end.
+            if ttl.cleanup_in_background and not (ttl.returns_expired and ttl.event_time):
+                self.sweepers.append(Sweeper(self, sid, stamped.list_expired if is_list else stamped.entry_expired))
         match descriptor:
             case ValueStateDescriptor() | ReducingStateDescriptor() | AggregatingStateDescriptor():
                 return value_handle(self, sid, guard, descriptor, namespace)

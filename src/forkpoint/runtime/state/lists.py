@@ -70,7 +70,6 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
         return seen
 
     def alive(self) -> bool:
-        """Whether there is an entry to read."""
         whole, expiry = self._whole(self._entry(self._namespace.current)), self._expiry
         return bool(whole) if expiry is None else not all(map(expiry.dead, whole))
 
@@ -107,8 +106,7 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
                 stored = elements.stored
                 if stored is None:
                     stored = [name for name, _ in self._backend.scan(elements.name)]
-                log.keys.extend(stored)
-                log.values.extend([None] * len(stored))
+                log.delete(stored)
                 kept = elements.whole or []
             if kept:
                 log.keys.append(elements.name + chunk)

@@ -138,7 +138,6 @@ class MapHandle(MapState[Any, Any]):
         return not self.alive()
 
     def alive(self) -> bool:
-        """Whether there is an entry to read."""
         expiry = self._expiry
         return any(kept is not _GONE and (expiry is None or not expiry.dead(kept)) for kept in self._all().values())
 

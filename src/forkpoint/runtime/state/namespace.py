@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from forkpoint.types import TypeInformation
@@ -14,17 +15,15 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 
+@dataclass(slots=True)
 class Namespace:
     """The current window, for all states bound to it. ``current``: the encoded window; ``type``: the windows' type.
 
     An encoded window (msgpack) is never a prefix of another, so all entries of a window are one range of the store.
     """
 
-    __slots__ = ("current", "type")
-
-    def __init__(self, type: TypeInformation | None = None) -> None:
-        self.current = b""
-        self.type = type
+    type: TypeInformation | None = None
+    current: bytes = b""
 
 
 class NamespacedEntries(Generic[E]):

@@ -6,12 +6,13 @@ A ``CheckpointedFunction`` gets it from the contexts here.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
-    CheckpointedFunction,
     FunctionInitializationContext,
     FunctionSnapshotContext,
     ListState,
@@ -19,7 +20,7 @@ from forkpoint.functions import (
     MapStateDescriptor,
     OperatorStateStore,
 )
-from forkpoint.runtime.state.broadcast_state import BroadcastMap, broadcast_record
+from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.state import Store, operator_key, operator_range
@@ -50,15 +51,10 @@ class OperatorList(ListState[Any]):
     def clear(self) -> None:
         self._kept = []
 
-    @property
-    def restored(self) -> bool:
-        return bool(self._stored)
-
     def collect(self, log: ChangeLog) -> None:
         encoded = list(map(self._guard.encoded, self._kept))
-        for index in range(max(len(encoded), len(self._stored))):
-            new = encoded[index] if index < len(encoded) else None
-            if index >= len(self._stored) or new != self._stored[index]:
+        for index, (new, old) in enumerate(zip_longest(encoded, self._stored)):
+            if new != old:
                 log.keys.append(operator_key(self.sid, self._subtask, index))
                 log.values.append(new)
         self._stored = encoded
@@ -101,7 +97,9 @@ class OperatorState(OperatorStateStore, FunctionInitializationContext):
         """A map that is the same on every subtask."""
         state = BroadcastMap(self._store, self._uid, self._subtask, descriptor)
         self._maps.append(state)
-        self.records.append(broadcast_record(self._uid, descriptor))
+        self.records.append(
+            StateInfo.of(self._uid, descriptor.name, "broadcast", None, descriptor.value_type, descriptor.key_type)
+        )
         return state
 
     def collect(self) -> ChangeLog:
@@ -113,18 +111,13 @@ class OperatorState(OperatorStateStore, FunctionInitializationContext):
         return log
 
 
+@dataclass(frozen=True)
 class SnapshotContext(FunctionSnapshotContext):
-    def __init__(self, epoch: int, processing_time_ms: int) -> None:
-        self._epoch = epoch
-        self._processing_time_ms = processing_time_ms
+    epoch: int
+    processing_time_ms: int
 
     def get_checkpoint_id(self) -> int:
-        return self._epoch
+        return self.epoch
 
     def get_checkpoint_timestamp(self) -> int:
-        return self._processing_time_ms
-
-
-def checkpointed(fn: Any) -> CheckpointedFunction | None:
-    """The function, if it has operator state."""
-    return fn if isinstance(fn, CheckpointedFunction) else None
+        return self.processing_time_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,10 @@ class Expiry:
         self._backend = backend
         self._on_read = config.updates_on_read
         self._returns_expired = config.returns_expired
-        self._now: Callable[[], int] = self._event_time if config.event_time else self._processing_time
-
-    def _processing_time(self) -> int:
-        return self._backend.processing_time_ms
-
-    def _event_time(self) -> int:
-        return self._backend.watermark()
+        # Not backend.watermark itself: each epoch has its own.
+        self._now: Callable[[], int] = (
+            (lambda: backend.watermark()) if config.event_time else (lambda: backend.processing_time_ms)
+        )
 
     def stamp(self) -> int:
         """The stamp of an entry written now: the current time; before the first watermark, the element's timestamp."""
@@ -125,6 +123,7 @@ def _stamps(data: bytes) -> tuple[list[int], int]:
     return _STAMPS.decode(data[STAMP_BYTES:end]), end
 
 
+@dataclass
 class Sweeper:
     """Removes expired entries that are not accessed: some in each epoch, cycling through the key groups.
 
@@ -133,39 +132,25 @@ class Sweeper:
 
     LEAST_ENTRIES = 1000  # checked in an epoch; one per key if the epoch has more keys
 
-    def __init__(self, backend: KeyedBackend, sid: int, expired: Callable[[bytes], bool]) -> None:
-        self._backend = backend
-        self._sid = sid
-        self._expired = expired
-        self._group: int | None = None
-        self._after: bytes | None = None
+    backend: KeyedBackend
+    sid: int
+    expired: Callable[[bytes], bool]
+    _group: int | None = None
+    _after: bytes | None = None
 
     def __call__(self, log: ChangeLog) -> None:
-        first, stop = self._backend.groups
-        left = max(self.LEAST_ENTRIES, len(self._backend.keys))
+        first, stop = self.backend.groups
+        left = max(self.LEAST_ENTRIES, len(self.backend.keys))
         changed = set(log.keys)
         group = first if self._group is None or not first <= self._group < stop else self._group
         for _ in range(first, stop):
-            start, end = sid_range(group, self._sid)
-            entries = list(islice(self._backend.store.scan(self._after or start, end), left))
-            gone = [key for key, value in entries if key not in changed and self._expired(value)]
-            log.keys.extend(gone)
-            log.values.extend([None] * len(gone))
+            start, end = sid_range(group, self.sid)
+            entries = list(islice(self.backend.store.scan(self._after or start, end), left))
+            gone = [key for key, value in entries if key not in changed and self.expired(value)]
+            log.delete(gone)
             left -= len(entries)
             if left <= 0:
                 self._group, self._after = group, entries[-1][0] + b"\0"
                 return
             group, self._after = group + 1 if group + 1 < stop else first, None
         self._group = group
-
-
-def sweep_in_background(
-    backend: KeyedBackend, sid: int, config: StateTtlConfig, expired: Callable[[bytes], bool]
-) -> None:
-    """Remove a state's expired entries in the background, unless its configuration disables that.
-
-    In event time, entries that stay visible after expiring are left to their readers: how long they are visible must not
-    depend on where epochs end.
-    """
-    if config.cleanup_in_background and not (config.returns_expired and config.event_time):
-        backend.sweepers.append(Sweeper(backend, sid, expired))

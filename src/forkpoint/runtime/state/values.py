@@ -1,14 +1,13 @@
 """States that hold one value: value, reducing and aggregating state.
 
 A *cell* keeps the value in an epoch, a *handle* is what a function sees of it. Cells of keyed state read the values of all keys
-of the epoch at once: with one call of the store, and without an object for each value. Cells of window state read each value
-when it is first needed, as the windows that an epoch needs are not known in advance.
+of the epoch at once: with one call of the store, and without an object for each value.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import new_class
 from typing import TYPE_CHECKING, Any
 
@@ -36,31 +35,7 @@ SingleValueDescriptor = (
 )
 
 
-class Cell(ABC):
-    """The current value as it is kept; ``None`` is empty."""
-
-    __slots__ = ()
-
-    guard: Guard
-
-    @abstractmethod
-    def read(self) -> Any:
-        """The value that a reader sees."""
-
-    @abstractmethod
-    def base(self) -> Any:
-        """The value that a new element is added to."""
-
-    @abstractmethod
-    def write(self, kept: Any) -> None:
-        """Replace it."""
-
-    @abstractmethod
-    def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
-        """Merge the values of other windows into the target's, in order, and remove them."""
-
-
-class KeyCell(Cell):
+class KeyCell:
     """One value for each key. The attributes are plain because this is the hot path."""
 
     __slots__ = ("_backend", "_changed", "_current", "_dirty", "_expiry", "_prefixes", "_sid", "_values", "guard")
@@ -98,11 +73,12 @@ class KeyCell(Cell):
             for i in self._dirty:
                 if values[i] is not None and expiry.dead(values[i]):
                     values[i] = None
-        log.keys.extend(map(self._prefixes.__getitem__, self._dirty))
-        log.values.extend([None if (kept := values[i]) is None else encoded(kept) for i in self._dirty])
+        names = map(self._prefixes.__getitem__, self._dirty)
+        log.add(names, [None if (kept := values[i]) is None else encoded(kept) for i in self._dirty])
         self._values, self._dirty, self._prefixes = [], {}, []
 
     def read(self) -> Any:
+        """The current value that a reader sees, as it is kept; None if there is none."""
         kept = self._current
         if self._expiry is None or kept is None:
             return kept
@@ -112,6 +88,7 @@ class KeyCell(Cell):
         return seen
 
     def base(self) -> Any:
+        """The value that a new element is added to."""
         kept = self._current
         if self._expiry is None or kept is None:
             return kept
@@ -134,19 +111,17 @@ class KeyCell(Cell):
         self._dirty = dict.fromkeys(range(len(kept)))
 
 
+@dataclass(slots=True)
 class _WindowValue:
     """``saved``: whether the store has a value; ``dirty``: whether this one differs from it."""
 
-    __slots__ = ("dirty", "kept", "name", "saved")
-
-    def __init__(self, name: bytes, kept: Any) -> None:
-        self.name = name
-        self.kept = kept
-        self.saved = kept is not None
-        self.dirty = False
+    name: bytes
+    kept: Any
+    saved: bool
+    dirty: bool = False
 
 
-class WindowCell(NamespacedEntries[_WindowValue], Cell):
+class WindowCell(NamespacedEntries[_WindowValue]):
     """One value for each key and window, without a time to live."""
 
     def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, namespace: Namespace) -> None:
@@ -155,13 +130,12 @@ class WindowCell(NamespacedEntries[_WindowValue], Cell):
 
     def _load(self, name: bytes) -> _WindowValue:
         raw = self._backend.store.get_many([name])[0]
-        return _WindowValue(name, None if raw is None else self.guard.decoded(raw))
+        return _WindowValue(name, None if raw is None else self.guard.decoded(raw), raw is not None)
 
     def read(self) -> Any:
         return self._entry(self._namespace.current).kept
 
-    def base(self) -> Any:
-        return self._entry(self._namespace.current).kept
+    base = read
 
     def write(self, kept: Any) -> None:
         entry = self._entry(self._namespace.current)
@@ -169,6 +143,7 @@ class WindowCell(NamespacedEntries[_WindowValue], Cell):
         entry.dirty = True
 
     def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
+        """Merge the values of other windows into the target's, in order, and remove them."""
         give, merged, into = self.guard.give, None, self._entry(target)
         for entry in (into, *map(self._entry, sources)):
             if entry.kept is not None:
@@ -183,6 +158,9 @@ class WindowCell(NamespacedEntries[_WindowValue], Cell):
             if entry.dirty and (entry.saved or entry.kept is not None):
                 log.keys.append(entry.name)
                 log.values.append(None if entry.kept is None else encoded(entry.kept))
+
+
+Cell = KeyCell | WindowCell
 
 
 class _Handle:
@@ -286,14 +264,10 @@ class ImmutableValueHandle(KeyCell, ValueState[Any]):
     def value(self) -> Any:
         return self._current
 
-    def update(self, value: Any) -> None:
-        raise AssertionError("each type has its own")
-
     def clear(self) -> None:
         self._current = None
 
     def alive(self) -> bool:
-        """Whether there is a value to read."""
         return self._current is not None
 
 
@@ -312,7 +286,7 @@ def value_handle(
         handle = ImmutableValueHandle.of(guard.type)(backend, sid, guard)
         backend.add(handle)
         return handle
-    cell = KeyCell(backend, sid, guard) if namespace is None else WindowCell(backend, sid, guard, namespace)
+    cell: Cell = KeyCell(backend, sid, guard) if namespace is None else WindowCell(backend, sid, guard, namespace)
     backend.add(cell)
     match descriptor:
         case ReducingStateDescriptor():

@@ -11,27 +11,27 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
-from forkpoint.runtime.exchange.commit_rows import commit_row, failure_row
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import EpochContext, Failure, JobSpec
 from forkpoint.runtime.exchange.wire import ChunkRow
 from forkpoint.runtime.operators.outlet import ChangingOutput
 from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.runtime.tasks.source_task import SourceTask, read_frame, read_ranges
 from forkpoint.runtime.tasks.stage_task import StageTask
+from forkpoint.runtime.tasks.task import Task
 
 
 def run_source_task(spec: JobSpec, ctx: EpochContext, task: int, plan: bytes) -> Iterator[ChunkRow]:
     """Stage 0 of native sources: ``plan`` is the pickled list of (operator id, SplitRange) for this task."""
-    work = SourceTask(spec, ctx, task)
-    return _guarded(work, 0, task, spec, lambda: read_ranges(work, plan))
+    work = SourceTask(spec, ctx, 0, task)
+    return _guarded(work, lambda: read_ranges(work, plan))
 
 
 def run_frame_task(
     spec: JobSpec, ctx: EpochContext, operator: int, task: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[ChunkRow]:
     """Stage 0 of a DataFrame source: one partition's rows as columns of the source's type."""
-    work = SourceTask(spec, ctx, task)
-    return _guarded(work, 0, task, spec, lambda: read_frame(work, spec.graph.by_id[operator], batches))
+    work = SourceTask(spec, ctx, 0, task)
+    return _guarded(work, lambda: read_frame(work, spec.graph.by_id[operator], batches))
 
 
 def run_subtask(
@@ -39,25 +39,21 @@ def run_subtask(
 ) -> Iterator[ChunkRow]:
     """One subtask of stage 1 or later, with all rows sent to it, in any order."""
     work = StageTask(spec, ctx, stage, subtask)
-    return _guarded(work, stage, subtask, spec, lambda: work.run(rows))
+    return _guarded(work, lambda: work.run(rows))
 
 
-def _guarded(
-    work: SourceTask | StageTask, stage: int, subtask: int, spec: JobSpec, do: Callable[[], None]
-) -> Iterator[ChunkRow]:
+def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:
     with collector_paused():
         try:
             do()
             rows = work.finish()
         except ForkpointError as error:
             work.abort()
-            target = subtask % spec.parallelism
             if isinstance(error, ChangingOutput):
-                rows = [commit_row(target, stage, subtask, work.attempt, one_by_one=[error.uid])]
+                report = work.report(one_by_one=[error.uid])
             else:
-                rows = [failure_row(target, stage, subtask, work.attempt, error)]
-            if isinstance(work, StageTask):
-                rows.extend(work.passing)
+                report = work.report(failure=Failure(type(error).__name__, str(error)))
+            rows = [report, *work.passing]
         except BaseException:
             work.abort()
             raise

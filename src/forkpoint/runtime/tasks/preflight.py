@@ -140,4 +140,3 @@ def _disk(local_dir: str) -> Iterator[str]:
         yield f"cannot write to {place}, for its local state; set spark.local.dir"
     elif free < MIN_FREE_BYTES:
         yield f"has {free >> 20} MiB free at {place}, for its local state; make room, or set spark.local.dir"
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,38 +13,30 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.connectors import SplitRange
-from forkpoint.errors import ForkpointError
+from forkpoint.connectors import SourceReader, SplitRange
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window
 from forkpoint.runtime.exchange.batch import Batch, for_each
-from forkpoint.runtime.exchange.commit_rows import commit_row, new_attempt
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
-from forkpoint.runtime.exchange.wire import ChunkRow, Piece, encode_chunk, progress_rows
-from forkpoint.runtime.operators.base import USER_ERRORS, Epoch, user_error
+from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
+from forkpoint.runtime.operators.base import Epoch, user_code
 from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.operators.sinks import SinkInstance
+from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.worker import worker_for
 
 _PIECE_SHIFT = 40  # rows of one piece in one epoch: up to 2**40
 
 
 @dataclass
-class SourceTask:
+class SourceTask(Task):
     """One task of stage 0 in one epoch."""
 
-    spec: JobSpec
-    context: EpochContext
-    task: int
-    attempt: str = field(default_factory=new_attempt)
-    rows: list[ChunkRow] = field(default_factory=list)
-    clocks: dict[tuple[int, str, int], PieceClock] = field(default_factory=dict)
+    clocks: dict[Piece, PieceClock] = field(default_factory=dict)
     sequence: dict[tuple[int, str, int], int] = field(default_factory=dict)
-    sinks: dict[int, SinkInstance] = field(default_factory=dict)
     records: dict[str, int] = field(default_factory=dict)
     latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
     begun: set[tuple[int, str, int]] = field(default_factory=set)
@@ -66,7 +58,7 @@ class SourceTask:
 
     def feed(self, operator: Operator, split: str, piece: int, elements: pa.RecordBatch | list[Any]) -> None:
         """Process a run of a source's elements, in order."""
-        size = elements.num_rows if isinstance(elements, pa.RecordBatch) else len(elements)
+        size = len(elements)
         place = (operator.id, split, piece)
         start = self.sequence.get(place, piece << _PIECE_SHIFT)
         self.sequence[place] = start + size
@@ -86,7 +78,7 @@ class SourceTask:
     def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> None:
         """Set the elements' timestamps and positions, and pass them on."""
         place = self.place(operator, split, piece)
-        self.clocks[place.origin, split, place.piece].stamp(batch)
+        self.clocks[place].stamp(batch)
         self._emit(operator, batch, place)
 
     def place(self, operator: Operator, split: str, piece: int) -> Piece:
@@ -97,10 +89,9 @@ class SourceTask:
         assert isinstance(operator.spec, WatermarkSpec)
         strategy = operator.spec.strategy
         place = Piece(operator.id, split, piece if strategy.generator_factory is None else 0)
-        key = (place.origin, split, place.piece)
-        if key not in self.clocks:
+        if place not in self.clocks:
             start = self.context.splits.get(str(operator.id), {}).get(split)
-            clock = self.clocks[key] = open_clock(
+            clock = self.clocks[place] = open_clock(
                 operator.uid, strategy, operator.timestamp_column, start, periodic=self.spec.periodic_watermarks
             )
             ahead = self.latest.get((place.origin, split))
@@ -119,11 +110,7 @@ class SourceTask:
 
     def _run(self, operator: Operator, batch: Batch, piece: Piece) -> None:
         if isinstance(operator.spec, SinkSpec):
-            sink = self.sinks.get(operator.id)
-            if sink is None:
-                sink = SinkInstance(operator, self.task, self.spec.job, self.context, self.attempt)
-                self.sinks[operator.id] = sink
-            sink.write(batch)
+            self.sink(operator).write(batch)
             return
         if isinstance(operator.spec, TimestampsSpec):
             graph = self.spec.graph
@@ -137,17 +124,17 @@ class SourceTask:
             on_watermark_read=self._on_watermark_read, one_by_one=operator.uid in self.context.one_by_one,
         )  # fmt: skip
         outputs = instance.run([batch], epoch)
-        self._emit(operator, outputs.main, piece)
-        for tag, side in outputs.sides.items():
-            self._emit(operator, side, piece, tag)
+        for tag, output in ((None, outputs.main), *outputs.sides.items()):
+            self._emit(operator, output, piece, tag)
 
     def _send(self, edge: InEdge, batch: Batch, piece: Piece, consumer: str) -> None:
         parallelism = self.spec.parallelism
         if isinstance(edge.partitioning, Broadcast):
-            clock = self.clocks[piece.origin, piece.split, piece.piece]
-            blob = encode_chunk(clock.at_next_watermark(batch) if edge.partitioning.at_next_watermark else batch, piece)
+            if edge.partitioning.at_next_watermark:
+                batch = self.clocks[piece].at_next_watermark(batch)
+            blob = encode_chunk(batch, piece)
             for target in range(parallelism):
-                self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), blob))
+                self.send(edge, target, blob)
             return
         targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
         if targets is None:
@@ -155,32 +142,24 @@ class SourceTask:
         else:
             parts = route(batch, targets, parallelism)
         for target, part in parts:
-            self.rows.append((target, edge.id, (self.task << 32) + len(self.rows), encode_chunk(part, piece)))
+            self.send(edge, target, encode_chunk(part, piece))
         batch.keys = None  # the next edge may have another key
 
     def finish(self) -> list[ChunkRow]:
         """The chunk rows, the progress of the splits, and the commit row."""
-        progress = [clock.progress(origin, split, piece) for (origin, split, piece), clock in self.clocks.items()]
-        committables = {
-            self.spec.graph.by_id[i].uid: done for i, sink in self.sinks.items() if (done := sink.prepare_commit())
-        }
-        parallelism = self.spec.parallelism
-        commit = commit_row(
-            self.task % parallelism, 0, self.task, self.attempt, progress=progress, committables=committables,
-            records_in=self.records, needs_whole_splits=sorted(self.needs_whole_splits),
+        progress = [clock.progress(*piece) for piece, clock in self.clocks.items()]
+        report = self.report(
+            progress=progress, committables=self.committables(), records_in=self.records,
+            needs_whole_splits=sorted(self.needs_whole_splits),
         )  # fmt: skip
-        targets = range(parallelism) if self.spec.graph.stages else ()
-        shared = [msgspec.structs.replace(p, generator=None) for p in progress]
-        return [*self.rows, *progress_rows(shared, targets), commit]
-
-    def abort(self) -> None:
-        for sink in self.sinks.values():
-            sink.abort()
+        targets = range(self.spec.parallelism if self.spec.graph.stages else 0)
+        shared = encode_progress([msgspec.structs.replace(p, generator=None) for p in progress])
+        return [*self.rows, *((target, PROGRESS, 0, shared) for target in targets), report]
 
 
 def read_ranges(task: SourceTask, plan: bytes) -> None:
     """Read the ranges of native sources that the driver planned for this task."""
-    readers: dict[int, Any] = {}
+    readers: dict[int, SourceReader[Any]] = {}
     ranges: list[tuple[int, SplitRange]] = pickle.loads(plan)
     try:
         for operator_id, range_ in ranges:
@@ -189,20 +168,21 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
             if reader is None:
                 reader = readers[operator_id] = operator.source.create_reader()
             task.begin(operator, range_.split, range_.piece)
-            elements = reader.read(range_)
-            while True:
-                try:
-                    run = next(elements, None)
-                except ForkpointError:
-                    raise
-                except USER_ERRORS as error:
-                    raise user_error(operator.uid, error, range_) from error
-                if run is None:
-                    break
+            for run in _runs(operator, reader, range_):
                 task.feed(operator, range_.split, range_.piece, run)
     finally:
         for reader in readers.values():
             reader.close()
+
+
+def _runs(operator: Operator, reader: SourceReader[Any], range_: SplitRange) -> Iterator[pa.RecordBatch | list[Any]]:
+    elements = reader.read(range_)
+    while True:
+        with user_code(operator.uid, lambda: range_):
+            run = next(elements, None)
+        if run is None:
+            return
+        yield run
 
 
 def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
@@ -211,9 +191,9 @@ def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.Record
     column = operator.spec.split_column
     for batch in batches:
         if column is None:
-            task.feed(operator, "0", task.task, batch)
+            task.feed(operator, "0", task.subtask, batch)
             continue
-        splits = batch.column(batch.schema.get_field_index(column)).dictionary_encode()
+        splits = batch.column(column).dictionary_encode()
         codes = splits.indices.to_numpy(zero_copy_only=False)
         for code, value in enumerate(splits.dictionary.to_pylist()):
-            task.feed(operator, str(value), task.task, batch.take(pa.array(np.flatnonzero(codes == code))))
+            task.feed(operator, str(value), task.subtask, batch.take(pa.array(np.flatnonzero(codes == code))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -15,34 +15,27 @@ from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Broadcast, Forward
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread
-from forkpoint.runtime.exchange.commit_rows import commit_row, new_attempt
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec, Snapshot
+from forkpoint.runtime.exchange.control import Snapshot
 from forkpoint.runtime.exchange.grouping import route, targets_of
-from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, unpack
+from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, receive
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance
 from forkpoint.runtime.operators.iteration import FeedbackSpec
-from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
+from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.worker import Worker, worker_for
 from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
+
+Waiting = dict[int, dict[int, list[Batch]]]
+"""Input by operator and ordinal."""
 
 _CHUNK_ROWS = 131_072
 _SPLIT_SHIFT = 32
 
 
 @dataclass
-class StageTask:
+class StageTask(Task):
     """One attempt of one subtask at one stage of an epoch."""
-
-    spec: JobSpec
-    context: EpochContext
-    stage: int
-    subtask: int
-    attempt: str = field(default_factory=new_attempt)
-    rows: list[ChunkRow] = field(default_factory=list)
-    passing: list[ChunkRow] = field(default_factory=list)
-    sinks: dict[str, SinkInstance] = field(default_factory=dict)
 
     def run(self, rows: Iterable[ChunkRow]) -> None:
         worker = worker_for(self.spec)
@@ -50,33 +43,30 @@ class StageTask:
         state = worker.state(self.subtask)
         catch_up = state.catch_up(self.context)
         operators = graph.stage(self.stage)
-        inbox = unpack(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
+        inbox = receive(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
         self.passing = inbox.passing
-        origins = self._origins(inbox)
+        origins = origin_splits(graph, self.context, inbox.progress)
         windows = watermarks_of(graph, self.context, origins).windows
-        waiting: dict[int, dict[int, list[Batch]]] = {o.id: {} for o in operators}
+        waiting: Waiting = {o.id: {} for o in operators}
         self._deliver(inbox, operators, origins, waiting)
         self._parts: dict[str, Any] = {
             "states": [],
             "records_in": {},
             "records_out": {},
             "late_records_dropped": {},
-            "committables": {},
             "mutable": [],
             "catch_up": catch_up,
             "in_flight": 0,
         }
         log = Changes([], [])
-        timer: int | None = None
+        timers: list[int | None] = []
         for operator in operators:
             inputs = self._inputs(operator, waiting.pop(operator.id))
             self._parts["records_in"][operator.uid] = sum(b.size for b in inputs)
             if isinstance(operator.spec, FeedbackSpec):
                 self._parts["in_flight"] += inputs[0].size
             if isinstance(operator.spec, SinkSpec):
-                sink = SinkInstance(operator, self.subtask, self.spec.job, self.context, self.attempt)
-                self.sinks[operator.uid] = sink
-                sink.write(inputs[0])
+                self.sink(operator).write(inputs[0])
                 continue
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
             outputs = instance.run(inputs, self._epoch(operator, windows[operator.id]))
@@ -91,12 +81,10 @@ class StageTask:
                 log.keys.extend(changes.keys)
                 log.values.extend(changes.values)
                 self._parts["states"].extend(state.compact() for state in stateful.states())
-                timers = [t for t in (timer, stateful.next_processing_timer_ms()) if t is not None]
-                timer = min(timers, default=None)
-            self._forward(operator, outputs.main, None, waiting)
-            for tag, side in outputs.sides.items():
-                self._forward(operator, side, tag, waiting)
-        self._parts["next_processing_timer_ms"] = timer
+                timers.append(stateful.next_processing_timer_ms())
+            for tag, batch in ((None, outputs.main), *outputs.sides.items()):
+                self._forward(operator, batch, tag, waiting)
+        self._parts["next_processing_timer_ms"] = min((t for t in timers if t is not None), default=None)
         self._parts["changes"] = self._write_changes(worker, state, log)
         if self.stage == 1 and self.subtask in self.context.snapshot_subtasks:
             self._parts["snapshot"] = self._write_snapshot(worker, state)
@@ -111,17 +99,8 @@ class StageTask:
 
     # -- in
 
-    def _origins(self, inbox: Inbox) -> dict[int, Splits]:
-        """Each watermark origin's splits over this epoch."""
-        ids = {o for operator in self.spec.graph.operators for o in operator.origins}
-        return origin_splits(self.context, ids, inbox.progress)
-
     def _deliver(
-        self,
-        inbox: Inbox,
-        operators: tuple[Operator, ...],
-        origins: dict[int, Splits],
-        waiting: dict[int, dict[int, list[Batch]]],
+        self, inbox: Inbox, operators: tuple[Operator, ...], origins: dict[int, Splits], waiting: Waiting
     ) -> None:
         ranks = {o: rank for rank, o in enumerate(sorted(origins))}
         for operator in operators:
@@ -133,17 +112,13 @@ class StageTask:
 
     def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
         """Complete a piece's running watermark with its split's before it, and set the split number."""
-        before = splits.pieces[piece.split, piece.piece]
-        batch.positions = (
-            max(batch.positions, 2 * before + 1) if isinstance(batch.positions, int)
-            else np.maximum(batch.positions, 2 * before + 1)
-        )  # fmt: skip
+        at, least = batch.positions, 2 * splits.pieces[piece.split, piece.piece] + 1
+        batch.positions = max(at, least) if isinstance(at, int) else np.maximum(at, least)
         batch.splits = (rank << _SPLIT_SHIFT) + splits.order[piece.split]
 
     def _inputs(self, operator: Operator, batches: dict[int, list[Batch]]) -> list[Batch]:
-        ordinals = range(max(e.ordinal for e in operator.inputs) + 1)
         inputs = []
-        for ordinal in ordinals:
+        for ordinal in range(max(e.ordinal for e in operator.inputs) + 1):
             type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
             batch = concat(batches.get(ordinal, ()), type_)
             batch = batch.in_order() if operator.stateful else batch
@@ -162,9 +137,7 @@ class StageTask:
 
     # -- out
 
-    def _forward(
-        self, operator: Operator, batch: Batch, tag: str | None, waiting: dict[int, dict[int, list[Batch]]]
-    ) -> None:
+    def _forward(self, operator: Operator, batch: Batch, tag: str | None, waiting: Waiting) -> None:
         if not batch.size:
             return
         batch.keys = None  # those of the input, if the operator forwards it as a filter does
@@ -181,14 +154,14 @@ class StageTask:
             for block in batch.blocks(_CHUNK_ROWS):
                 blob = encode_chunk(block, None)
                 for target in range(parallelism):
-                    self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), blob))
+                    self.send(edge, target, blob)
             return
         targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
         if targets is None:
             targets = self._targets_of_splits(edge, batch)
         for target, part in route(batch, targets, parallelism):
             for block in part.blocks(_CHUNK_ROWS):
-                self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), encode_chunk(block, None)))
+                self.send(edge, target, encode_chunk(block, None))
         batch.keys = None
 
     def _targets_of_splits(self, edge: InEdge, batch: Batch) -> npt.NDArray[Any]:
@@ -229,14 +202,5 @@ class StageTask:
     # -- end
 
     def finish(self) -> list[ChunkRow]:
-        for uid, sink in self.sinks.items():
-            done = sink.prepare_commit()
-            if done:
-                self._parts["committables"][uid] = done
         passing = [(self.subtask, *row[1:]) for row in self.passing]
-        commit = commit_row(self.subtask, self.stage, self.subtask, self.attempt, **self._parts)
-        return [*self.rows, *passing, commit]
-
-    def abort(self) -> None:
-        for sink in self.sinks.values():
-            sink.abort()
+        return [*self.rows, *passing, self.report(**self._parts, committables=self.committables())]

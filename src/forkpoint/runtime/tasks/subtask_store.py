@@ -124,7 +124,7 @@ class SubtaskState:
         self.store.clear()
         bases = Bases.of(manifest, self._share)
         steps = self._steps(manifest, bases.oldest)
-        if bases.complete:
+        if bases.oldest > NOTHING:
             self.store.load(self._snapshots(bases), bases.oldest)
             for step in steps:
                 self.store.apply(self._changes(step, bases), step.epoch, self.store.version)
@@ -214,10 +214,6 @@ class Bases:
     @property
     def newest(self) -> int:
         return max((*self.epochs, self.operator_epoch))
-
-    @property
-    def complete(self) -> bool:
-        return self.oldest > NOTHING
 
     def epoch_of(self, group: int) -> int:
         return self.operator_epoch if group == OPERATOR_KG else self.epochs[group - self.share.kg_start]

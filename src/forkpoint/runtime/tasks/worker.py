@@ -11,7 +11,7 @@ from forkpoint.errors import StorageError
 from forkpoint.functions import CheckpointListener
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
-from forkpoint.runtime.operators.base import USER_ERRORS, OperatorInstance, TaskInfo, user_error
+from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_code
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
 from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
 from forkpoint.state import Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
@@ -35,18 +35,13 @@ class Worker:
     states: dict[int, SubtaskState] = field(default_factory=dict)
     instances: dict[tuple[int, int], _Kept] = field(default_factory=dict)
 
-    def share(self, subtask: int) -> Share:
-        start, stop = key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism)
-        return Share(subtask, start, stop)
-
     def state(self, subtask: int) -> SubtaskState:
         state = self.states.get(subtask)
         if state is None:
             directory = Path(self.spec.local_dir) / str(subtask)
             make_own_directory(str(directory))
-            state = self.states[subtask] = SubtaskState(
-                self._store(directory), self.storage, self.paths, self.share(subtask)
-            )
+            share = Share(subtask, *key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism))
+            state = self.states[subtask] = SubtaskState(self._store(directory), self.storage, self.paths, share)
         return state
 
     def _store(self, directory: Path) -> Store:
@@ -77,10 +72,8 @@ class Worker:
             )
             store = self.state(subtask).store if operator.stateful else None
             restored = any(state.uid == operator.uid for state in spec.known_states.values())
-            try:
+            with user_code(operator.uid, lambda: "none yet: open()"):
                 kept = _Kept(*make_instance(info, store, restored=restored))
-            except USER_ERRORS as error:
-                raise user_error(operator.uid, error, "none yet: open()") from error
             self.instances[operator.id, subtask] = kept
         elif kept.listener is not None:
             if kept.epoch <= context.committed:

@@ -16,28 +16,19 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.runtime.columnar.keys import (
-    KeySet,
-    codes_of,
-    column_of,
-    decode_keys,
-    key_columns,
-    key_parts,
-    parts_of,
-    read_timers,
-)
-from forkpoint.runtime.columnar.leaves import Codec, Leaves, merged, to_list
+from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys, key_columns, key_parts, parts_of, read_timers
+from forkpoint.runtime.columnar.leaves import Codec, Leaves, column_of, to_list
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.msgpack import layout_of
 from forkpoint.runtime.columnar.plans import Plan
-from forkpoint.runtime.columnar.segments import Bools, Segments
+from forkpoint.runtime.columnar.segments import Bools, Segments, either
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, spread
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
-from forkpoint.state import key_group_range, timer_range
+from forkpoint.state import decode_timer_key, timer_range
 
 LARGEST_MS = 2**59  # larger times go to the element-wise kernel
 
@@ -56,17 +47,9 @@ class Due:
 
     names: list[bytes]
     times: Longs
-    encoded: list[bytes]
     keys: pa.Array
     starts: Longs
     ends: Longs
-
-    def without(self, skipped: frozenset[bytes]) -> Due:
-        kept = np.array([i for i, key in enumerate(self.encoded) if key not in skipped], np.int64)
-        return Due(
-            [self.names[i] for i in kept], self.times[kept], [self.encoded[i] for i in kept], self.keys.take(pa.array(kept)),
-            self.starts[kept], self.ends[kept],
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,15 +111,14 @@ class ColumnKernel(ABC, Generic[W]):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, plan: Plan) -> None:
         key = info.operator.key
         assert key is not None
-        assert key.key_type is not None
         assert spec.window_type is not None
         parts, layout = key_parts(key), layout_of(spec.window_type)
         assert parts is not None
         assert layout is not None
-        self._plan, self._by, self._key_type, self._key_parts, self._layout = plan, key, key.key_type, parts, layout
-        self._max_parallelism, self._store, self._lateness_ms = info.max_parallelism, backend.store, spec.lateness_ms
+        self._plan, self._by, self._key_type, self._key_parts, self._layout = plan, key, backend.key_type, parts, layout
+        self._max_parallelism, self._store, self._groups = info.max_parallelism, backend.store, backend.groups
+        self._lateness_ms = spec.lateness_ms
         self._codec = Codec(plan.type)
-        self._groups_range = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
         self._contents_sid, self._timer_sid = backend.sid(CONTENTS), backend.sid(EVENT_TIMERS)
 
     @abstractmethod
@@ -191,15 +173,16 @@ class ColumnKernel(ABC, Generic[W]):
         """Raises ColumnarUnsupported if a timer cannot belong to these windows."""
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
-            for group in range(*self._groups_range):
+            for group in range(*self._groups):
                 start, stop = timer_range(group, self._timer_sid, to_flink_ms(window.end))
                 names += [name for name, _ in self._store.scan(start, stop)]
+        if skipped:
+            names = [name for name in names if decode_timer_key(name).key not in skipped]
         times, keys, spaces = read_timers(names)
         bounds = decode_numbers(self._layout, spaces) if spaces else [times, times]
         if bounds is None or (len(times) and not window.before < int(times.min()) <= int(times.max()) <= LARGEST_MS):
             raise ColumnarUnsupported
-        due = Due(names, times, keys, self._decoded(keys), bounds[0], bounds[1])
-        return due.without(skipped) if skipped else due
+        return Due(names, times, self._decoded(keys), bounds[0], bounds[1])
 
     def _keys_of(self, columns: list[pa.Array], rows: Longs) -> KeySet:
         """The keys of these rows."""
@@ -227,21 +210,17 @@ class ColumnKernel(ABC, Generic[W]):
 
     def _accumulated(self, windows: W, batch: Batch, touched: Bools, contents: Leaves, saved_at: Longs) -> Leaves:
         """The accumulators of all windows with their rows added."""
-        if not touched.any():
-            return [
-                leaf.take(pa.array(np.maximum(saved_at, 0))) if len(leaf) else pa.nulls(len(saved_at), leaf.type)
-                for leaf in contents
-            ]
-        assert batch.table is not None
-        offsets = np.concatenate(([0], np.cumsum(windows.sizes[touched])))
-        updated = self._plan.update(Segments(batch.table, windows.order, offsets, saved_at[touched]), contents)
+        updated: Leaves | None = [leaf.slice(0, 0) for leaf in contents]
+        if touched.any():
+            assert batch.table is not None
+            offsets = np.concatenate(([0], np.cumsum(windows.sizes[touched])))
+            updated = self._plan.update(Segments(batch.table, windows.order, offsets, saved_at[touched]), contents)
         if updated is None:
             raise ColumnarUnsupported
         if touched.all():
             return updated
-        place = pa.array(np.maximum(np.cumsum(touched) - 1, 0))
-        held = ~touched & (saved_at >= 0)
-        return [merged(new.take(place), old, held, saved_at) for new, old in zip(updated, contents, strict=True)]
+        at = np.where(touched, np.cumsum(touched) - 1, -1)
+        return [either(new, at, old, saved_at) for new, old in zip(updated, contents, strict=True)]
 
     # -- writing changes
 
@@ -255,16 +234,10 @@ class ColumnKernel(ABC, Generic[W]):
         return windows.keys.names(self._contents_sid, windows.key_of[at], spaces)
 
     def _keep(self, log: ChangeLog, windows: W, at: Longs, leaves: Leaves) -> None:
-        log.keys += self._kept(windows, at)
-        log.values += self._codec.encode([leaf.take(pa.array(at)) for leaf in leaves])
+        log.add(self._kept(windows, at), self._codec.encode([leaf.take(pa.array(at)) for leaf in leaves]))
 
     def _set_timers(self, log: ChangeLog, windows: W, at: Longs, behind_ms: int) -> None:
         """Timers ``behind_ms`` after the windows' ends."""
         spaces = self._spaces(windows.starts[at], windows.ends[at])
-        log.keys += windows.keys.timers(self._timer_sid, windows.ends[at] - 1 + behind_ms, windows.key_of[at], spaces)
-        log.values += [b""] * len(at)
-
-
-def delete(log: ChangeLog, names: list[bytes]) -> None:
-    log.keys += names
-    log.values += [None] * len(names)
+        times = windows.ends[at] - 1 + behind_ms
+        log.add(windows.keys.timers(self._timer_sid, times, windows.key_of[at], spaces), [b""] * len(at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from forkpoint.errors import GraphError, UserFunctionError
@@ -38,20 +39,18 @@ class AssignerContext(WindowAssignerContext):
 class KeyStateContext(Context):
     """Keyed state shared by all windows; names of the operator's own states are refused."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
-        super().__init__(info, backend)
-        self._keyed = backend
+    _backend: KeyedBackend
 
     def _state(self, descriptor: Any) -> Any:
-        check_name(self._info.operator.uid, self._keyed.described(descriptor).name)
-        return self._keyed.get(descriptor)
+        check_name(self._info.operator.uid, self._backend.described(descriptor).name)
+        return self._backend.get(descriptor)
 
 
 class AssignerStateContext(KeyStateContext):
     """Keyed state of the assigner, under prefixed names."""
 
     def _state(self, descriptor: Any) -> Any:
-        return self._keyed.get(descriptor, prefix=ASSIGNER)
+        return self._backend.get(descriptor, prefix=ASSIGNER)
 
 
 def check_name(uid: str, name: str) -> None:
@@ -75,8 +74,8 @@ class WindowStateContext(KeyStateContext):
                 f"operator {self._info.operator.uid!r}: window_state() is not available with windows that merge, whose "
                 "states cannot be merged; use global_state()"
             )
-        descriptor = self._keyed.described(descriptor)
-        handle = self._handles[descriptor.name] = self._keyed.get(descriptor, self._namespace, WINDOW)
+        descriptor = self._backend.described(descriptor)
+        handle = self._handles[descriptor.name] = self._backend.get(descriptor, self._namespace, WINDOW)
         return handle
 
     def clear(self) -> None:
@@ -85,12 +84,12 @@ class WindowStateContext(KeyStateContext):
             handle.clear()
 
 
+@dataclass(eq=False)
 class Clock(EvictorContext):
     """Both clocks at the current element or timer; evictors see nothing else."""
 
-    def __init__(self, backend: KeyedBackend) -> None:
-        self.backend = backend
-        self.watermark_ms = MIN_WATERMARK
+    backend: KeyedBackend
+    watermark_ms: int = MIN_WATERMARK
 
     def get_current_processing_time(self) -> int:
         return self.backend.processing_time_ms

@@ -189,12 +189,9 @@ class ElementWindows(KeyedProcessFunction):
         self._clock.watermark_ms = to_flink_ms(self._backend.watermark())
         namespace = ctx.namespace
         window = self._decode(namespace)
-        if self._merging is None:
-            state_window = window
-        else:
-            state_window = self._merging.state_window(window)
-            if state_window is None:
-                return  # a timer of a window that has been merged into another
+        state_window = window if self._merging is None else self._merging.state_window(window)
+        if state_window is None:
+            return  # a timer of a window that has been merged into another
         self._namespace.current = namespace
         self._contents_namespace.current = self._encode(state_window)
         event = ctx.time_domain() is TimeDomain.EVENT_TIME

@@ -24,23 +24,16 @@ from forkpoint.functions import (
     ReducingStateDescriptor,
     StateDescriptor,
     TimestampedValue,
-    WindowBound,
 )
-from forkpoint.runtime.columnar.keys import parts_of
 from forkpoint.runtime.columnar.plans import Plan
-from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, Places
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Places
 from forkpoint.runtime.operators.base import TaskInfo, shorten
 from forkpoint.runtime.operators.keyed_process import firing_rank, own_key
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
-from forkpoint.runtime.windows.contexts import (
-    Clock,
-    KeyStateContext,
-    WindowContext,
-    WindowStateContext,
-)
+from forkpoint.runtime.windows.contexts import Clock, KeyStateContext, WindowContext, WindowStateContext
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 
 if TYPE_CHECKING:
@@ -52,8 +45,7 @@ class WindowFiring:
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, plan: Plan | None) -> None:
         self._uid, self._stage = info.operator.uid, info.operator.stage
-        self._by, self._type = info.operator.key, info.operator.output_type
-        self._spec, self._plan = spec, plan
+        self._type, self._spec, self._plan = info.operator.output_type, spec, plan
         self.contents_namespace, self.namespace = Namespace(spec.window_type), Namespace(spec.window_type)
         self.contents = backend.get(contents_descriptor(spec, self._uid), self.contents_namespace)
         merging = isinstance(spec.assigner, MergingWindowAssigner)
@@ -81,20 +73,16 @@ class WindowFiring:
     def fire_all(self, computed: Computed) -> Batch:
         """The results of all windows that fire in an epoch."""
         assert self._plan is not None
-        assert self._by is not None
         assert self._type is not None
         windows, at = computed.windows, computed.fires
         keys, key_of, starts, ends = windows.keys, windows.key_of[at], windows.starts[at], windows.ends[at]
         key, rank = keys.column.take(pa.array(key_of)), firing_rank(self._stage, event=True)
 
-        def bounds(bound: WindowBound) -> Longs:
-            return ends if bound.end else starts
-
         def places() -> Places:
             return (ends - 1) * 2, rank, keys.tie_breakers[key_of], ends - 1
 
         results = self._plan.results([leaf.take(pa.array(at)) for leaf in computed.leaves])
-        columns = self._plan.shaped(results, key, parts_of(key, self._by), bounds)
+        columns = self._plan.shaped(results, key, starts, ends)
         table = pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
         return DerivedBatch(len(at), places, table=table, type=self._type)
 

@@ -26,12 +26,11 @@ def merging_windows(window_type: TypeInformation) -> MapStateDescriptor[Any, Any
     return descriptor
 
 
-class _Merges:
-    def __init__(self) -> None:
-        self.found: list[tuple[Any, list[Any]]] = []
+class _Merges(list[tuple[Any, list[Any]]]):
+    """Merged windows, each with its members."""
 
     def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        self.found.append((merge_result, list(to_be_merged)))
+        self.append((merge_result, list(to_be_merged)))
 
 
 class MergingWindows:
@@ -91,7 +90,7 @@ class MergingWindows:
         merges = _Merges()
         self._assigner.merge_windows([*sorted(windows), new], merges)
         result, merged_in = new, False
-        for merged, members in merges.found:
+        for merged, members in merges:
             old = [m for m in members if m != new]
             if len(old) < len(members):
                 result, merged_in = merged, True

@@ -107,16 +107,10 @@ class WindowOperator(KeyedOperator):
             for tag in {**columns.sides, **elements.sides}
         }
         dropped = columns.late_records_dropped + elements.late_records_dropped
-        main = concat([columns.main, self._as_columns(elements.main)], self._type)
-        return Outputs(main, sides, dropped, elements.mutable)
-
-    def _as_columns(self, batch: Batch) -> Batch:
         assert self._type is not None
-        table = pa.RecordBatch.from_arrays(self._type.to_columns(batch.values), schema=self._type.arrow_schema)
-        return Batch(
-            batch.size, batch.positions, batch.splits, batch.sequence, table=table, type=self._type,
-            timestamps=batch.timestamps, ordered=False,
-        )  # fmt: skip
+        found = self._type.to_columns(elements.main.values)
+        elements.main.table = pa.RecordBatch.from_arrays(found, schema=self._type.arrow_schema)
+        return Outputs(concat([columns.main, elements.main], self._type), sides, dropped, elements.mutable)
 
     def next_processing_timer_ms(self) -> int | None:
         return self._elements.next_processing_timer_ms()

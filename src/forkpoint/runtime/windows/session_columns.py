@@ -18,12 +18,12 @@ from forkpoint.runtime.columnar.keys import KeySet, codes_of, parts_of
 from forkpoint.runtime.columnar.leaves import Leaves
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.plans import Plan
-from forkpoint.runtime.columnar.segments import Bools
+from forkpoint.runtime.columnar.segments import Bools, run_starts
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel, Due, Rows, Status, Windows, delete
+from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel, Due, Rows, Status, Windows
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.state import prefix_stop, sid_range
@@ -90,7 +90,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         """The saved sessions: at least those of keys that have rows, and those that end."""
         entries = list[tuple[bytes, bytes]]()
         if self._in_flight is None or self._in_flight < _FEW * (len(columns[0]) + len(due.names)) + 4096:
-            for group in range(*self._groups_range):
+            for group in range(*self._groups):
                 entries += self._store.scan(*sid_range(group, self._merging_sid))
             self._in_flight = len(entries)
         else:
@@ -136,7 +136,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         if not len(order):
             none, keys = order, self._keys_of(parts, order)
             return Sessions(keys, none, none, none, none, none, none, none, none, none, saved)
-        new_key = np.concatenate(([True], codes[1:] != codes[:-1]))
+        new_key = run_starts(codes)
         key_of = np.cumsum(new_key) - 1
         least, width = int(low.min()), int(high.max()) - int(low.min()) + 1
         if (width * (len(order) + 1)).bit_length() > 62:
@@ -196,16 +196,16 @@ class SessionColumns(ColumnKernel[Sessions]):
         changed[old] = (before.starts[was[old]] != windows.starts[old]) | (before.ends[was[old]] != windows.ends[old])
         moved = np.flatnonzero(old & (changed | status.expired))  # no longer under their saved window
         fired = np.flatnonzero(old & (changed | status.ended))
-        delete(log, windows.keys.names(self._merging_sid, windows.key_of[moved], self._spaces_of(before, was[moved])))
-        delete(log, self._timers_of(windows, fired, 0))
-        delete(log, self._kept(windows, np.flatnonzero(old & status.expired)))
+        log.delete(windows.keys.names(self._merging_sid, windows.key_of[moved], self._spaces_of(before, was[moved])))
+        log.delete(self._timers_of(windows, fired, 0))
+        log.delete(self._kept(windows, np.flatnonzero(old & status.expired)))
         if self._lateness_ms:
-            delete(log, self._timers_of(windows, moved, self._lateness_ms))
+            log.delete(self._timers_of(windows, moved, self._lateness_ms))
         self._keep(log, windows, np.flatnonzero(touched & ~status.expired), leaves)
         new = np.flatnonzero(touched & ~status.expired & changed)
         spaces = self._spaces(windows.starts[new], windows.ends[new])
-        log.keys += windows.keys.names(self._merging_sid, windows.key_of[new], spaces)
-        log.values += self._spaces(windows.kept_starts[new], windows.kept_ends[new]).to_pylist()
+        kept = self._spaces(windows.kept_starts[new], windows.kept_ends[new]).to_pylist()
+        log.add(windows.keys.names(self._merging_sid, windows.key_of[new], spaces), kept)
         self._set_timers(log, windows, np.flatnonzero(touched & ~status.expired & ~status.ended), 0)
         if self._lateness_ms:
             # Also those that end: the allowed lateness may have changed since the session began.

@@ -15,11 +15,11 @@ from forkpoint.functions import SlidingEventTimeWindows, TumblingEventTimeWindow
 from forkpoint.runtime.columnar.keys import codes_of, combined, parts_of
 from forkpoint.runtime.columnar.leaves import Leaves
 from forkpoint.runtime.columnar.plans import Plan
-from forkpoint.runtime.columnar.segments import Bools
+from forkpoint.runtime.columnar.segments import Bools, run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel, Due, Rows, Status, Windows, delete
+from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel, Due, Rows, Status, Windows
 from forkpoint.runtime.windows.spec import WindowSpec
 
 
@@ -83,10 +83,10 @@ class TimeColumns(ColumnKernel[TimeWindows]):
             starts = np.concatenate((due.starts, starts))
         codes, width = combined(codes_of(picked), (starts - self._offset_ms) // self._slide_ms)
         order, ordered = stable_order(codes)
-        bounds = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else order
+        bounds = np.flatnonzero(run_starts(ordered))
         first = order[bounds]
         by_key = ordered[bounds] // width
-        new_key = np.concatenate(([True], by_key[1:] != by_key[:-1])) if len(by_key) else np.empty(0, bool)
+        new_key = run_starts(by_key)
         keys = self._keys_of(picked, first[new_key])
         of_due = order < count
         dues = np.add.reduceat(of_due, bounds, dtype=np.int64) if len(bounds) else bounds
@@ -104,8 +104,8 @@ class TimeColumns(ColumnKernel[TimeWindows]):
 
     def _changes(self, windows: TimeWindows, due: Due, status: Status, leaves: Leaves, saved: Bools) -> ChangeLog:
         log = ChangeLog()
-        delete(log, due.names)
-        delete(log, self._kept(windows, np.flatnonzero(status.expired & saved)))
+        log.delete(due.names)
+        log.delete(self._kept(windows, np.flatnonzero(status.expired & saved)))
         self._keep(log, windows, np.flatnonzero(status.touched & ~status.expired), leaves)
         begun = ~status.expired & ~saved & ~status.ended
         self._set_timers(log, windows, np.flatnonzero(begun), 0)

@@ -1,15 +1,56 @@
-"""The options for scheduled savepoints."""
+"""Options that several commands have, and their kinds: NAME=VALUE, durations, schedules of savepoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import click
 
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import SavepointSchedule
+
+Pairs: TypeAlias = Mapping[str, str]
+
+
+def split_pair(value: str, param: click.Parameter) -> tuple[str, str]:
+    left, equals, right = value.partition("=")
+    if not (left and equals and right):
+        raise click.BadParameter(f"{value!r} is not of the form {param.metavar}")
+    return left, right
+
+
+def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> Pairs:
+    found: dict[str, str] = {}
+    for value in values:
+        left, right = split_pair(value, param)
+        if left in found:
+            raise click.BadParameter(f"{left!r} is given twice")
+        found[left] = right
+    return found
+
+
+def pairs_option(option: str, name: str, metavar: str, text: str) -> Callable[[Any], Any]:
+    """A repeatable option whose values become a dict; each NAME may be given once."""
+    return click.option(option, name, metavar=metavar, multiple=True, callback=pairs, help=text)
+
+
+def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """Parse --map: old uid → new uid."""
+    return dict(split_pair(each, param) for each in given)
+
+
+map_option = click.option(
+    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
+    help="Restore the state of uid OLD to uid NEW; repeatable.",
+)  # fmt: skip
+pyflink_option = click.option(
+    "--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it."
+)
+allow_non_restored_option = click.option(
+    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program no longer has."
+)
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]

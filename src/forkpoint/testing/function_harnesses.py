@@ -1,4 +1,4 @@
-"""Harnesses for functions of two inputs."""
+"""Harnesses for functions of one and of two inputs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,73 @@ from forkpoint.functions import (
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
     MapStateDescriptor,
+    ProcessFunction,
 )
 from forkpoint.runtime.operators.broadcast import BroadcastSpec
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
-from forkpoint.testing.harness import Harness, with_function
+from forkpoint.testing.harness import Harness
 
 Timestamp = int | datetime | None
+
+
+class OperatorHarness(Harness):
+    """One operator with one input: ``OperatorHarness(lambda stream: stream.key_by("user").sum("amount"))``.
+
+    ``build`` takes the input stream and adds exactly one operator; else GraphError. ``input_type``: the
+    elements' type. The other arguments are those of Harness.
+    """
+
+    def __init__(self, build: Callable[[DataStream], DataStream], *, input_type: Any = None, **more: Any) -> None:
+        super().__init__(build, (input_type,), **more)
+
+    def process_element(self, value: Any, timestamp: Timestamp = None) -> None:
+        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
+        self._process(0, [(value, timestamp)])
+
+    def process_elements(self, elements: Iterable[tuple[Any, Timestamp]]) -> None:
+        """Push pairs of element and timestamp as one epoch."""
+        self._process(0, elements)
+
+
+class KeyedProcessHarness(OperatorHarness):
+    """A function on a keyed stream: a KeyedProcessFunction, or a MapFunction, FlatMapFunction or FilterFunction.
+
+    ``key``, ``key_type``: as in ``key_by``. The other arguments are those of OperatorHarness.
+    """
+
+    def __init__(
+        self,
+        fn: KeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction,
+        *,
+        key: Any,
+        key_type: Any = None,
+        output_type: Any = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(lambda stream: _with_function(stream.key_by(key, key_type), fn, output_type), **more)
+
+
+class ProcessHarness(OperatorHarness):
+    """A function on a stream without keys: a ProcessFunction, MapFunction, FlatMapFunction or FilterFunction.
+
+    The other arguments are those of OperatorHarness.
+    """
+
+    def __init__(
+        self,
+        fn: ProcessFunction | MapFunction | FlatMapFunction | FilterFunction,
+        *,
+        output_type: Any = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(lambda stream: _with_function(stream, fn, output_type), **more)
 
 
 class TwoInputHarness(Harness):
@@ -74,7 +132,7 @@ class CoProcessHarness(TwoInputHarness):
     """
 
     def __init__(self, fn: CoProcessFunction | CoMapFunction | CoFlatMapFunction, **more: Any) -> None:
-        super().__init__(lambda first, second: with_function(first.connect(second), fn), **more)
+        super().__init__(lambda first, second: _with_function(first.connect(second), fn), **more)
 
 
 class KeyedCoProcessHarness(TwoInputHarness):
@@ -93,7 +151,7 @@ class KeyedCoProcessHarness(TwoInputHarness):
         **more: Any,
     ) -> None:
         super().__init__(
-            lambda first, second: with_function(first.connect(second).key_by(key1, key2, key_type), fn), **more
+            lambda first, second: _with_function(first.connect(second).key_by(key1, key2, key_type), fn), **more
         )
 
 
@@ -158,3 +216,18 @@ class KeyedBroadcastProcessHarness(_BroadcastInput):
             return first.key_by(key, key_type).connect(second.broadcast(*descriptors)).process(fn)
 
         super().__init__(build, **more)
+
+
+def _with_function(stream: Any, fn: Any, *more: Any) -> DataStream:
+    """The stream with the operator that runs a function of any kind added."""
+    added: DataStream
+    match fn:
+        case MapFunction() | CoMapFunction():
+            added = stream.map(fn, *more)
+        case FlatMapFunction() | CoFlatMapFunction():
+            added = stream.flat_map(fn, *more)
+        case FilterFunction():
+            added = stream.filter(fn)
+        case _:
+            added = stream.process(fn, *more)
+    return added

@@ -1,0 +1,172 @@
+"""The small sinks: collect, print and discard; and the one that stages for ``for_each_epoch`` and ``DataFrameSink``."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWriter
+from forkpoint.storage.base import open_storage
+from forkpoint.types import TypeInformation, Types, from_description, type_of
+
+_packer = msgspec.msgpack.Encoder()
+_unpacker = msgspec.msgpack.Decoder(list[bytes])
+
+
+class CollectSink(Sink):
+    """Collects the elements of each committed epoch in the driver's process, where ``take`` returns them.
+
+    Elements travel in the manifest, encoded by ``type`` (a ``TypeInformation`` or annotation; by default the stream's type),
+    so this is for results that fit into memory. A commit that is repeated within the process collects its elements once. If
+    the process dies, the last epoch's elements are collected again at the restart; earlier ones that were not taken are lost.
+    """
+
+    def __init__(self, type: Any = None) -> None:
+        self._type = None if type is None else type_of(type)
+        self._ready: deque[Any] = deque()
+        self._collected: int | None = None
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        return _CollectWriter(self._type)
+
+    def commit(self, committables: list[JSON], epoch: int) -> None:
+        if epoch == self._collected:
+            return
+        elements: list[Any] = []
+        for committable in committables:
+            # The committable has the type, as the driver's sink does not know the stream's type.
+            type = self._type or from_description(committable["type"])
+            elements += map(type.decode, _unpacker.decode(base64.b64decode(committable["elements"])))
+        self._ready.extend(elements)
+        self._collected = epoch
+
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
+        self._collected = None  # a new run may reuse epoch numbers
+
+    def take(self) -> list[Any]:
+        """All elements collected since the last call, in the order of epoch and subtask. Thread-safe."""
+        taken = []
+        while True:
+            try:
+                taken.append(self._ready.popleft())
+            except IndexError:
+                return taken
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks need the description only.
+        return {"_type": self._type, "_ready": deque(), "_collected": None}
+
+
+class _CollectWriter(SinkWriter):
+    def __init__(self, type: TypeInformation | None) -> None:
+        self._type = type
+        self._encoded: list[bytes] = []
+
+    def write(self, batch: SinkBatch) -> None:
+        if self._type is None:
+            self._type = batch.type or Types.ANY()
+        self._encoded += map(self._type.encode, batch.values)
+
+    def prepare_commit(self) -> list[JSON]:
+        if not self._encoded or self._type is None:
+            return []
+        elements = base64.b64encode(_packer.encode(self._encoded)).decode("ascii")
+        return [{"type": self._type.describe(), "elements": elements}]
+
+
+class PrintSink(Sink):
+    """Prints each element's ``repr`` on a line, after ``prefix`` and ``>``, in the driver's process once its epoch is committed.
+
+    A failed epoch prints nothing, a repeated one prints once. But standard output cannot take part in a commit: if the driver
+    dies between the manifest and the last line, the epoch is printed again after the restart. The text is part of the epoch's
+    manifest: this is for looking at results, not for moving data.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = f"{prefix}> " if prefix else ""
+        self._printed: int | None = None
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        return _PrintWriter(self._prefix)
+
+    def commit(self, committables: list[JSON], epoch: int) -> None:
+        if epoch == self._printed:  # a restart within this process repeats the last commit
+            return
+        self._printed = epoch
+        sys.stdout.write("".join(line + "\n" for lines in committables for line in lines))
+        sys.stdout.flush()
+
+    def cleanup(self, uid: str, job: str, generation: int) -> None:
+        self._printed = None  # a new run may reuse epoch numbers
+
+
+class _PrintWriter(SinkWriter):
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._lines: list[str] = []
+
+    def write(self, batch: SinkBatch) -> None:
+        prefix = self._prefix
+        self._lines += [prefix + text for text in map(repr, batch.values)] if prefix else map(repr, batch.values)
+
+    def prepare_commit(self) -> list[JSON]:
+        return [self._lines] if self._lines else []
+
+
+class DiscardSink(Sink):
+    """Drops every element without decoding it. For benchmarks, and for jobs whose result is their state."""
+
+    ordered = False
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        return _DiscardWriter()
+
+
+class _DiscardWriter(SinkWriter):
+    def write(self, batch: SinkBatch) -> None:
+        pass
+
+    def prepare_commit(self) -> list[JSON]:
+        return []
+
+
+@dataclass(frozen=True, eq=False)
+class StagingSink(Sink):
+    """Stages Parquet files below the job's staging directory, where garbage collection finds them."""
+
+    url: str
+    job: str
+    type: TypeInformation
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        name = f"{context.subtask}-{context.attempt}.parquet"
+        return _StagingWriter(self.url, JobPaths(self.job).staging(context.epoch, context.uid, name), self.type)
+
+
+class _StagingWriter(SinkWriter):
+    def __init__(self, url: str, path: str, type: TypeInformation) -> None:
+        self._url = url
+        self._path = path
+        self._type = type
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: SinkBatch) -> None:
+        table = batch.table
+        if table is None or table.schema != self._type.arrow_schema:
+            table = pa.RecordBatch.from_arrays(self._type.to_columns(batch.values), schema=self._type.arrow_schema)
+        self._batches.append(table)
+
+    def prepare_commit(self) -> list[JSON]:
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_batches(self._batches), buffer)
+        open_storage(self._url).put(self._path, buffer.getvalue())
+        return [{"path": f"{self._url.rstrip('/')}/{self._path}"}]
