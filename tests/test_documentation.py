@@ -31,6 +31,43 @@ def test_every_public_name_is_in_the_reference_once(name):
 
 
 @pytest.mark.parametrize("name", forkpoint.__all__)
+def test_the_reference_has_what_a_class_inherits_from_private_ones(name):
+    """autodoc lists inherited members only where it is told to; those of public bases have their own entries."""
+    cls = getattr(forkpoint, name)
+    if not inspect.isclass(cls):
+        return
+    missing = [member for member in dir(cls) if not member.startswith("_") and not _is_listed(cls, member)]
+    assert not missing, (
+        f"{name} inherits {', '.join(missing)}: add :inherited-members: to its entry, with the first public base as its value"
+    )
+
+
+PUBLIC = {thing for thing in (getattr(forkpoint, name) for name in forkpoint.__all__) if inspect.isclass(thing)}
+
+
+def _is_listed(cls, member):
+    owner = next((base for base in cls.__mro__ if member in vars(base)), cls)
+    if owner is cls or not owner.__module__.startswith("forkpoint."):
+        return True
+    if any(hasattr(base, member) and _is_listed(base, member) for base in cls.__mro__[1:] if base in PUBLIC):
+        return True
+    entry = re.search(
+        rf"^\.\. autoclass:: (?:forkpoint\.)?{cls.__name__}\n((?:   :.*\n)*)",
+        "\n".join(REFERENCE.values()),
+        re.MULTILINE,
+    )
+    options = entry[1] if entry else ""
+    if (named := re.search(r":members: (.+)", options)) and member in re.split(r",\s*", named[1]):
+        return True
+    inherited = re.search(r":inherited-members:(.*)", options)
+    if inherited is None:
+        return False
+    names = [base.__name__ for base in cls.__mro__]
+    stop = inherited[1].strip() or "object"
+    return names.index(owner.__name__) < names.index(stop)
+
+
+@pytest.mark.parametrize("name", forkpoint.__all__)
 def test_every_public_name_has_a_docstring(name):
     thing = getattr(forkpoint, name)
     if callable(thing) and (isinstance(thing, type) or inspect.isfunction(thing)):

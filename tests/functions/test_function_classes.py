@@ -10,9 +10,11 @@ from forkpoint.functions import (
     MapFunction,
     OutputTag,
     ValueStateDescriptor,
-    as_keyed_process,
     declared_states,
 )
+from forkpoint.functions.adapters import KeyedAdapter, KeylessProcess, KeylessWindow
+from forkpoint.functions.co_functions import CoAdapter, KeyedCoAdapter
+from forkpoint.graph.specs import OperatorSpec
 from forkpoint.types import Types, type_of
 
 
@@ -56,27 +58,32 @@ class Even(FilterFunction):
 
 def test_a_keyed_map_is_a_process_function_with_the_maps_state():
     inner = Numbered()
-    keyed = as_keyed_process(inner)
+    keyed = KeyedAdapter(inner)
     assert isinstance(keyed, KeyedProcessFunction)
     assert declared_states(keyed) == {"count": Numbered.count}
     keyed.__dict__["count"] = "handle"  # as the runtime does
-    keyed.initialize_state("before")
     keyed.open("context")
     assert list(keyed.process_element(1, None)) == [(1, "handle")]
-    keyed.snapshot_state("after")
-    keyed.notify_checkpoint_complete(7)
-    keyed.notify_checkpoint_aborted(8)
     keyed.close()
-    assert inner.calls == [
-        ("initialize", "before"), ("open", "context", "handle"), ("snapshot", "after"), ("complete", 7), ("aborted", 8),
-        "close",
-    ]  # fmt: skip
+    assert inner.calls == [("open", "context", "handle"), "close"]
+
+
+class Spec(OperatorSpec):
+    def __init__(self, fn):
+        self.fn = fn
+
+
+@pytest.mark.parametrize("adapter", [KeyedAdapter, CoAdapter, KeyedCoAdapter, KeylessProcess, KeylessWindow])
+def test_operator_state_and_notifications_are_those_of_the_function_in_an_adapter(adapter):
+    inner = Numbered()
+    assert Spec(adapter(inner)).function is Spec(inner).function is inner
+    assert Spec(adapter(inner)).has_operator_state
+    assert not Spec(adapter(Even())).has_operator_state
 
 
 def test_keyed_flat_map_and_filter():
-    assert list(as_keyed_process(Twice()).process_element(3, None)) == [3, 3]
-    assert [list(as_keyed_process(Even()).process_element(n, None) or ()) for n in (1, 2)] == [[], [2]]
-    assert not isinstance(as_keyed_process(Even()), CheckpointedFunction)
+    assert list(KeyedAdapter(Twice()).process_element(3, None)) == [3, 3]
+    assert [list(KeyedAdapter(Even()).process_element(n, None) or ()) for n in (1, 2)] == [[], [2]]
 
 
 def test_output_tags_are_their_ids():

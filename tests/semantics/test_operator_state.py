@@ -1,5 +1,7 @@
 """State that belongs to subtasks, and word of finished checkpoints."""
 
+from typing import ClassVar
+
 import forkpoint as fp
 from forkpoint.testing import ABORT, EOF, PAUSE, Eof, OperatorHarness, ProcessHarness, TestSource, run_local
 
@@ -148,3 +150,36 @@ def test_a_listener_is_told_of_each_committed_epoch_once():
         assert run.epochs == 3
         assert [told for told in TOLD if told[0] == "complete"] == [("complete", 2), ("complete", 3)]
         assert [told for told in TOLD if told[0] == "aborted"] == []
+
+
+class NumberedWindows(fp.ProcessAllWindowFunction, fp.CheckpointedFunction, fp.CheckpointListener):
+    """Numbers windows without keys; the number is operator state."""
+
+    completed: ClassVar = []
+
+    def initialize_state(self, context):
+        self.list = context.get_operator_state_store().get_list_state(fp.ListStateDescriptor("number", int))
+        self.number = sum(self.list.get())
+
+    def process(self, context, elements):
+        self.number += 1
+        yield self.number, tuple(elements)
+
+    def snapshot_state(self, context):
+        self.list.update([self.number])
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        self.completed.append(checkpoint_id)
+
+
+def test_a_window_function_without_keys_has_operator_state_and_hears_of_checkpoints(tmp_path):
+    def numbered(env, source):
+        values = env.from_source(source, NO_WATERMARKS, "in").uid("in")
+        return values.window_all(fp.CountTumblingWindowAssigner.of(2)).process(NumberedWindows()).uid("windows")
+
+    NumberedWindows.completed.clear()
+    script = [1, 2, PAUSE, 3, ABORT, 4, EOF, 5, 6, PAUSE, 7, 8]
+    first = run_local(numbered, script, state_root=tmp_path)
+    second = run_local(numbered, script, state_root=tmp_path)
+    assert first.output + second.output == [(1, (1, 2)), (2, (3, 4)), (3, (5, 6)), (4, (7, 8))]
+    assert NumberedWindows.completed

@@ -95,7 +95,7 @@ def test_columns_are_checked_before_anything_runs() -> None:
         check_columns(StructType(schema.fields[:2]), type_of(Event), "src", None, None)
 
 
-def test_struct_of_is_the_schema_of_the_types_columns() -> None:
+def test_struct_of_is_the_schema_of_the_types_columns(session: SparkSession) -> None:
     assert struct_of(type_of(Event).arrow_schema) == StructType.fromDDL(
         "room bigint not null, kind string not null, note string"
     )

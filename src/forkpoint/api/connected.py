@@ -16,11 +16,10 @@ from forkpoint.functions import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     MapStateDescriptor,
-    as_co_process,
-    as_keyed_co_process,
     declared_states,
     keyed_states,
 )
+from forkpoint.functions.co_functions import CoAdapter, KeyedCoAdapter
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.operators.co_process import CoProcessSpec, KeyedCoProcessSpec
@@ -127,9 +126,7 @@ class ConnectedStreams(Generic[A, B, K]):
         self, func: CoMapFunction | CoFlatMapFunction, operator: str, output_type: TypeInformation | None
     ) -> DataStream:
         spec: OperatorSpec = (
-            KeyedCoProcessSpec(as_keyed_co_process(func))
-            if self._keyed(operator)
-            else CoProcessSpec(as_co_process(func))
+            KeyedCoProcessSpec(KeyedCoAdapter(func)) if self._keyed(operator) else CoProcessSpec(CoAdapter(func))
         )
         return self._add(spec, func, operator, output_type)
 

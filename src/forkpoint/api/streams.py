@@ -33,11 +33,10 @@ from forkpoint.functions import (
     ReduceFunction,
     WatermarkStrategy,
     WindowAssigner,
-    as_keyed_process,
     declared_states,
     to_ms,
 )
-from forkpoint.functions.adapters import RunningFold
+from forkpoint.functions.adapters import KeyedAdapter, RunningFold
 from forkpoint.graph.specs import OperatorSpec, TimestampsSpec
 from forkpoint.graph.transformations import Edge, KeyBy, Partitioning
 from forkpoint.runtime.operators.iteration import FeedbackSpec, IterationSpec
@@ -331,7 +330,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         if not isinstance(func, kind):
             return super()._element_wise(spec, func, kind, operator, output_type)
         declared_states(func)
-        return self._operator(KeyedProcessSpec(as_keyed_process(func)), operator_name(operator, func), output_type)
+        return self._operator(KeyedProcessSpec(KeyedAdapter(func)), operator_name(operator, func), output_type)
 
     def _rolling(self, kind: RollingKind, position: int | str) -> DataStream:
         from forkpoint.runtime.columnar.running import RollingSpec

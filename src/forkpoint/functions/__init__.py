@@ -1,6 +1,5 @@
 """The interfaces between the runtime and user code: functions, contexts, state, time. Independent of the engine."""
 
-from forkpoint.functions.adapters import as_keyed_process
 from forkpoint.functions.aggregates import Aggregates, RowShape, WindowRows, row_shape
 from forkpoint.functions.aggregators import (
     Aggregator,
@@ -63,8 +62,6 @@ from forkpoint.functions.co_functions import (
     CoMapFunction,
     CoProcessFunction,
     KeyedCoProcessFunction,
-    as_co_process,
-    as_keyed_co_process,
 )
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import (
@@ -288,9 +285,6 @@ __all__ = [
     "WindowRows",
     "WindowSerializer",
     "WindowStart",
-    "as_co_process",
-    "as_keyed_co_process",
-    "as_keyed_process",
     "declared_states",
     "empty_result_predicate",
     "epoch_ms",

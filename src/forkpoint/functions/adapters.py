@@ -7,12 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from forkpoint.functions.base import AggregateFunction, FilterFunction, FlatMapFunction, Function, MapFunction
-from forkpoint.functions.checkpointed import (
-    CheckpointedFunction,
-    CheckpointListener,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import StateDescriptor, declared_states
 from forkpoint.functions.process import KeyedProcessFunction
@@ -25,7 +19,8 @@ from forkpoint.functions.window_functions import (
 
 
 class FunctionAdapter(Function):
-    """Wraps a user function: exposes its declared states, opens and closes it."""
+    """Wraps a user function: exposes its declared states, opens and closes it. Operator state and checkpoint notifications are
+    the user function's own: ``OperatorSpec.function``."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -43,31 +38,7 @@ class FunctionAdapter(Function):
         self.function.close()
 
 
-class ListeningFunctionAdapter(FunctionAdapter, CheckpointListener):
-    """Forwards checkpoint notifications."""
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        if isinstance(self.function, CheckpointListener):
-            self.function.notify_checkpoint_complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        if isinstance(self.function, CheckpointListener):
-            self.function.notify_checkpoint_aborted(checkpoint_id)
-
-
-class CheckpointedFunctionAdapter(ListeningFunctionAdapter, CheckpointedFunction):
-    """Wraps a function with operator state."""
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        assert isinstance(self.function, CheckpointedFunction)
-        self.function.initialize_state(context)
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        assert isinstance(self.function, CheckpointedFunction)
-        self.function.snapshot_state(context)
-
-
-class KeyedAdapter(ListeningFunctionAdapter, KeyedProcessFunction):
+class KeyedAdapter(FunctionAdapter, KeyedProcessFunction):
     """Runs a MapFunction, FlatMapFunction or FilterFunction as a keyed process function."""
 
     function: MapFunction | FlatMapFunction | FilterFunction
@@ -80,14 +51,6 @@ class KeyedAdapter(ListeningFunctionAdapter, KeyedProcessFunction):
                 return self.function.flat_map(value)
             case _:
                 return (value,) if self.function.filter(value) else None
-
-
-class CheckpointedKeyedAdapter(CheckpointedFunctionAdapter, KeyedAdapter): ...
-
-
-def as_keyed_process(function: MapFunction | FlatMapFunction | FilterFunction) -> KeyedProcessFunction:
-    """The function as a KeyedProcessFunction."""
-    return (CheckpointedKeyedAdapter if isinstance(function, CheckpointedFunction) else KeyedAdapter)(function)
 
 
 class KeylessProcess(FunctionAdapter, ProcessWindowFunction):

@@ -6,9 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, TypeAlias
 
-from forkpoint.functions.adapters import CheckpointedFunctionAdapter, ListeningFunctionAdapter
+from forkpoint.functions.adapters import FunctionAdapter
 from forkpoint.functions.base import Function
-from forkpoint.functions.checkpointed import CheckpointedFunction
 from forkpoint.functions.output_tag import Emitted
 from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction
 from forkpoint.types.variables import IN1, IN2, OUT, K_co, K_contra
@@ -74,7 +73,7 @@ class KeyedCoProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
         return None
 
 
-class _CoAdapter(ListeningFunctionAdapter):
+class _CoAdapter(FunctionAdapter):
     """Runs a CoMapFunction or CoFlatMapFunction as a process function."""
 
     function: CoMapFunction | CoFlatMapFunction
@@ -95,20 +94,4 @@ class _CoAdapter(ListeningFunctionAdapter):
 class CoAdapter(_CoAdapter, CoProcessFunction): ...
 
 
-class CheckpointedCoAdapter(CheckpointedFunctionAdapter, CoAdapter): ...
-
-
 class KeyedCoAdapter(_CoAdapter, KeyedCoProcessFunction): ...
-
-
-class CheckpointedKeyedCoAdapter(CheckpointedFunctionAdapter, KeyedCoAdapter): ...
-
-
-def as_co_process(function: CoMapFunction | CoFlatMapFunction) -> CoProcessFunction:
-    """The function as a CoProcessFunction."""
-    return (CheckpointedCoAdapter if isinstance(function, CheckpointedFunction) else CoAdapter)(function)
-
-
-def as_keyed_co_process(function: CoMapFunction | CoFlatMapFunction) -> KeyedCoProcessFunction:
-    """The function as a KeyedCoProcessFunction."""
-    return (CheckpointedKeyedCoAdapter if isinstance(function, CheckpointedFunction) else KeyedCoAdapter)(function)

@@ -17,6 +17,7 @@ from forkpoint.functions import (
     StateDescriptor,
     WatermarkStrategy,
 )
+from forkpoint.functions.adapters import FunctionAdapter
 from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class OperatorSpec:
     @property
     def function(self) -> Any:
         """The user function, None without one."""
-        return getattr(self, "fn", None)
+        fn = getattr(self, "fn", None)
+        return fn.function if isinstance(fn, FunctionAdapter) else fn
 
     @property
     def has_operator_state(self) -> bool:
