@@ -91,9 +91,6 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     given = dict(options or {})
     if "spark.master" not in given and os.environ.get("SPARK_MASTER"):
         given["spark.master"] = os.environ["SPARK_MASTER"]
-    # Workers would otherwise run the system's python3, without the project's packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _set_java_home()
     try:
         with _environment(_JVM_DEFAULTS):
@@ -152,6 +149,11 @@ def _start(given: Mapping[str, str]) -> SparkSession:
                 conf.setAppName("forkpoint")
             for name, value in {"spark.master": "local[*]", **DEFAULT_SETTINGS}.items():
                 conf.setIfMissing(name, value)
+            # Only spark-submit reads spark.pyspark.python. Workers would otherwise run the system's python3, without packages.
+            os.environ["PYSPARK_PYTHON"] = (
+                conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+            )
+            os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
             started.set_result(SparkSession.builder.config(conf=conf).getOrCreate())
         except BaseException as error:
             started.set_exception(error)
