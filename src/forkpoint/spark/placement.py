@@ -26,10 +26,10 @@ def place(subtasks: int, cores: Mapping[str, int], before: Sequence[str] = ()) -
 
 
 def _shares(subtasks: int, cores: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """How many subtasks each host gets: the largest remainders get one more, at equal ones the host that has more already."""
+    """How many subtasks each host gets: the largest remainders get one more, at equal ones the host that has one more already."""
     total = sum(cores.values())
     share = {host: subtasks * number // total for host, number in cores.items()}
-    order = sorted(cores, key=lambda host: (-(subtasks * cores[host] % total), -before.get(host, 0), host))
+    order = sorted(cores, key=lambda host: (-(subtasks * cores[host] % total), share[host] - before.get(host, 0), host))
     for host in order[: subtasks - sum(share.values())]:
         share[host] += 1
     return share
