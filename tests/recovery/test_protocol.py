@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from protocol_model import Model, Report, deaths_beside, drawn, explore, kills, sleeps, three
+from protocol_model import Model, Report, Segment, deaths_beside, drawn, explore, kills, sleeps, three
 
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.driver.history import History
@@ -54,6 +54,13 @@ def test_schedules_that_nobody_chose(options: dict[str, Any]) -> None:
     with modelled(**options) as model:
         report = explore(model, partial(drawn, seed=seed), ("half",), most=5000 if DEEP else 60)
     assert not report.violations, f"seed {seed}: {report}"
+
+
+def test_a_manifest_is_cleaned_up_before_a_starting_driver_looks_at_it() -> None:
+    """Found by a schedule that nobody chose: the start ended with NotFound."""
+    steps = [(0, 5), (1, 1), (0, 18), (1, 2), (1, 3)]
+    with modelled(fine=True, retained=2, numbers=8) as model, model.patched():
+        model.run([Segment(driver, until) for driver, until in steps], "half")
 
 
 # -- the model finds what there was to find

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from forkpoint.checkpoint.gc import plan_gc
 from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
-from forkpoint.errors import AlreadyExists, SavepointCorrupt, StaleGeneration
+from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGeneration
 from forkpoint.storage.base import Storage
+
+NEWEST_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,18 @@ class History:
         return MANIFEST.load(self.storage, self.paths.manifest(epoch))
 
     def newest(self) -> Manifest | None:
-        epochs = self.epochs()
-        if not epochs:
-            return None
-        try:
-            return self.load(epochs[-1])
-        except SavepointCorrupt as error:
-            raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
+        for tries_left in reversed(range(NEWEST_TRIES)):
+            epochs = self.epochs()
+            if not epochs:
+                return None
+            try:
+                return self.load(epochs[-1])
+            except NotFound:  # its run has committed a newer one since, and cleaned up
+                if not tries_left:
+                    raise
+            except SavepointCorrupt as error:
+                raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
+        raise AssertionError
 
     def before(self, epoch: int) -> Manifest | None:
         """The last manifest before an epoch."""
@@ -55,7 +62,7 @@ class History:
         try:
             self.storage.create(path, data)
         except AlreadyExists:
-            other = self.load(manifest.epoch)
+            other = self._load_or_newest(manifest.epoch)
             if other != manifest:  # else storage repeated our own request, whose response was lost
                 raise self.stale(manifest, other) from None
         self.must_be_newest(manifest, after)
@@ -68,7 +75,17 @@ class History:
         since = manifest.epoch - 1 if after is None else after
         others = [epoch for epoch in self.epochs() if epoch > since and epoch != manifest.epoch]
         if others:
-            raise self.stale(manifest, self.load(others[-1]))
+            raise self.stale(manifest, self._load_or_newest(others[-1]))
+
+    def _load_or_newest(self, epoch: int) -> Manifest:
+        """An epoch's manifest, or the newest one if another run has cleaned it up."""
+        try:
+            return self.load(epoch)
+        except NotFound:
+            newest = self.newest()
+            if newest is None:
+                raise
+            return newest
 
     def stale(self, mine: Manifest, other: Manifest) -> StaleGeneration:
         """The error of the run of ``mine`` when ``other`` was committed; says which run is newer, and where both run."""
