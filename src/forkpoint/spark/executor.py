@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.tasks import entry_points
 from forkpoint.spark.background_tasks import map_arguments
-from forkpoint.spark.exchange import EpochJobs, executor_cores, has_several_hosts
+from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.rows import PAIR_SCHEMA
@@ -102,7 +103,11 @@ class SparkExecutor(Executor):
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
-        with self._detecting_loss(), raising_originals(run.handle.token), self._job(self._epoch_tag, properties):
+        with (
+            self._detecting_loss(),
+            raising_originals(run.handle.token, partial(failed_hosts, self._sc)),
+            self._job(self._epoch_tag, properties),
+        ):
             return run.jobs.run(source_tasks, frame)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
