@@ -9,7 +9,7 @@ import socket
 import threading
 import uuid
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from pydantic import ValidationError
@@ -28,6 +28,7 @@ from forkpoint.control.messages import (
     ErrorDetail,
     ErrorMessage,
     Message,
+    RequestBody,
     SavepointBody,
     SavepointProgress,
     StatusMessage,
@@ -35,6 +36,9 @@ from forkpoint.control.messages import (
 )
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.requests import SavepointRequest
+
+Body = TypeVar("Body", bound=RequestBody)
 
 HOST = "127.0.0.1"
 LINGER_SECONDS = 10.0
@@ -117,14 +121,13 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
     async def status(request: Request) -> Response:
         return _reply(await run_in_threadpool(status_message, driver))
 
-    async def requested(request: Request, model: type[Message], *, stop: bool) -> Response:
-        body = await _body(request, model)
-        _refuse_ended(driver)
-        made = driver.savepoint(**dict(body), stop=stop)  # the messages' fields are its parameters
+    def accepted(made: SavepointRequest) -> Response:
         return _reply(Accepted(request_id=answers.add(made.done)), 202)
 
     async def savepoint(request: Request) -> Response:
-        return await requested(request, SavepointBody, stop=False)
+        body = await _body(request, SavepointBody)
+        _refuse_ended(driver)
+        return accepted(driver.savepoint(body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable))
 
     async def answer(request: Request) -> Response:
         request_id = request.path_params["request_id"]
@@ -134,7 +137,11 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
         return _reply(found)
 
     async def stop(request: Request) -> Response:
-        return await requested(request, StopBody, stop=True)
+        body = await _body(request, StopBody)
+        _refuse_ended(driver)
+        return accepted(
+            driver.savepoint(body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable)
+        )
 
     async def cancel(request: Request) -> Response:
         _refuse_ended(driver)
@@ -179,7 +186,7 @@ def _refuse_ended(driver: JobDriver) -> None:
         raise HTTPException(409, f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests")
 
 
-async def _body(request: Request, model: type[Message]) -> Message:
+async def _body(request: Request, model: type[Body]) -> Body:
     data = await read_body(request)
     try:
         return model.model_validate_json(data or b"{}")
