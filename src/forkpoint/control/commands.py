@@ -24,7 +24,7 @@ from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ForkpointError
 
-SLOW_EPOCH_MS = 2_000
+SLOW_MS = 2_000
 
 
 class Refused(ForkpointError):
@@ -99,8 +99,11 @@ class Commands:
         return None if progress is None else SavepointProgress(done=progress[0], total=progress[1])
 
     def _doing(self) -> str | None:
-        """A description of a long-running epoch; else None, as asking the engine takes a moment."""
-        return self._driver.doing() if self._driver.epoch_ms > SLOW_EPOCH_MS else None
+        """A description of a long epoch or start; else None, as asking the engine takes a moment."""
+        driver = self._driver
+        status = driver.status()
+        since_ms = wall_clock_ms() - status.started_ms if status.state == "starting" else driver.epoch_ms
+        return driver.doing() if since_ms > SLOW_MS else None
 
     def _refuse_ended(self) -> None:
         driver = self._driver

@@ -59,7 +59,7 @@ class StatusMessage(Message):
 
     ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
     sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``doing``: a description of a
-    long-running epoch.
+    long epoch or start.
     """
 
     job: str

@@ -41,7 +41,7 @@ _ENDS: dict[RunState, str] = {
 @dataclass(frozen=True)
 class RunView:
     """One run. ``newest``: it is its job's newest one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
-    uid) are None if unknown."""
+    uid) are None if unknown. ``doing``: a description of a long epoch or start."""
 
     job: str
     run: str
@@ -57,6 +57,7 @@ class RunView:
     reason: str | None = None
     endpoint: Endpoint | None = None
     late_records_dropped: Mapping[str, int] | None = None
+    doing: str | None = None
 
     @property
     def is_live(self) -> bool:
@@ -187,7 +188,7 @@ def _view(
         return RunView(
             job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
             status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure,
-            endpoint, status.late_records_dropped,
+            endpoint, status.late_records_dropped, status.doing,
         )  # fmt: skip
     state: RunState
     if endpoint is None:

@@ -159,11 +159,15 @@ class JobDriver:
 
     def doing(self) -> str:
         """What the run is doing, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
-        runner = self._runner
-        if runner is None or not (passed_ms := self.epoch_ms):
-            return self._status.status.state
+        runner, status = self._runner, self._status.status
+        if runner is not None and (passed_ms := self.epoch_ms):
+            step = f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s"
+        elif status.state == "starting":
+            step = f"starting, for {(self.now_ms() - status.started_ms) / 1000:.1f} s"
+        else:
+            return status.state
         activity = self.executor.activity()
-        return f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s{'' if activity is None else f', {activity}'}"
+        return step if activity is None else f"{step}, {activity}"
 
     def _enqueue(self, request: SavepointRequest | CancelRequest) -> None:
         if self._closing:

@@ -20,6 +20,7 @@ from forkpoint.errors import ConfigError
 
 SETTLED_SECONDS = 1.0
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
+SLOW_START_SECONDS = 5.0  # after this long, a start says what it waits for
 _POLL_SECONDS = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -112,7 +113,11 @@ class Driving:
         running_since: float | None = None
         first = 0
         restored, reported = None, False
+        looked = time.monotonic()
         while (status := driver.status()).state != "ended":
+            if status.state == "starting" and time.monotonic() - looked > SLOW_START_SECONDS:
+                looked = time.monotonic()
+                self._announcer.starting(driver.doing())
             if status.restored != restored and running_since is None:
                 restored = status.restored
                 self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))

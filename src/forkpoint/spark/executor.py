@@ -226,7 +226,10 @@ class SparkExecutor(Executor):
             return None
         running = sum(info.numActiveTasks for info in stages)
         waiting = sum(info.numTasks - info.numCompletedTasks for info in stages) - running
-        return f"Spark runs {running} tasks, {waiting} wait" + ("" if running else ": it has no free core for them")
+        if running:
+            return f"Spark runs {running} tasks, {waiting} wait"
+        lacking = "executor" if self.has_other_hosts and not executor_cores(self._sc) else "free core"
+        return f"{waiting} tasks wait: Spark has no {lacking} for them"
 
     def close(self) -> None:
         """Cancels the run's Spark jobs and releases its resources on the cluster, but keeps the session. Idempotent."""
