@@ -64,7 +64,7 @@ class StatusMessage(Message):
 
     job: str
     run: str
-    state: Literal["starting", "running", "restarting", "ended"]
+    state: Literal["starting", "standby", "running", "restarting", "ended"]
     epoch: int
     started_ms: int
     now_ms: int

@@ -18,6 +18,16 @@ Phase = Literal["planned", "computed", "written", "committed", "published"]
 
 
 @dataclass(frozen=True)
+class StandingBy:
+    """The run waits for the end of another one, which leads the job."""
+
+
+@dataclass(frozen=True)
+class Leading:
+    """A standby takes over."""
+
+
+@dataclass(frozen=True)
 class RestoreProgressed:
     """``done`` of ``total`` parts of the initial state are restored."""
 
@@ -106,8 +116,8 @@ class RunEnded:
 
 
 Event = (
-    RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting | SavepointProgressed | SavepointEnded |
-    RunEnded
+    StandingBy | Leading | RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting |
+    SavepointProgressed | SavepointEnded | RunEnded
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
@@ -18,17 +18,20 @@ from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
+    Leading,
     Listener,
     Listeners,
     Outcome,
     Restarting,
     RestoreProgressed,
     RunEnded,
+    StandingBy,
     StepListener,
     Steps,
 )
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.history import History
+from forkpoint.driver.lease import LeaseKeeper
 from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
@@ -37,10 +40,11 @@ from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
+from forkpoint.driver.standby import LeaderEnded, Standby
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
+from forkpoint.errors import ConfigError, EngineLost, JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
@@ -72,7 +76,7 @@ class JobDriver:
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
         listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
-        trial: Trial | None = None,
+        trial: Trial | None = None, standby: bool = False, lease: bool = False,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -107,11 +111,22 @@ class JobDriver:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
         self._rng = random.Random()
+        if standby and restore is not None and restore.savepoint is not None:
+            raise ConfigError(
+                f"job {job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without a "
+                f"savepoint to restore ({restore.savepoint})"
+            )
         restorer = Restorer(
             restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
         self.starter = Starter(self.run_id, restorer, self._records)
+        self._restorer = restorer
+        self.standby = standby
+        self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
+        self._lease: LeaseKeeper | None = None
+        if lease:
+            self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
 
     # -- called from other threads
 
@@ -188,9 +203,11 @@ class JobDriver:
         except BaseException as error:
             self._listener.on_event(RunEnded("failed", str(error)))
             try:
-                self._records.end(
-                    "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self.now_ms()
+                outcome: Literal["superseded", "failed"] = (
+                    "superseded" if isinstance(error, StaleGeneration) else "failed"
                 )
+                lost = isinstance(error, EngineLost)
+                self._records.end(outcome, str(error), self.now_ms(), engine_lost=lost)
             except StorageError as unwritten:
                 log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
             finally:
@@ -206,19 +223,59 @@ class JobDriver:
     def _run(self) -> Result:
         try:
             check_hosts(self.executor, self._storage, self.graph, self._local_dir)
-            manifest = self.starter.start()
+            started = self._lead() if self.standby else self.starter.start()
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._newest_epoch())
             raise
-        if manifest is None:
+        if isinstance(started, Result):
+            return started
+        if started is None:
             return Result(self.run_id, "finished", self._newest_epoch())
+        if self._lease is not None:
+            self._lease.start()
+        manifest = started
         return self._run_attempts(manifest)
+
+    def _lead(self) -> Manifest | Result | None:
+        """Stand by until this run leads the job; its first manifest, or how the job ended without it."""
+        standby = Standby(self.history, self._prepare)
+        while True:
+            self._listener.on_event(StandingBy())
+            ended = standby.wait(self._inbox.pause)
+            if self._inbox.cancelled:
+                return self._cancelled(self._newest_epoch())
+            if ended is not None:
+                return self._ended_with(ended)
+            self._listener.on_event(Leading())
+            try:
+                manifest = self.starter.start()
+            except StaleGeneration as error:  # another standby was faster
+                log.warning("%s; it stands by again", error)
+                continue
+            self.standby = False
+            self.on_leading()
+            return manifest
+
+    def _ended_with(self, leader: LeaderEnded) -> Result:
+        record = leader.record
+        how = f"job {self.job!r}: run {record.run}, which this one stood by for, has ended ({record.outcome})"
+        if record.outcome not in ("finished", "stopped", "cancelled"):
+            raise JobFailed(f"{how}: {record.reason}")
+        log.warning("%s; this run ends, too", how)
+        return Result(self.run_id, record.outcome, self._newest_epoch())
+
+    def _prepare(self, manifest: Manifest) -> None:
+        """Bring the stores of this run's first attempt up to a manifest of the leader, if that fits in place."""
+        if self._restorer.fits(manifest):
+            self.executor.prepare(self._spec(manifest), manifest.epoch)
 
     def _end(self, error: BaseException) -> None:
         self._closing = True
         self._inbox.fail_all(error)
         try:
+            if self._lease is not None:
+                self._lease.close()
             self._savepoints.close()
             self.executor.close()
         finally:

@@ -61,10 +61,10 @@ class Inbox:
                 self._changed.wait(seconds)
             self._awake = False
 
-    def pause(self, seconds: float) -> None:
-        """Wait until the time has passed or there is a request to cancel."""
+    def pause(self, seconds: float) -> bool:
+        """Wait until the time has passed or there is a request to cancel; whether there is one."""
         with self._changed:
-            self._changed.wait_for(lambda: self.cancelled, seconds)
+            return self._changed.wait_for(lambda: self.cancelled, seconds)
 
     @property
     def cancelled(self) -> bool:

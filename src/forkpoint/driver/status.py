@@ -12,15 +12,17 @@ from forkpoint.driver.events import (
     EpochCommitted,
     EpochReached,
     Event,
+    Leading,
     Restarting,
     RestoreProgressed,
     RunEnded,
     SavepointEnded,
     SavepointProgressed,
+    StandingBy,
     added_up,
 )
 
-State = Literal["starting", "running", "restarting", "ended"]
+State = Literal["starting", "standby", "running", "restarting", "ended"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ class StatusListener:
 def after(status: Status, event: Event) -> Status:
     """The status after an event. Pure."""
     match event:
+        case StandingBy():
+            return replace(status, state="standby")
+        case Leading():
+            return replace(status, state="starting")
         case RestoreProgressed(done, total):
             return replace(status, restored=(done, total))
         case AttemptStarted(epoch, restarts, watermarks):

@@ -20,7 +20,7 @@ class RunRequest:
     positions. ``engine``: "spark" or "local". ``savepoint_schedule``: overrides the program's. ``pyflink``: the program
     imports pyflink. ``trial_epochs``: withhold the output until so many epochs are committed, and fail without restart
     before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
-    SparkSession, by name ("spark.master").
+    SparkSession, by name ("spark.master"). ``standby``: wait beside the run that leads the job, and take over when it dies.
     """
 
     app: str
@@ -36,6 +36,7 @@ class RunRequest:
     trial_epochs: int | None = None
     capture: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    standby: bool = False
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -65,7 +66,8 @@ class RunRequest:
     def options(self) -> list[str]:
         """The options of ``command_line``."""
         restore, schedule = self.restore, self.savepoint_schedule
-        flags = {"-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained}
+        flags = {"-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
+                 "--standby": self.standby}  # fmt: skip
         values = [
             ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
             ("--max-parallelism", self.max_parallelism), ("--engine", self.engine),
