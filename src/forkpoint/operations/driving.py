@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
@@ -17,7 +17,7 @@ from forkpoint.control.registry import drop_stale, live_endpoint
 from forkpoint.control.server import HOST, ControlServer
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, StorageError
 
 SETTLED_SECONDS = 1.0
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
@@ -98,7 +98,8 @@ class Driving:
         threading.Thread(target=self._watch, args=(driver,), name=f"forkpoint-watch-{driver.job}", daemon=True).start()
 
         def ended(outcome: Result | BaseException) -> None:
-            withdraw(storage, endpoint)
+            with suppress(StorageError):  # a stale record misleads nobody for long
+                withdraw(storage, endpoint)
             if isinstance(outcome, Result):
                 self._announce_running(driver)
                 self._announcer.ended(driver, outcome)
@@ -159,8 +160,9 @@ class Driving:
         job = f"job {driver.job}, run {driver.run_id}"
         message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
-            driver.note_cancelled()
-            withdraw(driver.history.storage, endpoint)
+            with suppress(StorageError):
+                driver.note_cancelled()
+                withdraw(driver.history.storage, endpoint)
             self._announcer.killed(message)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)
