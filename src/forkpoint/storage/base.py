@@ -24,6 +24,8 @@ TEMPORARY_PREFIX = ".fp-tmp-"
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _OBJECT_SCHEMES = ("s3", "gs", "az", "memory")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# A disk or a file server has failed, and may come back.
+_AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN)
 _MKDIR_ATTEMPTS = 20
 
 
@@ -94,10 +96,10 @@ def check_path(path: str) -> str:
 
 
 def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Storage:
-    """Open the storage at `url`: a plain path, file://, s3://, gs://, az:// or memory://.
+    """Open the storage at `url`: a plain path, file://, s3://, gs://, az://, hdfs:// or memory://.
 
-    `config` has the object store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the
-    environment (AWS_*, GOOGLE_*, AZURE_*). memory://NAME is one store per NAME within this process. Raises ConfigError for
+    `config` has the store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the environment
+    (AWS_*, GOOGLE_*, AZURE_*, HADOOP_CONF_DIR). memory://NAME is one store per NAME within this process. Raises ConfigError for
     an invalid URL; opening accesses neither disk nor network.
     """
     place = os.fspath(url)
@@ -110,8 +112,12 @@ def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None =
         if not place:
             raise ConfigError("the storage URL is empty; give a directory or a URL such as s3://bucket/path")
         return LocalStorage(os.path.abspath(Path(place).expanduser()))
+    if match[1] == "hdfs":
+        from forkpoint.storage.hdfs import HdfsStorage
+
+        return HdfsStorage(place, config)
     if match[1] not in _OBJECT_SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES))
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES, "hdfs"))
         raise ConfigError(
             f"storage URL {place!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}"
         )
@@ -321,8 +327,9 @@ class LocalStorage:
                 ) from error
             if code in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise AccessDenied(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
-            raise StorageError(
-                f"cannot {verb} {place}: {reason}. Check that {self.root} is a reachable directory"
+            kind = StorageUnavailable if code in _AWAY else StorageError
+            raise kind(
+                f"cannot {verb} {place} on host {socket.gethostname()}: {reason}. Check that {self.root} is a reachable directory"
             ) from error
 
 
