@@ -46,8 +46,11 @@ class Presence:
 
     def end(self) -> None:
         """Call this once the run has ended."""
-        self._mailbox.close()
-        self.withdraw()
+        try:
+            self._mailbox.close()
+            self.withdraw()
+        except StorageError as error:  # then it looks like a run that was killed
+            log.warning("run %s could not be taken off the record: %s", self._endpoint.run, error)
 
     def withdraw(self) -> None:
         """Take the run off the record."""

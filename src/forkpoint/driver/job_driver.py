@@ -32,6 +32,7 @@ from forkpoint.driver.events import (
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.history import History
 from forkpoint.driver.lease import LeaseKeeper
+from forkpoint.driver.outages import Outage, outage_after
 from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
@@ -99,6 +100,8 @@ class JobDriver:
         self.on_stuck: Callable[[], None] | None = None  # called when a cancelled run does not end
         self._runner: EpochRunner | None = None
         self._failures = Failures()
+        self._outage: Outage | None = None
+        self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
         self._restarts = 0
         self._collected = 0  # the epoch of the last garbage collection
         started_ms = now_ms()
@@ -164,7 +167,7 @@ class JobDriver:
 
     def note_cancelled(self) -> None:
         """Record that the run was cancelled, on behalf of a driver thread that is stuck."""
-        self._records.end("cancelled", None, self.now_ms())
+        self._records.end("cancelled", f"ended by force, at {self.doing()}", self.now_ms())
 
     @property
     def epoch_ms(self) -> int:
@@ -202,22 +205,10 @@ class JobDriver:
             result = self._run()
         except BaseException as error:
             self._listener.on_event(RunEnded("failed", str(error)))
-            try:
-                outcome: Literal["superseded", "failed"] = (
-                    "superseded" if isinstance(error, StaleGeneration) else "failed"
-                )
-                lost = isinstance(error, EngineLost)
-                self._records.end(outcome, str(error), self.now_ms(), engine_lost=lost)
-            except StorageError as unwritten:
-                log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
-            finally:
-                self._end(error)
+            self._end(error, "superseded" if isinstance(error, StaleGeneration) else "failed", str(error))
             raise
         self._listener.on_event(RunEnded(result.outcome))
-        try:
-            self._records.end(result.outcome, None, self.now_ms())
-        finally:
-            self._end(JobFailed(f"job {self.job!r} has ended"))
+        self._end(JobFailed(f"job {self.job!r} has ended"), result.outcome, self._unsettled)
         return result
 
     def _run(self) -> Result:
@@ -270,7 +261,15 @@ class JobDriver:
         if self._restorer.fits(manifest):
             self.executor.prepare(self._spec(manifest), manifest.epoch)
 
-    def _end(self, error: BaseException) -> None:
+    def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
+        try:
+            self._records.end(outcome, reason, self.now_ms(), engine_lost=isinstance(error, EngineLost))
+        except StorageError as unwritten:
+            log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
+        finally:
+            self._release(error)
+
+    def _release(self, error: BaseException) -> None:
         self._closing = True
         self._inbox.fail_all(error)
         try:
@@ -294,7 +293,7 @@ class JobDriver:
         while True:
             try:
                 if failed is not None:
-                    manifest = self.starter.resume(manifest, failed)
+                    manifest = self._resume(manifest, failed)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
                 return self._attempt(manifest)
@@ -302,20 +301,39 @@ class JobDriver:
                 failed = error
                 if self._on_trial and not self._inbox.cancelled:
                     raise
+                now_ms = self.now_ms()
                 delay_ms, self._failures = next_delay_ms(
-                    self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng,
+                    self.options.restart_strategy, self._failures, error, now_ms, self._rng,
                     proven=self._runner is not None and self._runner.manifest.kind != "start",
                 )  # fmt: skip
+                goes_on = self._outage is not None
+                epoch = manifest.epoch if self._runner is None else self._runner.manifest.epoch
+                self._outage = outage_after(self._outage, error, epoch, now_ms)
                 if delay_ms is None or self._inbox.cancelled:
-                    if isinstance(error, SavepointCorrupt):
-                        self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
-                    if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                        return self._cancelled(self.starter.resume(manifest, error).epoch)
-                    raise
-                self._restarts += 1
-                self._listener.on_event(Restarting(str(error), self._restarts, delay_ms))
-                log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
-                self._inbox.pause(delay_ms / 1000)
+                    return self._given_up(manifest, error)
+                self._pause(error, delay_ms, again=goes_on and self._outage is not None)
+
+    def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
+        return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
+
+    def _given_up(self, manifest: Manifest, error: Exception) -> Result:
+        """The end of a run that is not restarted: cancelled, or with the error."""
+        if isinstance(error, SavepointCorrupt):
+            self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
+        if not self._inbox.cancelled or isinstance(error, StaleGeneration):
+            raise error
+        if self._outage is not None:
+            self._unsettled = self._outage.explain(error)
+            return self._cancelled(manifest.epoch)
+        return self._cancelled(self._resume(manifest, error).epoch)
+
+    def _pause(self, error: Exception, delay_ms: int, *, again: bool) -> None:
+        """Wait for the next attempt. ``again``: for storage that has not worked since the last one."""
+        self._restarts += not again
+        failure = str(error) if self._outage is None else self._outage.explain(error)
+        self._listener.on_event(Restarting(failure, self._restarts, delay_ms))
+        log.warning("job %r: %s; restart %d in %.1f s", self.job, failure, self._restarts, delay_ms / 1000)
+        self._inbox.pause(delay_ms / 1000)
 
     def _attempt(self, manifest: Manifest) -> Result:
         """Run from a committed epoch until the job ends or fails."""
@@ -363,6 +381,10 @@ class JobDriver:
                 if result is not None:
                     return result
                 worked = runner.step()
+                if worked and self._outage is not None:
+                    passed_s = (self.now_ms() - self._outage.since_ms) / 1000
+                    log.info("job %r goes on: storage works again, after %.0f s", self.job, passed_s)
+                    self._outage = None
                 if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
@@ -16,7 +16,7 @@ from forkpoint.control.presence import Presence
 from forkpoint.control.registry import drop_stale, find_client
 from forkpoint.control.server import ControlServer
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, StorageError
 
 SETTLED_SECONDS = 1.0
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
@@ -166,8 +166,9 @@ class Driving:
         job = f"job {driver.job}, run {driver.run_id}"
         message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
-            driver.note_cancelled()
-            presence.withdraw()
+            with suppress(StorageError):
+                driver.note_cancelled()
+                presence.withdraw()
             self._announcer.killed(message)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)
