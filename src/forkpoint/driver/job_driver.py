@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors import StagingSink
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, Trial, wall_clock_ms
+from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
     Listener,
@@ -39,6 +39,7 @@ from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
+from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
