@@ -15,6 +15,7 @@ from forkpoint.control.messages import (
     Answer,
     ErrorMessage,
     Message,
+    RescaleBody,
     SavepointBody,
     SavepointProgress,
     StatusMessage,
@@ -69,6 +70,26 @@ class ControlClient:
         """Ask the job to end with a savepoint; returns the request's id."""
         body = StopBody(directory=directory, drain=drain, skip_unreadable=skip_unreadable)
         return self._ask("POST", "/v1/stop", Accepted, body).request_id
+
+    def rescale(self, parallelism: int) -> str:
+        """Ask the job to go on at another parallelism; returns the request's id."""
+        return self._ask("POST", "/v1/rescale", Accepted, RescaleBody(parallelism=parallelism)).request_id
+
+    def wait_rescaled(self, request_id: str, on_epoch: Callable[[str], None] | None = None) -> int:
+        """Wait until the job has been rescaled; returns the epoch from which it has its new parallelism. Raises JobFailed if it
+        was refused or the driver died."""
+        while True:
+            try:
+                answer = self._ask("GET", f"/v1/rescale/{request_id}", Answer)
+            except Unreachable as error:
+                raise JobFailed(f"{error} before the job was rescaled{self._log}") from None
+            if answer.status == "COMPLETED" and answer.epoch is not None:
+                return answer.epoch
+            if answer.status == "FAILED":
+                raise JobFailed(f"{self._who} was not rescaled: {answer.failure}")
+            if answer.doing is not None and on_epoch is not None:
+                on_epoch(answer.doing)
+            time.sleep(POLL_SECONDS)
 
     def cancel(self) -> None:
         """Ask the job to end without a savepoint."""

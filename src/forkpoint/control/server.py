@@ -9,7 +9,7 @@ import socket
 import threading
 import uuid
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from pydantic import ValidationError
@@ -28,6 +28,7 @@ from forkpoint.control.messages import (
     ErrorDetail,
     ErrorMessage,
     Message,
+    RescaleBody,
     SavepointBody,
     SavepointProgress,
     StatusMessage,
@@ -39,18 +40,19 @@ from forkpoint.driver.job_driver import JobDriver
 HOST = "127.0.0.1"
 LINGER_SECONDS = 10.0
 SLOW_EPOCH_MS = 2_000
+M = TypeVar("M", bound=Message)
 _CODES: dict[int, Any] = {401: "unauthorized", 404: "not-found", 405: "method-not-allowed", 409: "job-ended"}
 
 
 class Answers:
-    """The savepoint requests of a run, by id, and whether their answers have been fetched."""
+    """The requests of a run for savepoints and rescaling, by id, and whether their answers have been fetched."""
 
     def __init__(self) -> None:
-        self._futures: dict[str, Future[str]] = {}
+        self._futures: dict[str, Future[str] | Future[int]] = {}
         self._fetched: set[str] = set()
         self._changed = threading.Condition()
 
-    def add(self, future: Future[str]) -> str:
+    def add(self, future: Future[str] | Future[int]) -> str:
         request_id = uuid.uuid4().hex
         with self._changed:
             self._futures[request_id] = future
@@ -69,7 +71,11 @@ class Answers:
         error = future.exception()
         if error is not None:
             return Answer(status="FAILED", failure=str(error) or type(error).__name__)
-        return Answer(status="COMPLETED", location=future.result())
+        result = future.result()
+        return Answer(
+            status="COMPLETED", location=result if isinstance(result, str) else None,
+            epoch=result if isinstance(result, int) else None,
+        )  # fmt: skip
 
     def wait_fetched(self, seconds: float) -> bool:
         """Wait until every answer has been fetched; False if the time passed first."""
@@ -130,8 +136,15 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
         request_id = request.path_params["request_id"]
         found = answers.get(request_id, _progress(driver), await run_in_threadpool(_doing, driver))
         if found is None:
-            raise HTTPException(404, f"there is no request {request_id!r}; POST /v1/savepoints and /v1/stop return ids")
+            raise HTTPException(
+                404, f"there is no request {request_id!r}; /v1/savepoints, /v1/rescale and /v1/stop return ids"
+            )
         return _reply(found)
+
+    async def rescale(request: Request) -> Response:
+        body = await _body(request, RescaleBody)
+        _refuse_ended(driver)
+        return _reply(Accepted(request_id=answers.add(driver.rescale(body.parallelism).done)), 202)
 
     async def stop(request: Request) -> Response:
         return await requested(request, StopBody, stop=True)
@@ -146,6 +159,8 @@ def _make_app(driver: JobDriver, answers: Answers) -> Starlette:
             Route("/v1/status", status, methods=["GET"]),
             Route("/v1/savepoints", savepoint, methods=["POST"]),
             Route("/v1/savepoints/{request_id}", answer, methods=["GET"]),
+            Route("/v1/rescale", rescale, methods=["POST"]),
+            Route("/v1/rescale/{request_id}", answer, methods=["GET"]),
             Route("/v1/stop", stop, methods=["POST"]),
             Route("/v1/cancel", cancel, methods=["POST"]),
         ],
@@ -160,7 +175,8 @@ def status_message(driver: JobDriver) -> StatusMessage:
         now_ms=wall_clock_ms(), restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
         sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
         ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
-        savepoint_progress=_progress(driver), failure=status.failure, pid=os.getpid(), doing=_doing(driver),
+        savepoint_progress=_progress(driver), rescaling_to=status.rescaling_to, failure=status.failure,
+        pid=os.getpid(), doing=_doing(driver),
     )  # fmt: skip
 
 
@@ -179,7 +195,7 @@ def _refuse_ended(driver: JobDriver) -> None:
         raise HTTPException(409, f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests")
 
 
-async def _body(request: Request, model: type[Message]) -> Message:
+async def _body(request: Request, model: type[M]) -> M:
     data = await read_body(request)
     try:
         return model.model_validate_json(data or b"{}")
@@ -208,7 +224,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         message = (
             f"{request.method} {request.url.path} is not supported; there are GET /v1/status, POST /v1/savepoints, "
-            "GET /v1/savepoints/ID, POST /v1/stop and POST /v1/cancel"
+            "GET /v1/savepoints/ID, POST /v1/rescale, GET /v1/rescale/ID, POST /v1/stop and POST /v1/cancel"
         )
     return _error(error.status_code, message)
 

@@ -100,6 +100,23 @@ class SavepointEnded:
 
 
 @dataclass(frozen=True)
+class RescaleStarted:
+    """Stores for another parallelism are being built beside the epochs."""
+
+    parallelism: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class RescaleEnded:
+    """The job runs at this parallelism from ``epoch`` on, or goes on as before because of a failure."""
+
+    parallelism: int
+    epoch: int | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
 class RunEnded:
     outcome: Outcome
     failure: str | None = None
@@ -107,7 +124,7 @@ class RunEnded:
 
 Event = (
     RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting | SavepointProgressed | SavepointEnded |
-    RunEnded
+    RescaleStarted | RescaleEnded | RunEnded
 )  # fmt: skip
 
 
