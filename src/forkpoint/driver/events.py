@@ -110,6 +110,23 @@ class SavepointEnded:
 
 
 @dataclass(frozen=True)
+class RescaleStarted:
+    """Stores for another parallelism are being built beside the epochs."""
+
+    parallelism: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class RescaleEnded:
+    """The job runs at this parallelism from ``epoch`` on, or goes on as before because of a failure."""
+
+    parallelism: int
+    epoch: int | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
 class RunEnded:
     outcome: Outcome
     failure: str | None = None
@@ -117,7 +134,7 @@ class RunEnded:
 
 Event = (
     StandingBy | Leading | RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting |
-    SavepointProgressed | SavepointEnded | RunEnded
+    SavepointProgressed | SavepointEnded | RescaleStarted | RescaleEnded | RunEnded
 )  # fmt: skip
 
 

@@ -28,7 +28,17 @@ class CancelRequest:
     done: Future[None] = field(default_factory=Future)
 
 
-Request = SavepointRequest | CancelRequest
+@dataclass(frozen=True, eq=False)
+class RescaleRequest:
+    """``done`` receives the epoch from which the job runs at this parallelism. ``prepared`` is set while its stores are close
+    enough to the job to switch to them, and if they cannot be built."""
+
+    parallelism: int
+    prepared: threading.Event = field(default_factory=threading.Event)
+    done: Future[int] = field(default_factory=Future)
+
+
+Request = SavepointRequest | CancelRequest | RescaleRequest
 
 
 class Inbox:

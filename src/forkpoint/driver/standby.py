@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Literal
 
 from forkpoint.checkpoint.lease import LEASE, LEASE_MS, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.driver.history import History
-from forkpoint.errors import ForkpointError, StorageError
+from forkpoint.errors import ForkpointError, JobFailed, StorageError
 
 log = logging.getLogger("forkpoint")
 
 POLL_SECONDS = 0.2
-REGULAR_ENDS = ("finished", "stopped", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,15 @@ class LeaderEnded:
     """The leader's record: it has ended for good, so there is nothing to take over."""
 
     record: Run
+
+    def outcome(self) -> Literal["finished", "stopped", "cancelled"]:
+        """How it ended. Raises JobFailed if it has failed."""
+        record = self.record
+        how = f"job {record.job!r}: run {record.run}, which this one stood by for, has ended ({record.outcome})"
+        if record.outcome not in ("finished", "stopped", "cancelled"):
+            raise JobFailed(f"{how}: {record.reason}")
+        log.warning("%s; this run ends, too", how)
+        return record.outcome
 
 
 def ended(record: Run | None) -> LeaderEnded | None:

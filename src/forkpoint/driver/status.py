@@ -13,6 +13,8 @@ from forkpoint.driver.events import (
     EpochReached,
     Event,
     Leading,
+    RescaleEnded,
+    RescaleStarted,
     Restarting,
     RestoreProgressed,
     RunEnded,
@@ -29,7 +31,8 @@ State = Literal["starting", "standby", "running", "restarting", "ended"]
 class Status:
     """A run's status, as ``list`` and the control port show it. ``records`` and ``late_records_dropped`` count by operator uid
     since the last (re)start. ``ignored_files``: by source, the number of files that appeared too late to be read.
-    ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made."""
+    ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made.
+    ``rescaling_to``: the parallelism that the job will have soon."""
 
     job: str
     run: str
@@ -43,6 +46,7 @@ class Status:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     restored: tuple[int, int] | None = None
     savepoint_progress: tuple[int, int] | None = None
+    rescaling_to: int | None = None
     failure: str | None = None
 
 
@@ -85,6 +89,10 @@ def after(status: Status, event: Event) -> Status:
             return replace(status, savepoint_progress=(event.done, event.total))
         case SavepointEnded():
             return replace(status, savepoint_progress=None)
+        case RescaleStarted(parallelism):
+            return replace(status, rescaling_to=parallelism)
+        case RescaleEnded():
+            return replace(status, rescaling_to=None)
         case RunEnded():
             return replace(status, state="ended", failure=event.failure or status.failure)
     return status
