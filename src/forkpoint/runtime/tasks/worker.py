@@ -14,7 +14,7 @@ from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_code
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
 from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
-from forkpoint.state import Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
+from forkpoint.state import HostChanges, Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.private import make_own_directory
 
@@ -41,10 +41,14 @@ class Worker:
             directory = Path(self.spec.local_dir) / str(subtask)
             make_own_directory(str(directory))
             share = Share(subtask, *key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism))
-            state = self.states[subtask] = SubtaskState(self._store(directory), self.storage, self.paths, share)
+            # With the other kinds, a process that takes over cannot read the store of the one before either.
+            shared = self.spec.several_processes and self.spec.store == "lmdb"
+            host = HostChanges(directory.with_name(f"{subtask}.changes")) if shared else None
+            store = self._store(directory, host)
+            state = self.states[subtask] = SubtaskState(store, self.storage, self.paths, share, host)
         return state
 
-    def _store(self, directory: Path) -> Store:
+    def _store(self, directory: Path, host: HostChanges | None) -> Store:
         kind: StoreKind = self.spec.store
         try:
             store = open_store(kind, directory)
@@ -52,7 +56,9 @@ class Worker:
             # A cache, so it can be rebuilt from committed state.
             destroy_store(directory)
             store = open_store(kind, directory)
-        return store if kind == "dict" else WriteBackStore(store)
+        if kind == "dict":
+            return store
+        return WriteBackStore(store) if host is None else WriteBackStore(store, stored=host.remove)
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
         """The operator's instance for this subtask. If its last epoch was not accepted, its attributes hold state that was never
