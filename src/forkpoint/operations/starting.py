@@ -11,6 +11,7 @@ from forkpoint.control.registry import RunView, list_runs, live_endpoint
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.operations.detached import Started, start_detached
 from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.packing import pack
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
@@ -36,6 +37,7 @@ def run(
 
     ``verbose``: log full tracebacks. Raises DriverFailed if the process ends first.
     """
+    pack(request.ship_env, observer)
     with observer.steps(f"starting {request.app}") as report:
         return start_detached(StateRoot(state_root), request, report, verbose=verbose)
 

@@ -23,6 +23,7 @@ from forkpoint.spark.background_tasks import map_arguments
 from forkpoint.spark.exchange import EpochJobs, executor_cores, has_several_hosts
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
+from forkpoint.spark.provisions import NOTHING, Provisions
 from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
 from forkpoint.spark.shipping import ship_program
@@ -238,7 +239,10 @@ class SparkExecutor(Executor):
                     self._sc.setLocalProperty(name, old)
 
 
-def make_spark_executor(interval_ms: int | None, settings: Mapping[str, str]) -> tuple[SparkExecutor, int]:
+def make_spark_executor(
+    interval_ms: int | None, settings: Mapping[str, str], provisions: Provisions = NOTHING
+) -> tuple[SparkExecutor, int]:
     """An executor on the active SparkSession, or on a new one with these settings, and its default parallelism."""
-    executor = SparkExecutor(get_session(settings), timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
+    session = get_session(settings, provisions)
+    executor = SparkExecutor(session, timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
     return executor, executor.session.sparkContext.defaultParallelism
