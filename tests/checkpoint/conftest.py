@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from cluster.mini_hadoop import MiniHadoop
 from forkpoint.storage.base import Storage, open_storage
 
 BUCKET = "state"
@@ -34,10 +35,22 @@ def s3_config() -> Iterator[dict[str, str]]:
         server.stop()
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(scope="session")
+def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHadoop]:
+    """A real HDFS."""
+    started = MiniHadoop(tmp_path_factory.mktemp("hadoop") / "hadoop")
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(params=["local", "memory", "s3", "hdfs"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "local":
         return open_storage(tmp_path / "not" / "made yet")
+    if request.param == "hdfs":
+        return open_storage(f"{request.getfixturevalue('hadoop').hdfs}/{uuid.uuid4().hex}/root")
     if request.param == "memory":
         return open_storage(f"memory://{uuid.uuid4().hex}")
     return open_storage(f"s3://{BUCKET}/{uuid.uuid4().hex}/root", request.getfixturevalue("s3_config"))

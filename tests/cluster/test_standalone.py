@@ -22,6 +22,7 @@ A, B = "127.0.0.2", "127.0.0.3"
 ROWS = 40_000
 KEYS = 100
 EXECUTORS = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
+BOTH_HOSTS = ["--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
 
 APP = """
 import sys
@@ -108,7 +109,7 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
     cluster.start_worker(A)
     cluster.start_worker(B)
     program.write(0, 4)
-    process = program.start()
+    process = program.start(*BOTH_HOSTS)
     program.wait_for(ROWS // 4, process)
     assert program.stores(A)
     assert program.stores(B)
@@ -123,17 +124,12 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
 
     shutil.rmtree(cluster.local_directory(A))
     cluster.start_worker(A)  # the host comes back, with an empty disk
-    part = 3
     while not cluster.executors(A):
         time.sleep(0.1)
-    program.write(part, 4)
-    program.wait_for(ROWS, process)
-    for _ in range(200):  # it gets work again
-        if program.stores(A):
-            break
-        (program.input / f"{time.time_ns()}.txt").write_text("")
-        time.sleep(0.1)
-    assert program.stores(A)
+    for piece in range(300, 400):
+        program.write(piece, 400)
+        program.wait_for(ROWS * (piece + 1) // 400, process)
+    assert program.stores(A)  # it got work again
 
     program.command("cancel", "counting")
     _, err = process.communicate()
@@ -169,9 +165,7 @@ def test_hosts_that_do_not_share_the_directories_are_named_before_anything_runs(
     program.write(0, 4)
     cluster.start_worker(A)
     cluster.start_worker(B, within=hiding(program.state, program.output))
-    err = problems(
-        program.start("--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0")
-    )
+    err = problems(program.start(*BOTH_HOSTS))
     assert "the job cannot run on these hosts" in err
     assert re.search(r"does not see the driver's files in the state root .*state; use an object store", err), err
     assert re.search(r"does not see the driver's files in .*out, where sink 'out' writes", err), err
@@ -185,7 +179,7 @@ def test_executors_without_forkpoint_are_named(cluster: Cluster, program: Progra
     subprocess.check_call([sys.executable, "-m", "venv", "--without-pip", str(bare)])
     cluster.start_worker(A)
     err = problems(program.start("--conf", f"spark.pyspark.python={bare}/bin/python"))
-    assert re.search(rf"on host {re.escape(A)}, the executors' Python has no module '(forkpoint|pyarrow)'", err), err
+    assert re.search(rf"on {re.escape(A)}: the executors' Python has no module '(forkpoint|pyarrow)'", err), err
 
 
 def test_a_missing_interpreter_is_named(cluster: Cluster, program: Program) -> None:

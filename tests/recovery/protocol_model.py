@@ -218,6 +218,8 @@ class ModelStorage:
 class ModelExecutor:
     """Two subtasks that write down the numbers they get, and add them up."""
 
+    has_other_hosts = False
+
     def __init__(self, driver_number: int, world: World, storage: ModelStorage, graph: Any, sink: Any) -> None:
         self._number = driver_number
         self._world = world

@@ -58,7 +58,13 @@ class Job:
 
     def begin(self) -> Callable[[], Result]:
         """Announce the job to its launcher, and return a function that runs the job to its end; call it once."""
-        ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
+        ended: Callable[[Result | BaseException], None] | None = None
+        if self.launch.on_driver is not None:
+            ended = self.launch.on_driver(self.driver)
+        elif self.temporary is None:
+            from forkpoint.control.presence import attend  # not needed for `import forkpoint`
+
+            ended = attend(self.driver)
         return lambda: self._run(ended)
 
     def _run(self, ended: Callable[[Result | BaseException], None] | None) -> Result:

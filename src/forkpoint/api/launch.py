@@ -12,10 +12,10 @@ from forkpoint.graph.options import JobOptions, RestoreOptions
 
 if TYPE_CHECKING:
     from forkpoint.connectors import Sink
-    from forkpoint.driver.epochs import Trial
     from forkpoint.driver.events import Listener, Steps
     from forkpoint.driver.job_driver import JobDriver, Result
     from forkpoint.driver.replay import Until
+    from forkpoint.driver.trial import Trial
     from forkpoint.graph.job import JobGraph
 
 

@@ -39,6 +39,8 @@ def list_(everything: bool) -> None:
         for view in views:
             if view.state == "lost" and view.newest and view.endpoint is not None and view.endpoint.log:
                 out.line(f"the log of lost job {view.job!r}: {view.endpoint.log}")
+            if view.doing is not None:
+                out.line(f"job {view.job!r}: {view.doing}")
 
     settings.output.result({"jobs": [view_json(view) for view in views]}, show)
 
@@ -57,7 +59,7 @@ def view_json(view: RunView) -> dict[str, Any]:
     return {
         **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
         "late_records_dropped": None if late is None else dict(late),
-        **attributes(view, "restarts reason"),
+        **attributes(view, "restarts reason doing"),
         "parent": view.parent.model_dump(mode="json"),
         **attributes(view.endpoint, "pid machine port log"),
     }

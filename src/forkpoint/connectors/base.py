@@ -216,7 +216,7 @@ class Sink(ABC, Generic[T_contra]):
         return None
 
     @property
-    def directory(self) -> str | None:
+    def shared_directory(self) -> str | None:
         """The directory of the file system that tasks and driver both write to, if there is one: all hosts must share it."""
         return None
 

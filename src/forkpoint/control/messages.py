@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
 
 
 class Message(BaseModel):
@@ -59,7 +59,7 @@ class StatusMessage(Message):
 
     ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
     sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``doing``: a description of a
-    long-running epoch.
+    long epoch or start.
     """
 
     job: str
@@ -86,8 +86,11 @@ class StatusMessage(Message):
         return sum(self.records.get(uid, 0) for uid in self.sources)
 
 
+ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
+
+
 class ErrorDetail(Message):
-    code: Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
+    code: ErrorCode
     message: str
 
 
@@ -95,3 +98,28 @@ class ErrorMessage(Message):
     """All errors: ``{"error": {"code": …, "message": …}}``."""
 
     error: ErrorDetail
+
+
+Operation = Literal["status", "savepoint", "stop", "cancel"]
+
+
+class MailedRequest(RequestBody):
+    """A request as a file below the state root. ``run``: the only run that it is for."""
+
+    run: str
+    operation: Operation
+    body: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class MailedAnswer(Message):
+    """Its answer: ``status`` after a status or cancel request, ``savepoint`` after one for a savepoint or a stop, as far as that
+    has come, ``error`` if it was refused."""
+
+    status: StatusMessage | None = None
+    savepoint: Answer | None = None
+    error: ErrorDetail | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing follows."""
+        return self.savepoint is None or self.savepoint.status != "IN_PROGRESS"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -30,18 +31,19 @@ class History:
         return MANIFEST.load(self.storage, self.paths.manifest(epoch))
 
     def newest(self) -> Manifest | None:
-        for tries_left in reversed(range(NEWEST_TRIES)):
-            epochs = self.epochs()
-            if not epochs:
-                return None
-            try:
-                return self.load(epochs[-1])
-            except NotFound:  # its run has committed a newer one since, and cleaned up
-                if not tries_left:
-                    raise
-            except SavepointCorrupt as error:
-                raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
-        raise AssertionError
+        for _ in range(NEWEST_TRIES - 1):
+            with suppress(NotFound):  # its run has committed a newer one since, and cleaned up
+                return self._newest()
+        return self._newest()
+
+    def _newest(self) -> Manifest | None:
+        epochs = self.epochs()
+        if not epochs:
+            return None
+        try:
+            return self.load(epochs[-1])
+        except SavepointCorrupt as error:
+            raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
 
     def before(self, epoch: int) -> Manifest | None:
         """The last manifest before an epoch."""

@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors import StagingSink
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, Trial, wall_clock_ms
+from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
     Listener,
@@ -39,6 +39,7 @@ from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
+from forkpoint.driver.trial import Trial
 from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
@@ -158,11 +159,15 @@ class JobDriver:
 
     def doing(self) -> str:
         """What the run is doing, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
-        runner = self._runner
-        if runner is None or not (passed_ms := self.epoch_ms):
-            return self._status.status.state
+        runner, status = self._runner, self._status.status
+        if runner is not None and (passed_ms := self.epoch_ms):
+            step = f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s"
+        elif status.state == "starting":
+            step = f"starting, for {(self.now_ms() - status.started_ms) / 1000:.1f} s"
+        else:
+            return status.state
         activity = self.executor.activity()
-        return f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s{'' if activity is None else f', {activity}'}"
+        return step if activity is None else f"{step}, {activity}"
 
     def _enqueue(self, request: SavepointRequest | CancelRequest) -> None:
         if self._closing:

@@ -54,7 +54,7 @@ def check_hosts(executor: Executor, storage: Storage, graph: JobGraph, local_dir
 def sink_directories(graph: JobGraph) -> dict[str, str]:
     """The directories that hosts must share, by the uid of their sink."""
     sinks = {operator.uid: operator.spec.sink for operator in graph.sinks if isinstance(operator.spec, SinkSpec)}
-    return {uid: sink.directory for uid, sink in sinks.items() if sink.directory is not None}
+    return {uid: sink.shared_directory for uid, sink in sinks.items() if sink.shared_directory is not None}
 
 
 def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str], local_dir: str) -> list[HostReport]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,15 +11,16 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
-from forkpoint.control.endpoint import Endpoint, register, withdraw
+from forkpoint.control.commands import Commands
+from forkpoint.control.presence import Presence
 from forkpoint.control.registry import drop_stale, live_endpoint
-from forkpoint.control.server import HOST, ControlServer
-from forkpoint.driver.epochs import wall_clock_ms
+from forkpoint.control.server import ControlServer
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError
 
 SETTLED_SECONDS = 1.0
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
+SLOW_START_SECONDS = 5.0  # after this long, a start says what it waits for
 _POLL_SECONDS = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -81,24 +81,22 @@ class Driving:
             )
         drop_stale(storage, driver.job)
         self._record(driver)
-        server = ControlServer(driver)
-        endpoint = Endpoint(
-            job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=server.start(),
-            token=server.token, started_ms=wall_clock_ms(), log=self._log,
-        )  # fmt: skip
+        commands = Commands(driver)
+        server = ControlServer(driver.job, commands)
+        presence = Presence(driver, commands, port=server.start(), token=server.token, log=self._log)
         try:
-            register(storage, endpoint)
+            presence.begin()
         except BaseException:
             server.close(0)
             raise
-        driver.on_stuck = partial(self._end_process, driver, endpoint)
+        driver.on_stuck = partial(self._end_process, driver, presence)
         with self._changed:
             self.started += 1
             self._active[driver.run_id] = driver
         threading.Thread(target=self._watch, args=(driver,), name=f"forkpoint-watch-{driver.job}", daemon=True).start()
 
         def ended(outcome: Result | BaseException) -> None:
-            withdraw(storage, endpoint)
+            presence.end()
             if isinstance(outcome, Result):
                 self._announce_running(driver)
                 self._announcer.ended(driver, outcome)
@@ -115,7 +113,11 @@ class Driving:
         running_since: float | None = None
         first = 0
         restored, reported = None, False
+        looked = time.monotonic()
         while (status := driver.status()).state != "ended":
+            if status.state == "starting" and time.monotonic() - looked > SLOW_START_SECONDS:
+                looked = time.monotonic()
+                self._announcer.starting(driver.doing())
             if status.restored != restored and running_since is None:
                 restored = status.restored
                 self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))
@@ -151,7 +153,7 @@ class Driving:
         for driver in list(self._active.values()):
             driver.cancel()
 
-    def _end_process(self, driver: JobDriver, endpoint: Endpoint) -> None:
+    def _end_process(self, driver: JobDriver, presence: Presence) -> None:
         """End this process, as a function of the cancelled job does not return, whatever is raised in it."""
         with self._changed:
             if list(self._active) != [driver.run_id]:
@@ -160,7 +162,7 @@ class Driving:
         message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
             driver.note_cancelled()
-            withdraw(driver.history.storage, endpoint)
+            presence.withdraw()
             self._announcer.killed(message)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.epochs import Trial
 from forkpoint.driver.restorer import NONE
+from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.driving import Announcer, Driving
 from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program

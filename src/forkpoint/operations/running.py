@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from forkpoint.control.client import ControlClient
+from forkpoint.control.client import RunClient
 from forkpoint.control.registry import RunView, find_live, list_runs
 from forkpoint.errors import ForkpointError
 from forkpoint.operations.observer import SILENT, Observer
@@ -84,7 +84,7 @@ def cancel(job: str, *, state_root: str | None = None) -> Cancelled:
     return Cancelled(job, client.endpoint.run)
 
 
-def wait_for_savepoint(client: ControlClient, request_id: str, what: str, observer: Observer) -> str:
+def wait_for_savepoint(client: RunClient, request_id: str, what: str, observer: Observer) -> str:
     """Wait for a requested savepoint; return its path."""
     remarked = -REMARK_SECONDS
 
@@ -102,13 +102,15 @@ def wait_for_savepoint(client: ControlClient, request_id: str, what: str, observ
         return plain_place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waiting))
 
 
-def wait_gone(client: ControlClient) -> None:
+def wait_gone(client: RunClient) -> None:
     """Wait until the driver has ended. Raises ForkpointError after a minute."""
     if not client.wait_gone(ENDING_SECONDS):
         endpoint = client.endpoint
         doing = client.status().doing
         passed = f"{ENDING_SECONDS:.0f} s" if doing is None else f"{ENDING_SECONDS:.0f} s: it is at {doing}"
-        look = f"check process {endpoint.pid}" + (f" and its log {endpoint.log}" if endpoint.log else "")
+        look = f"check process {endpoint.pid} on machine {endpoint.machine!r}" + (
+            f" and its log {endpoint.log}" if endpoint.log else ""
+        )
         raise ForkpointError(f"job {endpoint.job!r} has not ended after {passed}; {look}")
 
 

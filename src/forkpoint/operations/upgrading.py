@@ -13,7 +13,7 @@ from typing import Literal
 
 from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.client import ControlClient
+from forkpoint.control.client import ControlClient, RunClient
 from forkpoint.control.endpoint import ENDPOINT
 from forkpoint.control.programs import Program, load_files, load_program
 from forkpoint.control.registry import find_live, probe
@@ -121,7 +121,7 @@ def _recorded(root: StateRoot, job: str, run: str, app: str) -> Program:
 
 
 def _plan(
-    root: StateRoot, client: ControlClient, graph: JobGraph, restore: RestoreOptions, observer: Observer
+    root: StateRoot, client: RunClient, graph: JobGraph, restore: RestoreOptions, observer: Observer
 ) -> RestorePlan:
     """The plan for restoring the job's state to the new program."""
     job, run, renames = client.endpoint.job, client.endpoint.run, restore.renames
@@ -136,7 +136,7 @@ def _plan(
     return plan
 
 
-def _counted(client: ControlClient, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
+def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
     """The plan for a savepoint, which unlike a checkpoint counts entries: the program may lack states that have none."""
     observer.remark(f"checking whether states of {client.endpoint.job} that the program no longer has are empty")
     requested = client.savepoint(note="to check an upgrade")
@@ -200,7 +200,7 @@ class _Replacement:
         """Why the run has ended; None while it runs."""
         storage, paths = self.root.storage, JobPaths(self.job)
         endpoint = ENDPOINT.load_if_whole(storage, paths.endpoint_file(run))
-        if endpoint is not None and probe(endpoint) is not None:
+        if endpoint is not None and probe(self.root.storage, endpoint) is not None:
             return None
         record = RUN.load_if_whole(storage, paths.run_file(run))
         if record is None:

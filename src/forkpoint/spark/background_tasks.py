@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from forkpoint.spark.exchange import map_bytes
+from forkpoint.spark.exchange import failed_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import struct_of
 from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
@@ -65,7 +66,7 @@ def map_arguments(
     ``hosts``: where each partition runs, if that host has a free core within Spark's locality wait.
     """
     stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
-    with raising_originals(stage.token):
+    with raising_originals(stage.token, partial(failed_hosts, sc)):
         return map_bytes(sc, stage, arguments, partitions, hosts)
 
 

@@ -23,6 +23,8 @@ from forkpoint.spark.rows import BlobSerializer, PairWriter, RowReader, blob_of_
 # never negative.
 _PARTITIONER_ID = -4242
 
+_LISTENER_MS, _MAX_TASKS = 5_000, 1_000
+
 
 class EpochJobs:
     """The stages of one run, prepared for the JVM: Python functions are pickled once per run instead of per epoch.
@@ -148,6 +150,23 @@ def executor_cores(sc: SparkContext) -> dict[str, int]:
             host = executor.hostPort().rsplit(":", 1)[0]
             found[host] = found.get(host, 0) + executor.totalCores()
     return found
+
+
+def failed_hosts(sc: SparkContext) -> list[str]:
+    """The hosts where tasks of the last failed Spark job failed. Spark's exceptions do not name them."""
+    spark = sc._jsc.sc()
+    spark.listenerBus().waitUntilEmpty(_LISTENER_MS)
+    jobs = spark.statusStore().jobsList(None)
+    failed = [job for i in range(jobs.size()) if (job := jobs.apply(i)).status().toString() == "FAILED"]
+    if not failed:
+        return []
+    last = max(failed, key=lambda job: int(job.jobId()))
+    hosts: set[str] = set()
+    for stage in last.stageIds().mkString(",").split(","):
+        tasks = spark.statusStore().taskList(int(stage), 0, _MAX_TASKS)
+        found = (tasks.apply(i) for i in range(tasks.size()))
+        hosts |= {task.host() for task in found if task.status() == "FAILED"}
+    return sorted(hosts)
 
 
 def has_several_hosts(master: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,12 +18,14 @@ from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec
 from forkpoint.runtime.tasks import entry_points
+from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.spark.background_tasks import map_arguments
-from forkpoint.spark.exchange import EpochJobs, executor_cores, has_several_hosts
+from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
+from forkpoint.spark.placement import place
 from forkpoint.spark.provisions import NOTHING, Provisions
 from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
@@ -36,6 +39,7 @@ from forkpoint.spark.tasks import (
     SourceStage,
     SubtaskStage,
     pack_job,
+    prepare_on_host,
 )
 from forkpoint.types import TypeInformation
 
@@ -103,7 +107,11 @@ class SparkExecutor(Executor):
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
-        with self._detecting_loss(), raising_originals(run.handle.token), self._job(self._epoch_tag, properties):
+        with (
+            self._detecting_loss(),
+            raising_originals(run.handle.token, partial(failed_hosts, self._sc)),
+            self._job(self._epoch_tag, properties),
+        ):
             return run.jobs.run(source_tasks, frame)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
@@ -114,10 +122,36 @@ class SparkExecutor(Executor):
         """
         if not args:
             return []
-        slots = max(1, self._sc.defaultParallelism // 2) if self._epochs_started else len(args)
-        properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
-        with self._job(self._background_tag, properties):
-            return map_arguments(self._sc, fn, args, min(slots, len(args)))
+        with self._beside_epochs(description):
+            return map_arguments(self._sc, fn, args, min(self._slots(len(args)), len(args)))
+
+    def prepare(self, spec: JobSpec, epoch: int) -> list[CatchUp]:
+        """On the hosts where the layout's subtasks would run if it were started with the executors that there are now."""
+        done: list[CatchUp] = []
+        work = preparations(spec, epoch)
+        hosts: Sequence[str] = ()
+        if self.has_other_hosts:
+            ship_program(self._sc)
+            hosts = place(spec.parallelism, executor_cores(self._sc))
+        task = prepare_on_host if self.has_other_hosts else prepare_store
+        slots = self._slots(len(work))
+        for start in range(0, len(work), slots):
+            some, where = work[start : start + slots], hosts[start : start + slots]
+            with self._beside_epochs(f"forkpoint: stores for epoch {epoch}"):
+                done += catch_ups(map_arguments(self._sc, task, some, len(some), where or None))
+        return done
+
+    def discard(self, spec: JobSpec) -> None:
+        """In a cluster, the stores go with the application, or when a later attempt of the run begins."""
+        if not self.has_other_hosts:
+            remove_stores(spec.local_dir)
+
+    def _slots(self, wanted: int) -> int:
+        """The number of tasks beside epochs at a time."""
+        return max(1, self._sc.defaultParallelism // 2) if self._epochs_started else wanted
+
+    def _beside_epochs(self, description: str) -> AbstractContextManager[None]:
+        return self._job(self._background_tag, {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description})
 
     @property
     def has_other_hosts(self) -> bool:
@@ -193,7 +227,10 @@ class SparkExecutor(Executor):
             return None
         running = sum(info.numActiveTasks for info in stages)
         waiting = sum(info.numTasks - info.numCompletedTasks for info in stages) - running
-        return f"Spark runs {running} tasks, {waiting} wait" + ("" if running else ": it has no free core for them")
+        if running:
+            return f"Spark runs {running} tasks, {waiting} wait"
+        lacking = "executor" if self.has_other_hosts and not executor_cores(self._sc) else "free core"
+        return f"{waiting} tasks wait: Spark has no {lacking} for them"
 
     def close(self) -> None:
         """Cancels the run's Spark jobs and releases its resources on the cluster, but keeps the session. Idempotent."""
@@ -202,6 +239,7 @@ class SparkExecutor(Executor):
             return
         self.abandon()
         run.handle.payload.unpersist(blocking=False)
+        self.discard(run.spec)
 
     @contextmanager
     def _detecting_loss(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -37,7 +37,6 @@ _MISSING_MODULE = re.compile(
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _OTHER_SYSTEM = re.compile(r"error while loading shared libraries: (\S+?):|version `(GLIBC_[\d.]+)' not found")
-_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
 
 
 class TaskFailure(Exception):
@@ -82,30 +81,26 @@ def unpack_failure(error: BaseException, token: str) -> BaseException | None:
 
 
 @contextmanager
-def raising_originals(token: str) -> Iterator[None]:
+def raising_originals(token: str, failed_hosts: Callable[[], Sequence[str]]) -> Iterator[None]:
     """Raise tasks' original exceptions, ConfigError for executors that cannot run tasks, and Spark's exceptions for its other
-    failures."""
+    failures. ``failed_hosts``: asks on which hosts tasks of the last job failed."""
     try:
         yield
     except Exception as error:
         original = unpack_failure(error, token)
         if original is not None:
             raise original from None
-        if (unfit := _deployment_error(str(error))) is not None:
-            raise unfit from error
+        if (problem := deployment_problem(str(error))) is not None:
+            hosts = failed_hosts()
+            raise ConfigError(f"on {', '.join(hosts)}: {problem}" if hosts else problem) from error
         raise
 
 
-def _deployment_error(report: str) -> ConfigError | None:
+def deployment_problem(report: str) -> str | None:
     """Why executors cannot run forkpoint's tasks, according to Spark's report of a failed task; None if they can.
 
     Such a task fails before it runs any code of forkpoint, so there is only Spark's text. It only decides whether to restart.
     """
-    found, host = _problem(report), _HOST.search(report)
-    return None if found is None else ConfigError(found if host is None else f"on host {host[1]}, {found}")
-
-
-def _problem(report: str) -> str | None:
     if (missing := _MISSING_MODULE.search(report)) is not None:
         return (
             f"the executors' Python has no module {missing[1]!r}; send them this virtual environment with --ship-env, or install "

@@ -52,6 +52,8 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "spark.log.level": "WARN",
     # Loopback TCP would add 40 ms to each Python stage.
     "spark.python.unix.domain.socket.enabled": "true",
+    # The temporary directory of a YARN container has a longer path than a socket can have.
+    "spark.python.unix.domain.socket.dir": "/tmp",
     "spark.python.worker.reuse": "true",
     # How long a cancelled task may continue, and hold a core, before its worker is killed.
     "spark.python.task.killTimeout": "500ms",

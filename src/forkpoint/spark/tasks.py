@@ -23,6 +23,7 @@ from pyspark import TaskContext
 
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
+from forkpoint.runtime.tasks.preparing import Preparation, prepare_store
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.rows import pair_batch
@@ -74,7 +75,9 @@ class JobHandle:
             extend_import_path(path)
             job = pickle.loads(pickled)
             if on_cluster:
-                job = job._replace(spec=replace(job.spec, local_dir=executors_directory(job.spec.local_dir)))
+                local_dir = executors_directory(job.spec.local_dir)
+                remove_earlier(local_dir)
+                job = job._replace(spec=replace(job.spec, local_dir=local_dir))
             while len(_jobs) >= _MAX_JOBS:
                 drop_worker(_jobs.pop(next(iter(_jobs))).spec.run)
         _jobs[self.token] = job  # at the end, as the most recently used
@@ -83,18 +86,28 @@ class JobHandle:
 
 def executors_directory(local_dir: str) -> str:
     """Where this host keeps the local stores: in Spark's directory of the application, which all its executors on the host
-    share, and which the cluster manager removes after the application. Directories of the run's earlier attempts are removed.
-    """
+    share, and which the cluster manager removes after the application."""
     spark_dirs = os.environ.get("SPARK_LOCAL_DIRS")
     if spark_dirs is None:
         return local_dir
     # Spark gives workers the block manager's own directory, which goes with the executor.
-    here = Path(spark_dirs.split(",")[0]).parent / "forkpoint-stores" / Path(local_dir).name
+    return str(Path(spark_dirs.split(",")[0]).parent / "forkpoint-stores" / Path(local_dir).name)
+
+
+def remove_earlier(local_dir: str) -> None:
+    """Remove the local stores of the run's earlier attempts from this host."""
+    here = Path(local_dir)
     run, _, attempt = here.name.rpartition("-")
     for other in here.parent.glob(f"{run}-*"):
         if (number := other.name.rpartition("-")[2]).isdigit() and int(number) < int(attempt):
             shutil.rmtree(other, ignore_errors=True)
-    return str(here)
+
+
+def prepare_on_host(encoded: bytes) -> bytes:
+    """``prepare_store`` in a cluster."""
+    work = msgspec.msgpack.decode(encoded, type=Preparation)
+    here = msgspec.structs.replace(work, local_dir=executors_directory(work.local_dir))
+    return prepare_store(msgspec.msgpack.encode(here))
 
 
 @dataclass(frozen=True, slots=True)

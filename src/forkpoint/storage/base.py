@@ -94,10 +94,10 @@ def check_path(path: str) -> str:
 
 
 def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Storage:
-    """Open the storage at `url`: a plain path, file://, s3://, gs://, az:// or memory://.
+    """Open the storage at `url`: a plain path, file://, s3://, gs://, az://, hdfs:// or memory://.
 
-    `config` has the object store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the
-    environment (AWS_*, GOOGLE_*, AZURE_*). memory://NAME is one store per NAME within this process. Raises ConfigError for
+    `config` has the store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the environment
+    (AWS_*, GOOGLE_*, AZURE_*, HADOOP_CONF_DIR). memory://NAME is one store per NAME within this process. Raises ConfigError for
     an invalid URL; opening accesses neither disk nor network.
     """
     place = os.fspath(url)
@@ -110,8 +110,12 @@ def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None =
         if not place:
             raise ConfigError("the storage URL is empty; give a directory or a URL such as s3://bucket/path")
         return LocalStorage(os.path.abspath(Path(place).expanduser()))
+    if match[1] == "hdfs":
+        from forkpoint.storage.hdfs import HdfsStorage
+
+        return HdfsStorage(place, config)
     if match[1] not in _OBJECT_SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES))
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES, "hdfs"))
         raise ConfigError(
             f"storage URL {place!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}"
         )

@@ -137,7 +137,7 @@ class FileSink(Sink):
         return f"{self.path}/{self.prefix}-*"
 
     @property
-    def directory(self) -> str:
+    def shared_directory(self) -> str:
         return str(self.path)
 
     def create_writer(self, context: SinkContext) -> SinkWriter:

@@ -73,9 +73,17 @@ class SubtaskState:
         version, began = self.store.version, time.perf_counter()
         if version == context.committed:
             return None
-        by = self._catch_up(context, version)
-        took_ms = round((time.perf_counter() - began) * 1000)
-        return CatchUp(self._share.subtask, by, context.committed - version, took_ms)
+        return self._caught_up(self._catch_up(context, version), context.committed - version, began)
+
+    def prepare(self, epoch: int) -> CatchUp | None:
+        """``catch_up`` of a store that no task uses yet; None if it is at this epoch, or beyond it."""
+        version, began = self.store.version, time.perf_counter()
+        if version >= epoch:
+            return None
+        return self._caught_up(self._read(version, epoch), epoch - version, began)
+
+    def _caught_up(self, by: Literal["memory", "changes", "rebuild"], epochs: int, began: float) -> CatchUp:
+        return CatchUp(self._share.subtask, by, epochs, round((time.perf_counter() - began) * 1000))
 
     def _catch_up(self, context: EpochContext, version: int) -> Literal["memory", "changes", "rebuild"]:
         if version > context.committed:  # a rollback would corrupt the state of the newer epoch's task
@@ -90,16 +98,20 @@ class SubtaskState:
                 self.store.apply(merged, context.committed, version)
                 return "memory"
         try:
-            manifest = read_manifest(self._storage, self._paths, context.committed)
-            if 0 < version < context.committed and self._follow(version, context.committed):
-                return "changes"
-            self._rebuild(manifest)
-            return "rebuild"
+            return self._read(version, context.committed)
         except (SavepointCorrupt, NotFound) as error:
             job = self._paths.job
             raise SavepointCorrupt(
                 f"job {job!r}: cannot read the state of epoch {context.committed}: {error}\n{recovery_hint(job)}"
             ) from error
+
+    def _read(self, version: int, committed: int) -> Literal["changes", "rebuild"]:
+        """Bring the store from its version to a later, committed one with what is on storage."""
+        manifest = read_manifest(self._storage, self._paths, committed)
+        if version > 0 and self._follow(version, committed):
+            return "changes"
+        self._rebuild(manifest)
+        return "rebuild"
 
     def _accepted(self, context: EpochContext) -> dict[int, str]:
         """The attempts of this subtask that the committed manifest names, by stage."""

@@ -41,18 +41,10 @@ class Worker:
             directory = Path(self.spec.local_dir) / str(subtask)
             make_own_directory(str(directory))
             share = Share(subtask, *key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism))
-            state = self.states[subtask] = SubtaskState(self._store(directory), self.storage, self.paths, share)
+            store = open_cache(self.spec.store, directory)
+            held = store if self.spec.store == "dict" else WriteBackStore(store)
+            state = self.states[subtask] = SubtaskState(held, self.storage, self.paths, share)
         return state
-
-    def _store(self, directory: Path) -> Store:
-        kind: StoreKind = self.spec.store
-        try:
-            store = open_store(kind, directory)
-        except StorageError:
-            # A cache, so it can be rebuilt from committed state.
-            destroy_store(directory)
-            store = open_store(kind, directory)
-        return store if kind == "dict" else WriteBackStore(store)
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
         """The operator's instance for this subtask. If its last epoch was not accepted, its attributes hold state that was never
@@ -91,6 +83,15 @@ class Worker:
 
 
 _workers: dict[tuple[int, str], Worker] = {}
+
+
+def open_cache(kind: StoreKind, directory: Path) -> Store:
+    """The store in this directory. A damaged one is replaced by an empty one: it can be rebuilt from committed state."""
+    try:
+        return open_store(kind, directory)
+    except StorageError:
+        destroy_store(directory)
+        return open_store(kind, directory)
 
 
 def worker_for(spec: JobSpec) -> Worker:
