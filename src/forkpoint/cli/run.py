@@ -25,6 +25,7 @@ from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
 from forkpoint.operations import RunRequest
 from forkpoint.operations.detached import Reporter
 from forkpoint.operations.driving import Announcer
+from forkpoint.operations.packing import pack
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.places import plain_place
@@ -86,7 +87,7 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
     return RunRequest(
         app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
-        given("trial_epochs"), given("capture"), spark_settings(options),
+        given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
         bool(given("standby")),
     )  # fmt: skip
 
@@ -144,6 +145,8 @@ def start(request: RunRequest, detached: bool, report_fd: int | None = None, log
         return
     settings = current()
     _check_savepoint(settings, request.restore.savepoint)
+    if report_fd is None:
+        pack(request.ship_env, settings.output)
     reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
