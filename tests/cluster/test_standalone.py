@@ -106,8 +106,8 @@ def program(tmp_path: Path, cluster: Cluster) -> Program:
 
 
 def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: Cluster, program: Program) -> None:
-    cluster.start_worker(A)
-    cluster.start_worker(B)
+    cluster.start_worker(A, cores=2)  # two executors, whose processes share the host's state
+    cluster.start_worker(B, cores=2)
     program.write(0, 4)
     process = program.start(*BOTH_HOSTS)
     program.wait_for(ROWS // 4, process)

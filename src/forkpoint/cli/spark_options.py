@@ -9,6 +9,7 @@ import click
 
 _SETTINGS = {
     "master": "spark.master", "py_files": "spark.submit.pyFiles", "files": "spark.files", "archives": "spark.archives",
+    "deploy_mode": "spark.submit.deployMode",
 }  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--conf", metavar="spark.NAME=VALUE", multiple=True, callback=split_settings, help="A Spark setting; repeatable.",
         ),
+        click.option("--deploy-mode", type=click.Choice(["client", "cluster"]), hidden=True),  # for its error message
         click.option("--master", metavar="URL", help="Spark's master. [env: SPARK_MASTER; default: local[*]]"),
     ):  # fmt: skip
         command = option(command)

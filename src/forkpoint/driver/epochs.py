@@ -75,6 +75,7 @@ class EpochRunner:
         self.trial = TrialProgress(trial, now_ms())
         self._failure: Exception | None = None
         self.epoch_began_ms: int | None = None  # while an epoch is computed
+        self.undecided: Manifest | None = None  # the manifest whose commit is under way, or has failed
         # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.
         self._one_by_one: set[str] = set()
         self._with_outputs: set[str] = set()
@@ -84,6 +85,10 @@ class EpochRunner:
             in_flight=int(graph.loops),
             since_snapshot=chains(manifest),
         )
+
+    def retire(self) -> None:
+        """Run no further epoch, also if a DataFrame's batch arrives: another layout takes over."""
+        self._failure = JobFailed(f"job {self.manifest.job!r} has been rescaled; the new layout reads this batch again")
 
     # -- what the next epoch would do
 
@@ -186,9 +191,9 @@ class EpochRunner:
             kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
             paused=self._alignment.recently_paused,
         )  # fmt: skip
-        self._history.commit(manifest)
-        self._alignment.committed(self.manifest, manifest)
-        self.manifest = manifest
+        before = self.manifest
+        self._commit(manifest)
+        self._alignment.committed(before, manifest)
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self._now_ms())
         if not withheld:
@@ -228,9 +233,13 @@ class EpochRunner:
                 "metadata": {**before.metadata, "savepoint": savepoint},
             }
         )  # fmt: skip
-        self._history.commit(manifest)
-        self.manifest = manifest
+        self._commit(manifest)
         self._publish(manifest)
+
+    def _commit(self, manifest: Manifest) -> None:
+        self.undecided = manifest
+        self._history.commit(manifest)
+        self.manifest, self.undecided = manifest, None
 
     def _context(self, now_ms: int, drain: bool, finished: frozenset[str]) -> EpochContext:
         before = self.manifest

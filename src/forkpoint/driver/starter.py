@@ -67,8 +67,14 @@ class Starter:
         self._republisher.repeat(manifest)
         return manifest
 
-    def resume(self, mine: Manifest, error: BaseException) -> Manifest:
-        """This run's newest manifest after a failure, with its output published. Raises StaleGeneration."""
+    def resume(self, mine: Manifest, error: BaseException, undecided: Manifest | None = None) -> Manifest:
+        """This run's newest manifest after a failure, with its output published. Raises StaleGeneration.
+
+        ``undecided``: one whose commit failed, but may still take effect: storage may execute a request long after it was
+        given up. So it is repeated first, as nothing it needs may be removed before its fate is known.
+        """
+        if undecided is not None:
+            self._history.commit(undecided)
         newest = self.newest_own(mine, error)
         self._republisher.repeat(newest)
         return newest

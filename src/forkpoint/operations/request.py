@@ -21,7 +21,8 @@ class RunRequest:
     imports pyflink. ``trial_epochs``: withhold the output until so many epochs are committed, and fail without restart
     before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
     SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
-    environment variables that they get from the driver, by name or prefix (``AWS_*``).
+    environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
+    leads the job, and take over when it dies.
     """
 
     app: str
@@ -39,6 +40,7 @@ class RunRequest:
     spark: Mapping[str, str] = field(default_factory=dict)
     ship_env: bool = False
     pass_env: Sequence[str] = ()
+    standby: bool = False
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -68,8 +70,10 @@ class RunRequest:
     def options(self) -> list[str]:
         """The options of ``command_line``."""
         restore, schedule = self.restore, self.savepoint_schedule
-        flags = {"-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained}
-        flags["--ship-env"] = self.ship_env
+        flags = {
+            "-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
+            "--ship-env": self.ship_env, "--standby": self.standby,
+        }  # fmt: skip
         values = [
             ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
             ("--max-parallelism", self.max_parallelism), ("--engine", self.engine),

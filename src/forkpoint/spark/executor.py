@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -83,6 +83,8 @@ class SparkExecutor(Executor):
         with self._detecting_loss():
             if self.has_other_hosts:
                 ship_program(self._sc)
+            # Spark gives a task to any idle Python process of the executor.
+            spec = replace(spec, several_processes=True)
             packed = pack_job(self._runtime, spec, on_cluster=self.has_other_hosts)
             handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(packed))
             subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]

@@ -94,6 +94,11 @@ def get_session(options: Mapping[str, str] | None = None, provisions: Provisions
         provisions.check(active.sparkContext.getConf())
         return active
     given = dict(options or {})
+    if given.get("spark.submit.deployMode") == "cluster":
+        raise ConfigError(
+            "this process is the driver, so it cannot run in the cluster. To start one there: spark-submit --deploy-mode cluster "
+            "APP; `forkpoint list`, `stop` and all other commands work with its job from every host"
+        )
     if "spark.master" not in given and os.environ.get("SPARK_MASTER"):
         given["spark.master"] = os.environ["SPARK_MASTER"]
     _set_java_home()
