@@ -16,7 +16,9 @@ RUNNING = ("running", "restarting")
 
 def main(question: str, job: str) -> int:
     try:
-        here = [view for view in list_jobs() if view.endpoint is not None and view.endpoint.machine == socket.gethostname()]
+        here = [
+            view for view in list_jobs() if view.endpoint is not None and view.endpoint.machine == socket.gethostname()
+        ]
     except ForkpointError as error:
         print(error, file=sys.stderr)
         return 0 if question == "alive" else 1
