@@ -192,8 +192,8 @@ class HdfsStorage:
                     f"cannot {verb} {full}: {reason}. Give this user access to {self._url}, or log in (kinit)"
                 ) from error
             raise StorageUnavailable(
-                f"cannot {verb} {full} from host {socket.gethostname()}: {reason}. Check the name node, its safe mode and quotas, "
-                "and HADOOP_CONF_DIR"
+                f"cannot {verb} {full} from host {socket.gethostname()}: {reason}. Check the name node, its safe mode and "
+                "quotas, and HADOOP_CONF_DIR"
             ) from error
 
 
