@@ -187,19 +187,18 @@ class Trial:
         )  # fmt: skip
 
     def executor_killed(self) -> None:
-        self.cluster.kill_executors(self.rng.choice(self.hosts).address)
-        self.fault("executor killed")
+        if self.cluster.kill_executors(self.rng.choice(self.hosts).address):
+            self.fault("executor killed")
 
     def executors_killed_one_after_the_other(self) -> None:
         for host in self.rng.sample(self.hosts, len(self.hosts)):
-            self.cluster.kill_executors(host.address)
-            self.fault("executor killed")
+            if self.cluster.kill_executors(host.address):
+                self.fault("executor killed")
             time.sleep(self.rng.uniform(0.5, 3))
 
     def all_executors_killed(self) -> None:
-        for host in self.hosts:
-            self.cluster.kill_executors(host.address)
-        self.fault("all executors killed")
+        if sum(self.cluster.kill_executors(host.address) for host in self.hosts):
+            self.fault("all executors killed")
 
     def worker_lost(self) -> None:
         """With its disk; it comes back after a while."""
@@ -355,7 +354,7 @@ def main() -> int:
     failure: str | None = None
     with hosts(directory, HOSTS) as (address, made), s3_server(address) as upstream:
         proxy = UnreliableProxy(upstream, address)
-        cluster = Cluster(directory, address)
+        cluster = Cluster(directory, address, worker_timeout_s=15)
         trial = Trial(directory / "job", random.Random(seed), address, made, cluster, proxy)
         try:
             campaign(trial, given.minutes * 60)

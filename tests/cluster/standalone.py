@@ -31,9 +31,10 @@ class Cluster:
     """Starts processes below a directory; ``stop`` kills all of them. The master keeps what it knows of workers and
     applications in files, so that it can be restarted."""
 
-    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
+    def __init__(self, directory: Path, host: str = "127.0.0.1", *, worker_timeout_s: int = 60) -> None:
         self.directory = directory
         self.host = host
+        self._options = f"-Dspark.worker.timeout={worker_timeout_s}"
         self.port = free_port(host)
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.start_master()
@@ -46,7 +47,7 @@ class Cluster:
         kept = self.directory / "master"
         kept.mkdir(exist_ok=True)
         command = ["--host", self.host, "--port", str(self.port), "--webui-port", "0"]
-        options = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={kept}"
+        options = f"{self._options} -Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={kept}"
         self._master = self._start(
             "master.log", "org.apache.spark.deploy.master.Master", command,
             environment={"SPARK_DAEMON_JAVA_OPTS": options},
@@ -67,7 +68,7 @@ class Cluster:
         local.mkdir(parents=True, exist_ok=True)
         command = ["--host", host, "--cores", str(cores), "--memory", "1g", "--webui-port", "0",
                    "--work-dir", str(self.directory / host / "work"), self.url]  # fmt: skip
-        own = {"SPARK_LOCAL_DIRS": str(local), **(environment or {})}
+        own = {"SPARK_LOCAL_DIRS": str(local), "SPARK_DAEMON_JAVA_OPTS": self._options, **(environment or {})}
         self.workers[host] = self._start(
             f"{host}.log", "org.apache.spark.deploy.worker.Worker", command, within=within, environment=own
         )
