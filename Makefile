@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos chaos-cluster lmdb-versions lint docs build format bench \
+.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos chaos-cluster lmdb-versions lint docs build format bench bench-cluster \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -75,6 +75,10 @@ format: setup ## reformat the code
 
 bench: setup ## forkpoint against Spark's own operators; writes bench.json
 	$(RUN) python benchmarks/run.py
+
+bench-cluster: setup ## a standalone cluster with the state root on S3, and on the local disk
+	$(RUN) python benchmarks/on_cluster.py --state-root s3
+	$(RUN) python benchmarks/on_cluster.py --state-root disk
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py

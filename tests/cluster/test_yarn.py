@@ -156,7 +156,7 @@ def test_a_driver_in_the_cluster_is_stopped_from_outside_and_resumed(program: Pr
     del submit[submit.index("spark.driver.host=127.0.0.1") - 1 : submit.index("spark.driver.host=127.0.0.1") + 1]
     process = program.start(*submit, str(program.app), *program.arguments)
     program.wait_for(ROWS // 2, process)
-    assert "running" in program.command("list")
+    assert " running " in program.command("list")
     program.command("savepoint", "counting", "--label", "half")
     program.command("stop", "counting")
     _, err = process.communicate()
@@ -164,9 +164,10 @@ def test_a_driver_in_the_cluster_is_stopped_from_outside_and_resumed(program: Pr
     assert "half" in program.command("savepoints", "counting")
 
     program.write(1, 2)
-    process = program.start(*submit, str(program.app), *program.arguments)
+    program.environment["FORKPOINT_ENGINE"] = "local"  # the same job, without a cluster
+    process = program.start(sys.executable, str(program.app), *program.arguments)
     program.wait_for(ROWS, process)
-    program.command("cancel", "counting")
+    program.command("stop", "counting")
     _, err = process.communicate()
     assert process.returncode == 0, err
     program.check_output()

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
@@ -18,6 +19,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control import mailbox, registry
 from forkpoint.control.client import Unreachable
 from forkpoint.control.endpoint import Endpoint, endpoints, register
+from forkpoint.control.leftovers import find_leftovers
 from forkpoint.control.mailbox_client import MailboxClient
 from forkpoint.control.messages import MailedAnswer, StatusMessage
 from forkpoint.control.registry import drop_stale, find_live, list_runs
@@ -208,6 +210,8 @@ def test_a_driver_that_is_killed_before_it_answers(program, storage):
         find_live(storage, JOB)
     # A request that its caller left behind never reaches a later run.
     storage.create(PATHS.request_file(run, "late"), json.dumps({"run": run, "operation": "cancel"}).encode())
+    (leftover,) = (each for each in find_leftovers(storage, older_than=timedelta(0)).found if each.kind == "request")
+    assert leftover.path == PATHS.request_file(run, "late")
     drop_stale(storage, JOB)
     assert mail(storage, run) == []
     assert endpoints(storage) == []

@@ -192,6 +192,11 @@ def _text(key: str, value: Any) -> str:
     return str(value)
 
 
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    return tuple(str(name).strip() for name in names if str(name).strip())
+
+
 _BACKENDS = {"hashmap": "dict", "memory": "dict", "dict": "dict", "lmdb": "lmdb", "rocksdb": "rocksdb"}
 _STRATEGIES = {
     "none": "none", "off": "none", "disable": "none",
@@ -222,6 +227,8 @@ _JOB_KEYS: dict[str, tuple[str, Parser]] = {
     "state.backend.type": ("state_backend", _choice(_BACKENDS)),
     "execution.runtime-mode": ("runtime_mode", _member(RuntimeExecutionMode)),
     "execution.engine": ("engine", _choice({"spark": "spark", "local": "local"})),
+    "execution.ship-environment": ("ship_env", parse_boolean),
+    "execution.pass-environment": ("pass_env", _names),
 }
 _CHECKPOINT_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.checkpointing.interval": ("interval_ms", parse_duration_ms),

@@ -28,12 +28,21 @@ class Presence:
         self._mailbox = Mailbox(self._storage, driver.job, driver.run_id, commands)
         self._endpoint = Endpoint(
             job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=port, token=token,
-            started_ms=wall_clock_ms(), log=log,
+            started_ms=wall_clock_ms(), log=log, standby=driver.standby,
         )  # fmt: skip
+        driver.on_leading = self._lead
 
     def begin(self) -> None:
         register(self._storage, self._endpoint)
         self._mailbox.start()
+
+    def _lead(self) -> None:
+        """The run is no standby any more."""
+        self._endpoint = self._endpoint.model_copy(update={"standby": False})
+        try:
+            register(self._storage, self._endpoint)
+        except StorageError as error:
+            log.warning("run %s still seems to be a standby: %s", self._endpoint.run, error)
 
     def end(self) -> None:
         """Call this once the run has ended."""

@@ -88,6 +88,10 @@ class EpochRunner:
             since_snapshot=chains(manifest),
         )
 
+    def retire(self) -> None:
+        """Run no further epoch, also if a DataFrame's batch arrives: another layout takes over."""
+        self._failure = JobFailed(f"job {self.manifest.job!r} has been rescaled; the new layout reads this batch again")
+
     # -- what the next epoch would do
 
     def due_ms(self) -> int | None:

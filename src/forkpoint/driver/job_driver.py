@@ -9,11 +9,11 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors import StagingSink
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
@@ -29,19 +29,24 @@ from forkpoint.driver.events import (
 )
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.history import History
+from forkpoint.driver.layouts import Layouts
+from forkpoint.driver.lease import LeaseKeeper
 from forkpoint.driver.outages import Outage, outage_after
 from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
-from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
+from forkpoint.driver.requests import CancelRequest, Inbox, Request, RescaleRequest, SavepointRequest
+from forkpoint.driver.rescaling import Rescaling, Switched
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
+from forkpoint.driver.standby import LeaderEnded
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
+from forkpoint.driver.succession import Led, Succession
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
+from forkpoint.errors import ConfigError, EngineLost, JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
@@ -73,7 +78,7 @@ class JobDriver:
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
         listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
-        trial: Trial | None = None,
+        trial: Trial | None = None, standby: bool = False, lease: bool = False,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -104,17 +109,30 @@ class JobDriver:
         self._status = StatusListener(job, self.run_id, started_ms)
         self._listener = Listeners([self._status, *listeners, *([StepListener(steps)] if steps is not None else [])])
         self._records = RunRecords(storage, self.history.paths, options, started_ms)
+        self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
+        self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
         self._schedule: Schedule | None = None
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
         self._rng = random.Random()
+        if standby and restore is not None and restore.savepoint is not None:
+            raise ConfigError(
+                f"job {job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without a "
+                f"savepoint to restore ({restore.savepoint})"
+            )
         restorer = Restorer(
             restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
         self.starter = Starter(self.run_id, restorer, self._records)
+        self._succession = Succession(self.starter, restorer, executor, self._layouts, self._listener, self._inbox)
+        self.standby = standby
+        self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
+        self._lease: LeaseKeeper | None = None
+        if lease:
+            self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
 
     # -- called from other threads
 
@@ -125,6 +143,17 @@ class JobDriver:
         """Ask for a savepoint of the next committed epoch; with ``stop``, no epoch is committed after it."""
         request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable)
         self._enqueue(request)
+        return request
+
+    def rescale(self, parallelism: int) -> RescaleRequest:
+        """Ask the job to go on at another parallelism, without a restart."""
+        request = RescaleRequest(parallelism)
+        if self._on_trial:
+            request.done.set_exception(
+                ConfigError(f"job {self.job!r} is on trial; it can be rescaled once that is over")
+            )
+        else:
+            self._enqueue(request)
         return request
 
     def cancel(self) -> CancelRequest:
@@ -172,7 +201,7 @@ class JobDriver:
         activity = self.executor.activity()
         return step if activity is None else f"{step}, {activity}"
 
-    def _enqueue(self, request: SavepointRequest | CancelRequest) -> None:
+    def _enqueue(self, request: Request) -> None:
         if self._closing:
             request.done.set_exception(JobFailed(f"job {self.job!r} has ended and no longer accepts requests"))
         else:
@@ -199,18 +228,27 @@ class JobDriver:
     def _run(self) -> Result:
         try:
             check_hosts(self.executor, self._storage, self.graph, self._local_dir)
-            manifest = self.starter.start()
+            led = self._succession.lead() if self.standby else Led(self.starter.start(), None)
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._newest_epoch())
             raise
-        if manifest is None:
+        if led is None:
+            return self._cancelled(self._newest_epoch())
+        if isinstance(led, LeaderEnded):
+            return Result(self.run_id, led.outcome(), self._newest_epoch())
+        if led.manifest is None:
             return Result(self.run_id, "finished", self._newest_epoch())
-        return self._run_attempts(manifest)
+        if self._lease is not None:
+            self._lease.start()
+        if self.standby:
+            self.standby = False
+            self.on_leading()
+        return self._run_attempts(led.manifest, led.layout)
 
     def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
         try:
-            self._records.end(outcome, reason, self.now_ms())
+            self._records.end(outcome, reason, self.now_ms(), engine_lost=isinstance(error, EngineLost))
         except StorageError as unwritten:
             log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
         finally:
@@ -219,9 +257,13 @@ class JobDriver:
     def _release(self, error: BaseException) -> None:
         self._closing = True
         self._inbox.fail_all(error)
+        self._rescaling.stop()
         try:
+            if self._lease is not None:
+                self._lease.close()
             self._savepoints.close()
             self.executor.close()
+            self._rescaling.close(error)
         finally:
             self.over.set()
 
@@ -233,7 +275,7 @@ class JobDriver:
     def _on_trial(self) -> bool:
         return self._trial is not None and (self._runner is None or self._runner.trial.active)
 
-    def _run_attempts(self, manifest: Manifest) -> Result:
+    def _run_attempts(self, manifest: Manifest, prepared: JobSpec | None) -> Result:
         failed: Exception | None = None
         while True:
             try:
@@ -241,9 +283,14 @@ class JobDriver:
                     manifest = self._resume(manifest, failed)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
-                return self._attempt(manifest)
+                ended = self._attempt(manifest, prepared or self._layouts.next(manifest, manifest.parallelism))
+                if isinstance(ended, Result):
+                    return ended
+                manifest, prepared, failed = ended.manifest, ended.spec, None
             except Exception as error:
-                failed = error
+                failed, prepared = error, None
+                if (interrupted := self._rescaling.interrupt()) is not None:
+                    self._inbox.put(interrupted)
                 if self._on_trial and not self._inbox.cancelled:
                     raise
                 delay_ms, self._failures = next_delay_ms(
@@ -279,9 +326,10 @@ class JobDriver:
         log.warning("job %r: %s; restart %d in %.1f s", self.job, failure, self._restarts, delay_ms / 1000)
         self._inbox.pause(delay_ms / 1000)
 
-    def _attempt(self, manifest: Manifest) -> Result:
-        """Run from a committed epoch until the job ends or fails."""
-        self.executor.start(self._spec(manifest))
+    def _attempt(self, manifest: Manifest, spec: JobSpec) -> Result | Switched:
+        """Run from a committed epoch until the job ends, fails or is rescaled."""
+        self.executor.start(spec)
+        self.parallelism = spec.parallelism
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
             timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms,
@@ -300,28 +348,12 @@ class JobDriver:
                 streams.stop()
             runner.planner.close()
 
-    def _spec(self, manifest: Manifest) -> JobSpec:
-        options = self.options
-        return JobSpec(
-            run=f"{self.run_id}-{self._restarts}",
-            job=self.job,
-            graph=self.graph.shipped(lambda s: SinkSpec(StagingSink(self._storage.url, self.job, s.type))),
-            storage_url=self._storage.url,
-            parallelism=self.parallelism,
-            max_parallelism=self.graph.max_parallelism,
-            store=options.state_backend,
-            local_dir=f"{self._local_dir}/{self.run_id}-{self._restarts}",
-            parameters=dict(options.parameters),
-            periodic_watermarks=options.auto_watermark_interval_ms > 0,
-            known_states={state.sid: state for state in manifest.states},
-        )
-
-    def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:
+    def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result | Switched:
         interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
         while True:
             began = time.monotonic()
             with self._lock:
-                result = self._handle_requests(runner)
+                result = self._switched(runner) or self._handle_requests(runner)
                 if result is not None:
                     return result
                 worked = runner.step()
@@ -338,10 +370,19 @@ class JobDriver:
                     self._trial = None
             if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
                 self._collected = runner.manifest.epoch
-                self._collect_garbage()
+                self._collect_garbage(runner.manifest)
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
             self._wait(runner, worked, began, interval_ms)
+
+    def _switched(self, runner: EpochRunner) -> Switched | None:
+        """Switch to another parallelism if one is prepared. Savepoints in progress would be lost, so they come first."""
+        if not self._rescaling.due(runner.manifest, wait=bool(self._savepoints.pinned())):
+            return None
+        switched = self._rescaling.switch(runner.manifest)
+        if switched is not None:
+            runner.retire()
+        return switched
 
     def _wait(self, runner: EpochRunner, worked: bool, began: float, interval_ms: int) -> None:
         """Wait until the next epoch may begin or is due, or a request arrives."""
@@ -377,6 +418,9 @@ class JobDriver:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)
                 return self._cancelled(runner.manifest.epoch)
+            if isinstance(request, RescaleRequest):
+                self._rescaling.begin(request, runner.manifest, partial(self._layouts.next, runner.manifest))
+                continue
             if not request.stop:
                 self._savepoints.begin(request, runner.manifest)
                 continue
@@ -431,12 +475,14 @@ class JobDriver:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)
             else:
-                request.done.set_exception(JobFailed(f"job {self.job!r} was cancelled before its savepoint was made"))
+                what = "its savepoint was made" if isinstance(request, SavepointRequest) else "it was rescaled"
+                request.done.set_exception(JobFailed(f"job {self.job!r} was cancelled before {what}"))
         return Result(self.run_id, "cancelled", epoch)
 
-    def _collect_garbage(self) -> None:
+    def _collect_garbage(self, newest: Manifest) -> None:
+        pinned = self._savepoints.pinned() | self._rescaling.pinned(newest)
         try:
-            self.history.collect_garbage(self.run_id, self.options.checkpoint.num_retained, self._savepoints.pinned())
+            self.history.collect_garbage(self.run_id, self.options.checkpoint.num_retained, pinned)
         except StaleGeneration:
             raise
         except Exception:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -13,6 +14,7 @@ from forkpoint.functions import to_ms
 
 DEFAULT_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 32768
+_VARIABLES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 
 def check_max_parallelism(max_parallelism: int) -> None:
@@ -212,7 +214,9 @@ class JobOptions:
     local store. ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are
     equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``spark``:
     settings of the SparkSession, by name, for the session that the job starts; an active one keeps its own.
-    ``accepted``: Flink options without effect, by key, which a program may read back.
+    ``ship_env``: the executors get this process's virtual environment. ``pass_env``: the environment variables that they get from
+    this process, by name or prefix (``AWS_*``); values are not recorded. ``accepted``: Flink options without effect, by key,
+    which a program may read back.
     """
 
     parallelism: int | None = None
@@ -228,6 +232,8 @@ class JobOptions:
     max_epoch_rows: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
+    ship_env: bool = False
+    pass_env: Sequence[str] = ()
     accepted: Mapping[str, object] = field(default_factory=dict)
     runtime_mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
 
@@ -246,6 +252,12 @@ class JobOptions:
             raise ConfigError(f"the state backend is {self.state_backend!r}; it must be 'lmdb', 'rocksdb' or 'dict'")
         if isinstance(self.savepoint_schedule, Mapping):  # as recorded with a run
             object.__setattr__(self, "savepoint_schedule", SavepointSchedule(**self.savepoint_schedule))
+        for name in self.pass_env:
+            if not _VARIABLES.fullmatch(name):
+                raise ConfigError(
+                    f"{name!r} does not name environment variables to pass to executors; write a name, or a prefix and *, "
+                    "as in AWS_*"
+                )
         if self.max_epoch_rows is not None:
             _at_least("the maximum number of rows an epoch reads from a source", self.max_epoch_rows, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)

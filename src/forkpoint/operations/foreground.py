@@ -63,6 +63,7 @@ def drive(
         trial=None if request.trial_epochs is None else Trial(request.trial_epochs),
         sinks=None if request.capture is None else capturing(request.capture),
         generated_uids=installed(),
+        standby=request.standby,
     )
     return _run(invoked, launch, driving, announcer)
 

@@ -1,6 +1,7 @@
 """Keyed state below the operators: key groups, store keys, local stores, changelogs and snapshots."""
 
 from forkpoint.state.files import read_changes, read_snapshot, write_changes, write_snapshot
+from forkpoint.state.host_changes import HostChanges
 from forkpoint.state.keygroups import (
     DEFAULT_MAX_PARALLELISM,
     encode_keys,
@@ -37,6 +38,7 @@ __all__ = [
     "DEFAULT_MAX_PARALLELISM",
     "OPERATOR_KG",
     "Changes",
+    "HostChanges",
     "OperatorKey",
     "Store",
     "StoreKind",

@@ -9,13 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from forkpoint.checkpoint.manifest import MANIFEST, ChangesRef, Manifest, SnapshotRef
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import NotFound, SavepointCorrupt, StorageError
-from forkpoint.runtime.exchange.control import CatchUp, EpochContext
-from forkpoint.state import OPERATOR_KG, Changes, Store, decode_operator_key, kg_of, read_changes, read_snapshot
+from forkpoint.runtime.exchange.control import CatchUp, CatchUpKind, EpochContext
+from forkpoint.state import (
+    OPERATOR_KG,
+    Changes,
+    HostChanges,
+    Store,
+    WriteBackStore,
+    decode_operator_key,
+    kg_of,
+    read_changes,
+    read_snapshot,
+)
 from forkpoint.storage.base import Storage
 
 
@@ -52,13 +61,17 @@ def changes_of(storage: Storage, ref: ChangesRef) -> Changes:
 
 
 class SubtaskState:
-    """A store, and the changes that this process wrote in the last epoch, in case they are accepted."""
+    """A store, and the changes that this process wrote in the last epoch, in case they are accepted. ``host``: those of all
+    processes of the host, if there are several."""
 
-    def __init__(self, store: Store, storage: Storage, paths: JobPaths, share: Share) -> None:
+    def __init__(
+        self, store: Store, storage: Storage, paths: JobPaths, share: Share, host: HostChanges | None = None
+    ) -> None:
         self.store = store
         self._storage = storage
         self._paths = paths
         self._share = share
+        self._host = host
         self._pending: dict[int, tuple[str, Changes]] = {}
         self._pending_epoch = 0
 
@@ -67,6 +80,11 @@ class SubtaskState:
         if epoch != self._pending_epoch:
             self._pending, self._pending_epoch = {}, epoch
         self._pending[stage] = (attempt, changes)
+
+    def offer(self, epoch: int, stage: int, attempt: str, changelog: bytes) -> None:
+        """Leave an attempt's changes, as a changelog, to the other processes of the host."""
+        if self._host is not None:
+            self._host.write(epoch, stage, attempt, changelog)
 
     def catch_up(self, context: EpochContext) -> CatchUp | None:
         """Bring the store to the committed epoch; None if it is there already."""
@@ -82,30 +100,52 @@ class SubtaskState:
             return None
         return self._caught_up(self._read(version, epoch), epoch - version, began)
 
-    def _caught_up(self, by: Literal["memory", "changes", "rebuild"], epochs: int, began: float) -> CatchUp:
+    def _caught_up(self, by: CatchUpKind, epochs: int, began: float) -> CatchUp:
         return CatchUp(self._share.subtask, by, epochs, round((time.perf_counter() - began) * 1000))
 
-    def _catch_up(self, context: EpochContext, version: int) -> Literal["memory", "changes", "rebuild"]:
+    def _catch_up(self, context: EpochContext, version: int) -> CatchUpKind:
         if version > context.committed:  # a rollback would corrupt the state of the newer epoch's task
             raise StorageError(
                 f"job {self._paths.job!r}, subtask {self._share.subtask}: its local store has reached epoch {version}; this "
                 f"task begins at epoch {context.committed}, so it is a leftover of an abandoned attempt"
             )
-        if version == context.committed - 1 and version > 0 and self._pending_epoch == context.committed:
-            accepted = self._accepted(context)
-            if accepted == {stage: attempt for stage, (attempt, _) in self._pending.items()}:
-                merged = merge(self._pending[stage][1] for stage in sorted(accepted))
-                self.store.apply(merged, context.committed, version)
-                return "memory"
+        accepted = self._accepted(context)
+        if self._host is not None and accepted:
+            self._host.accept(context.committed, accepted)
+        mine = {stage: attempt for stage, (attempt, _) in self._pending.items()}
+        if 0 < version == context.committed - 1 == self._pending_epoch - 1 and accepted == mine:
+            merged = merge(self._pending[stage][1] for stage in sorted(accepted))
+            self.store.apply(merged, context.committed, version)
+            return "memory"
+        version = self._follow_host(version, context.committed)
+        if version == context.committed:
+            return "host"
         try:
-            return self._read(version, context.committed)
+            by = self._read(version, context.committed)
         except (SavepointCorrupt, NotFound) as error:
             job = self._paths.job
             raise SavepointCorrupt(
                 f"job {job!r}: cannot read the state of epoch {context.committed}: {error}\n{recovery_hint(job)}"
             ) from error
+        if isinstance(self.store, WriteBackStore):
+            self.store.flush()  # so that no other process has to read it too
+        return by
 
-    def _read(self, version: int, committed: int) -> Literal["changes", "rebuild"]:
+    def _follow_host(self, version: int, committed: int) -> int:
+        """Apply what other processes have left on this host; returns the version that the store has then."""
+        while self._host is not None and 0 < version < committed:
+            parts = self._host.read(version + 1)
+            if parts is None:
+                current = self.store.version
+                if current == version:
+                    break
+                version = current  # another process has written it to the store meanwhile, and removed the files
+            else:
+                self.store.apply(merge(parts), version + 1, version)
+                version += 1
+        return version
+
+    def _read(self, version: int, committed: int) -> CatchUpKind:
         """Bring the store from its version to a later, committed one with what is on storage."""
         manifest = read_manifest(self._storage, self._paths, committed)
         if version > 0 and self._follow(version, committed):
