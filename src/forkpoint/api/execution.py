@@ -131,6 +131,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         launch.on_step("starting Spark")
     executor, parallelism = make_executor(options)
     parallelism = options.parallelism or parallelism
+    if options.autoscale is not None:
+        parallelism = options.autoscale.clamp(parallelism)
     others = {uid: n for uid, n in compiled.parallelisms.items() if n != parallelism}
     if others:
         named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from forkpoint.errors import ConfigError
-from forkpoint.graph.options import RestoreOptions, SavepointSchedule
+from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class RunRequest:
     positions. ``engine``: "spark" or "local". ``savepoint_schedule``: overrides the program's. ``pyflink``: the program
     imports pyflink. ``trial_epochs``: withhold the output until so many epochs are committed, and fail without restart
     before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
-    SparkSession, by name ("spark.master").
+    SparkSession, by name ("spark.master"). ``autoscale``: the bounds within which the running job changes its parallelism.
     """
 
     app: str
@@ -36,6 +36,7 @@ class RunRequest:
     trial_epochs: int | None = None
     capture: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    autoscale: Autoscale | None = None
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -53,6 +54,7 @@ class RunRequest:
                 "interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms,
             },
             "spark": dict(self.spark) or None,
+            "autoscale": None if self.autoscale is None else asdict(self.autoscale),
         }  # fmt: skip
         return {option: value for option, value in given.items() if value is not None}
 
@@ -75,6 +77,7 @@ class RunRequest:
                 ("--savepoint-keep-last", schedule.keep_last),
                 ("--savepoint-keep-for", None if schedule.keep_for_ms is None else f"{schedule.keep_for_ms}ms"),
             ]),
+            ("--autoscale", None if self.autoscale is None else f"{self.autoscale.minimum}:{self.autoscale.maximum}"),
             ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
             *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
             ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
