@@ -18,13 +18,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.events import EpochReached, Event, RescaleEnded, RescaleStarted
+from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, RescaleStarted
 
 JOB = "rescaling"
 BEFORE, AFTER = 2, 3
@@ -39,6 +39,7 @@ class Commits:
 
     def __init__(self) -> None:
         self.times: dict[int, float] = {}
+        self.snapshots: set[int] = set()  # epochs whose tasks wrote snapshots, which takes as long as there is state
         self.began: float | None = None
         self.switched: RescaleEnded | None = None
         self._changed = threading.Condition()
@@ -48,6 +49,8 @@ class Commits:
             match event:
                 case EpochReached(epoch, "committed"):
                     self.times[epoch] = time.perf_counter()
+                case EpochCommitted() if event.snapshot_bytes:
+                    self.snapshots.add(event.epoch)
                 case RescaleStarted():
                     self.began = time.perf_counter()
                 case RescaleEnded():
@@ -99,20 +102,24 @@ def rescaled(root: Path, engine: str, keys: int) -> dict[str, Any]:
     job.cancel()
     job.get_job_execution_result().result()
     times = commits.times
+    preparing = gaps(times, before, at - 1, without=commits.snapshots)
     steady = gaps(times, before - SETTLE_EPOCHS + 4, before)
     return {
         "engine": engine, "keys": keys, "from": BEFORE, "to": AFTER,
         "pause_s": round(times[at + 1] - times[at - 1], 2),
         "epoch_before_s": round(statistics.median(steady), 2),
-        "epoch_while_preparing_s": round(statistics.median(gaps(times, before, at - 1)), 2),
-        "longest_while_preparing_s": round(max(gaps(times, before, at - 1)), 2),
+        "epoch_while_preparing_s": round(statistics.median(preparing), 2),
+        "longest_while_preparing_s": round(max(preparing), 2),
+        "longest_with_a_snapshot_s": round(max(gaps(times, before, at - 1)), 2),
         "epoch_after_s": round(statistics.median(gaps(times, at + 4, at + MEASURED_EPOCHS)), 2),
         "prepared_in_s": round(times[at - 1] - asked, 1),
     }  # fmt: skip
 
 
-def gaps(times: dict[int, float], first: int, last: int) -> list[float]:
-    return [times[epoch + 1] - times[epoch] for epoch in range(first, last) if {epoch, epoch + 1} <= times.keys()]
+def gaps(times: dict[int, float], first: int, last: int, *, without: Collection[int] = ()) -> list[float]:
+    """The time from each commit to the next, but of these epochs."""
+    found = [epoch for epoch in range(first, last) if {epoch, epoch + 1} <= times.keys() and epoch + 1 not in without]
+    return [times[epoch + 1] - times[epoch] for epoch in found]
 
 
 def main() -> None:

@@ -23,7 +23,9 @@ def test_a_job_is_rescaled(start):
 def test_a_refusal_says_why(start):
     control, _ = start()
     with ControlClient(control.endpoint) as client:
-        with pytest.raises(JobFailed, match=r"was not rescaled: .*parallelism 1000 is above its max parallelism of 128"):
+        with pytest.raises(
+            JobFailed, match=r"was not rescaled: .*parallelism 1000 is above its max parallelism of 128"
+        ):
             client.wait_rescaled(client.rescale(1000))
         assert client.status().state == "running"
 

@@ -102,8 +102,8 @@ class JobDriver:
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
         self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
-        observers = [each for each in (self._autoscaler, steps and StepListener(steps)) if each is not None]
-        self._listener = Listeners([self._status, *listeners, *observers])
+        observers = (self._autoscaler, None if steps is None else StepListener(steps))
+        self._listener = Listeners([self._status, *listeners, *(each for each in observers if each is not None)])
         self._records = RunRecords(storage, self.history.paths, options, started_ms)
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
