@@ -6,6 +6,7 @@ Requests are told apart by kind: "create" (a put that must not replace), "put", 
 from __future__ import annotations
 
 import http.client
+import logging
 import random
 import re
 import socket
@@ -228,6 +229,7 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[tuple[str, int]]:
     """The address of an S3 server that has the bucket."""
     from moto.server import ThreadedMotoServer  # takes a second
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address=host, port=0, verbose=False)
     server.start()
     try:

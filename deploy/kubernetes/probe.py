@@ -5,8 +5,10 @@ ready: the driver of the job in this pod answers, and runs the job or stands by.
 answer. While it starts, or while the state root cannot be reached, nothing is known: no reason to restart a driver.
 """
 
+import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 
 from forkpoint.control.client import ControlClient, Unreachable
@@ -17,6 +19,8 @@ from forkpoint.operations.roots import StateRoot
 READY = ("running", "restarting", "standby")
 SILENT = "silent"
 SECONDS = 5.0
+# Less than the probes' timeoutSeconds, as Kubernetes takes a probe that does not answer for one that fails.
+DEADLINE_SECONDS = 12.0
 
 
 def states(job: str) -> Iterator[str]:
@@ -33,11 +37,15 @@ def states(job: str) -> Iterator[str]:
 
 
 def main(question: str, job: str) -> int:
+    unknown = 0 if question == "alive" else 1
+    deadline = threading.Timer(DEADLINE_SECONDS, os._exit, (unknown,))
+    deadline.daemon = True
+    deadline.start()
     try:
         found = list(states(job))
     except ForkpointError as error:
         print(error, file=sys.stderr)
-        return 0 if question == "alive" else 1
+        return unknown
     print(f"job {job}: {', '.join(found) or 'no driver here'}")
     if question == "alive":
         return 1 if SILENT in found else 0

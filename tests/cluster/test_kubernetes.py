@@ -157,8 +157,8 @@ def test_the_probes_are_about_the_job_of_the_image() -> None:
 
 
 @pytest.mark.spark
-def test_spark_knows_the_settings(spark: Any) -> None:
-    jvm = spark.sparkContext._jvm
+def test_spark_knows_the_settings(session: Any) -> None:
+    jvm = session.sparkContext._jvm
     for module in ("deploy.k8s.Config$", "internal.config.package$"):
         jvm.java.lang.Class.forName(f"org.apache.spark.{module}")
     known = getattr(jvm, "org.apache.spark.internal.config.ConfigEntry")

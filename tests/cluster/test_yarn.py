@@ -107,11 +107,18 @@ class Program:
 
     def executors(self) -> list[int]:
         """The processes of its executors' containers."""
+        return self._containers("YarnCoarseGrainedExecutorBackend")
+
+    def masters(self) -> list[int]:
+        """The process of its application master, which has the driver in it in cluster mode."""
+        return self._containers("org.apache.spark.deploy.yarn.ApplicationMaster")
+
+    def _containers(self, name: str) -> list[int]:
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
                 line = (entry / "cmdline").read_bytes()
-                is_jvm = b"YarnCoarseGrainedExecutorBackend" in line and b"java" in line.split(b"\0")[0]
+                is_jvm = name.encode() in line and b"java" in line.split(b"\0")[0]
                 if is_jvm and str(self.hadoop.directory).encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
         return found
@@ -150,20 +157,24 @@ def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program) ->
     program.check_output()
 
 
-def test_a_driver_in_the_cluster_is_stopped_from_outside_and_resumed(program: Program) -> None:
-    program.write(0, 2)
+def test_a_driver_in_the_cluster_is_started_again_stopped_from_outside_and_resumed(program: Program) -> None:
+    program.write(0, 3)
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster", *settings()]
     del submit[submit.index("spark.driver.host=127.0.0.1") - 1 : submit.index("spark.driver.host=127.0.0.1") + 1]
     process = program.start(*submit, str(program.app), *program.arguments)
-    program.wait_for(ROWS // 2, process)
+    program.wait_for(ROWS // 3, process)
     assert " running " in program.command("list")
+    (master,) = program.masters()
+    os.kill(master, signal.SIGKILL)  # YARN starts another one
+    program.write(1, 3)
+    program.wait_for(ROWS * 2 // 3, process)
     program.command("savepoint", "counting", "--label", "half")
     program.command("stop", "counting")
     _, err = process.communicate()
     assert process.returncode == 0, err
     assert "half" in program.command("savepoints", "counting")
 
-    program.write(1, 2)
+    program.write(2, 3)
     program.environment["FORKPOINT_ENGINE"] = "local"  # the same job, without a cluster
     process = program.start(sys.executable, str(program.app), *program.arguments)
     program.wait_for(ROWS, process)

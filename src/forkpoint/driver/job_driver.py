@@ -293,14 +293,13 @@ class JobDriver:
                     self._inbox.put(interrupted)
                 if self._on_trial and not self._inbox.cancelled:
                     raise
-                now_ms = self.now_ms()
                 delay_ms, self._failures = next_delay_ms(
-                    self.options.restart_strategy, self._failures, error, now_ms, self._rng,
+                    self.options.restart_strategy, self._failures, error, int(time.monotonic() * 1000), self._rng,
                     proven=self._runner is not None and self._runner.manifest.kind != "start",
                 )  # fmt: skip
                 goes_on = self._outage is not None
                 epoch = manifest.epoch if self._runner is None else self._runner.manifest.epoch
-                self._outage = outage_after(self._outage, error, epoch, now_ms)
+                self._outage = outage_after(self._outage, error, epoch, self.now_ms())
                 if delay_ms is None or self._inbox.cancelled:
                     return self._given_up(manifest, error)
                 self._pause(error, delay_ms, again=goes_on and self._outage is not None)
@@ -352,7 +351,7 @@ class JobDriver:
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result | Switched:
         interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
         while True:
-            began_ms = self.now_ms()
+            began = time.monotonic()
             with self._lock:
                 result = self._switched(runner) or self._handle_requests(runner)
                 if result is not None:
@@ -374,7 +373,7 @@ class JobDriver:
                 self._collect_garbage(runner.manifest)
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
-            self._wait(runner, worked, began_ms, interval_ms)
+            self._wait(runner, worked, began, interval_ms)
 
     def _switched(self, runner: EpochRunner) -> Switched | None:
         """Switch to another parallelism if one is prepared. Savepoints in progress would be lost, so they come first."""
@@ -385,15 +384,15 @@ class JobDriver:
             runner.retire()
         return switched
 
-    def _wait(self, runner: EpochRunner, worked: bool, began_ms: int, interval_ms: int) -> None:
+    def _wait(self, runner: EpochRunner, worked: bool, began: float, interval_ms: int) -> None:
         """Wait until the next epoch may begin or is due, or a request arrives."""
-        now_ms = self.now_ms()
-        wait_ms = began_ms + interval_ms - now_ms if worked else max(interval_ms, IDLE_WAIT_MS)
+        passed_ms = (time.monotonic() - began) * 1000
+        wait_ms = interval_ms - passed_ms if worked else max(interval_ms, IDLE_WAIT_MS)
         if runner.progress.in_flight:
             wait_ms = 0  # each round of an iteration is an epoch: waiting would add up over the rounds
         due = runner.due_ms()
         if due is not None and not worked:
-            wait_ms = min(wait_ms, max(0, due - now_ms))
+            wait_ms = min(wait_ms, max(0, due - runner.now_ms()))
         wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
         # During a trial only a cancel request is handled.
         (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms / 1000)

@@ -92,6 +92,7 @@ def start_manifest(
     job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int
 ) -> Manifest:
     """The first manifest of a run. Committing it fences all older runs of the job."""
+    processing_time_ms = max(now_ms, restored.processing_time_ms)
     return Manifest(
         job=job,
         run=run,
@@ -99,10 +100,10 @@ def start_manifest(
         epoch=restored.epoch,
         kind="start",
         created_ms=now_ms,
-        processing_time_ms=max(now_ms, restored.processing_time_ms),
+        processing_time_ms=processing_time_ms,
         parallelism=parallelism,
         max_parallelism=graph.max_parallelism,
-        sources={uid: _awake(position, now_ms) for uid, position in restored.sources.items()},
+        sources={uid: _awake(position, processing_time_ms) for uid, position in restored.sources.items()},
         watermarks=dict(restored.watermarks),
         input_watermarks=dict(restored.input_watermarks),
         states=list(restored.states),
