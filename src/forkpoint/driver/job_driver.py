@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
@@ -107,7 +108,9 @@ class JobDriver:
         self._collected = 0  # the epoch of the last garbage collection
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
-        self._listener = Listeners([self._status, *listeners, *([StepListener(steps)] if steps is not None else [])])
+        self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
+        observers = (self._autoscaler, None if steps is None else StepListener(steps))
+        self._listener = Listeners([self._status, *listeners, *(each for each in observers if each is not None)])
         self._records = RunRecords(storage, self.history.paths, options, started_ms)
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
@@ -368,12 +371,20 @@ class JobDriver:
                     return self._stopped_at_bound(runner)
                 if not runner.trial.active:
                     self._trial = None
+            self._autoscale(runner, full=worked and runner.planner.full)
             if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
                 self._collected = runner.manifest.epoch
                 self._collect_garbage(runner.manifest)
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
             self._wait(runner, worked, began, interval_ms)
+
+    def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
+        if self._autoscaler is None or runner.trial.active:
+            return
+        wanted = self._autoscaler.wanted(runner.manifest.parallelism, full=full, now_ms=self.now_ms())
+        if wanted is not None:
+            self._inbox.put(RescaleRequest(wanted))
 
     def _switched(self, runner: EpochRunner) -> Switched | None:
         """Switch to another parallelism if one is prepared. Savepoints in progress would be lost, so they come first."""

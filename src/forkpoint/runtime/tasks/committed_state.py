@@ -211,7 +211,7 @@ class CommittedState:
 
 def _operator_entries(keys: pa.Array, kgs: npt.NDArray[np.int64], subtask: int) -> npt.NDArray[np.bool_]:
     """Which keys are of a subtask's operator state. There are few, as operator state is small."""
-    found = kgs == OPERATOR_KG
+    found: npt.NDArray[np.bool_] = kgs == OPERATOR_KG
     for index in np.flatnonzero(found):
         found[index] = decode_operator_key(keys[int(index)].as_py()).subtask == subtask
     return found
