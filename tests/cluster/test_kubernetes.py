@@ -113,18 +113,20 @@ def test_the_driver_may_start_executors() -> None:
 
 def test_labels_select_the_pods_that_they_are_meant_for() -> None:
     deployment = RESOURCES["Deployment", "flights"]["spec"]
-    selected, budget = (
-        deployment["selector"]["matchLabels"],
-        RESOURCES["PodDisruptionBudget", "flights-executors"]["spec"],
+    drivers, executors = (
+        RESOURCES["PodDisruptionBudget", f"flights-{each}"]["spec"] for each in ("drivers", "executors")
     )
+    (spread,) = DRIVER["spec"]["topologySpreadConstraints"]
     labels = {"driver": DRIVER["metadata"]["labels"], "executor": EXECUTOR["metadata"]["labels"]}
 
     def pods(selector: dict[str, str]) -> list[str]:
         return [name for name, mine in labels.items() if selector.items() <= mine.items()]
 
-    assert pods(selected) == ["driver"]
-    assert pods(budget["selector"]["matchLabels"]) == ["executor"]
-    assert budget["minAvailable"] < int(spark_settings()["spark.executor.instances"])
+    for selector in (deployment["selector"], drivers["selector"], spread["labelSelector"]):
+        assert pods(selector["matchLabels"]) == ["driver"]
+    assert pods(executors["selector"]["matchLabels"]) == ["executor"]
+    assert drivers["maxUnavailable"] < deployment["replicas"]
+    assert executors["minAvailable"] < deployment["replicas"] * int(spark_settings()["spark.executor.instances"])
 
 
 def test_sparks_settings_fit_the_pods() -> None:
@@ -155,8 +157,8 @@ def test_the_probes_are_about_the_job_of_the_image() -> None:
 
 
 @pytest.mark.spark
-def test_spark_knows_the_settings(spark: Any) -> None:
-    jvm = spark.sparkContext._jvm
+def test_spark_knows_the_settings(session: Any) -> None:
+    jvm = session.sparkContext._jvm
     for module in ("deploy.k8s.Config$", "internal.config.package$"):
         jvm.java.lang.Class.forName(f"org.apache.spark.{module}")
     known = getattr(jvm, "org.apache.spark.internal.config.ConfigEntry")
