@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.attempts import Attempts
 from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.cancelling import interrupt_until_over
@@ -29,6 +28,7 @@ from forkpoint.driver.events import (
     Steps,
 )
 from forkpoint.driver.executor import Executor, Streams
+from forkpoint.driver.failures import FailureRecord
 from forkpoint.driver.history import History
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
@@ -98,13 +98,13 @@ class JobDriver:
         self.on_stuck: Callable[[], None] = lambda: None  # called when a cancelled run does not end
         self._runner: EpochRunner | None = None
         self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
+        self._failures = FailureRecord(job, options.restart_strategy, now_ms)
         self._collected = 0  # the epoch of the last garbage collection
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
         self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
         observers = (self._autoscaler, None if steps is None else StepListener(steps))
         self._listener = Listeners([self._status, *listeners, *(each for each in observers if each is not None)])
-        self._attempts = Attempts(job, options.restart_strategy, self._listener, now_ms)
         self._records = RunRecords(storage, self.history.paths, options, started_ms)
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
@@ -277,12 +277,13 @@ class JobDriver:
                     self._inbox.put(interrupted)
                 if self._on_trial and not self._inbox.cancelled:
                     raise
-                newest = manifest if self._runner is None else self._runner.manifest
-                delay = self._attempts.failed(error, newest.epoch, proven=newest.kind != "start")
-                if delay is None or self._inbox.cancelled:
+                epoch = manifest.epoch if self._runner is None else self._runner.manifest.epoch
+                proven = self._runner is not None and self._runner.manifest.kind != "start"
+                restarting = self._failures.after(error, epoch, proven=proven)
+                if restarting is None or self._inbox.cancelled:
                     return self._given_up(manifest, error)
-                self._attempts.announce(error, delay)
-                self._inbox.pause(delay)
+                self._listener.on_event(restarting)
+                self._inbox.pause(restarting.delay_ms / 1000)
 
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
         return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
@@ -293,8 +294,8 @@ class JobDriver:
             self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
         if not self._inbox.cancelled or isinstance(error, StaleGeneration):
             raise error
-        if self._attempts.outage is not None:
-            self._unsettled = self._attempts.explain(error)
+        if self._failures.outage is not None:
+            self._unsettled = self._failures.outage.explain(error)
             return self._cancelled(manifest.epoch)
         return self._cancelled(self._resume(manifest, error).epoch)
 
@@ -308,7 +309,7 @@ class JobDriver:
             listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
-        self._listener.on_event(AttemptStarted(manifest.epoch, self._attempts.restarts, manifest.watermarks))
+        self._listener.on_event(AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks))
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
@@ -330,7 +331,7 @@ class JobDriver:
                     return result
                 worked = runner.step()
                 if worked:
-                    self._attempts.worked()
+                    self._failures.committed()
                 if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
