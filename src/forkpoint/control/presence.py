@@ -36,9 +36,12 @@ class Presence:
         self._mailbox.start()
 
     def end(self) -> None:
-        """Call this once the run has ended."""
+        """Call this once the run has ended. A state root that cannot be reached any more does not change how it did."""
         self._mailbox.close()
-        self.withdraw()
+        try:
+            self.withdraw()
+        except StorageError as error:
+            log.warning("job %r: run %s stays on record: %s", self._endpoint.job, self._endpoint.run, error)
 
     def withdraw(self) -> None:
         """Take the run off the record."""
