@@ -5,34 +5,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import pytest
 
 from cluster.mini_hadoop import MiniHadoop
 from forkpoint.storage.base import Storage, open_storage
-
-BUCKET = "state"
+from unreliable import BUCKET, s3_server, s3_settings
 
 
 @pytest.fixture(scope="session")
 def s3_config() -> Iterator[dict[str, str]]:
     """Settings for a bucket on a real HTTP server that speaks S3."""
-    server_module = pytest.importorskip("moto.server", reason="needs an S3 server: pip install 'moto[server]'")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        with urlopen(Request(f"http://{host}:{port}/{BUCKET}", method="PUT")):
-            pass
-        yield {
-            "endpoint": f"http://{host}:{port}",
-            "access_key_id": "test",
-            "secret_access_key": "test",
-            "region": "us-east-1",
-        }
-    finally:
-        server.stop()
+    with s3_server() as (host, port):
+        yield s3_settings(f"http://{host}:{port}")
 
 
 @pytest.fixture(scope="session")

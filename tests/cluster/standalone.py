@@ -16,28 +16,49 @@ import pyspark
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.create_server((host, 0)) as free:
         port: int = free.getsockname()[1]
         return port
 
 
-class Cluster:
-    """Starts processes below a directory; ``stop`` kills all of them."""
+def _refused(host: str, port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((host, port)) != 0
 
-    def __init__(self, directory: Path) -> None:
+
+class Cluster:
+    """Starts processes below a directory; ``stop`` kills all of them. The master keeps what it knows of workers and
+    applications in files, so that it can be restarted."""
+
+    def __init__(self, directory: Path, host: str = "127.0.0.1", *, worker_timeout_s: int = 60) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.host = host
+        self._options = f"-Dspark.worker.timeout={worker_timeout_s}"
+        self.port = free_port(host)
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
-        command = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0"]
-        self._master = self._start("master.log", "org.apache.spark.deploy.master.Master", command)
-        while socket.socket().connect_ex(("127.0.0.1", self.port)):
-            assert self._master.poll() is None, (directory / "master.log").read_text()
-            time.sleep(0.1)
+        self.start_master()
 
     @property
     def url(self) -> str:
-        return f"spark://127.0.0.1:{self.port}"
+        return f"spark://{self.host}:{self.port}"
+
+    def start_master(self) -> None:
+        kept = self.directory / "master"
+        kept.mkdir(exist_ok=True)
+        command = ["--host", self.host, "--port", str(self.port), "--webui-port", "0"]
+        options = f"{self._options} -Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={kept}"
+        self._master = self._start(
+            "master.log", "org.apache.spark.deploy.master.Master", command,
+            environment={"SPARK_DAEMON_JAVA_OPTS": options},
+        )  # fmt: skip
+        while _refused(self.host, self.port):
+            assert self._master.poll() is None, (self.directory / "master.log").read_text()
+            time.sleep(0.1)
+
+    def kill_master(self) -> None:
+        os.killpg(self._master.pid, signal.SIGKILL)
+        self._master.wait()
 
     def start_worker(
         self, host: str, *, cores: int = 1, within: tuple[str, ...] = (), environment: Mapping[str, str] | None = None
@@ -47,7 +68,7 @@ class Cluster:
         local.mkdir(parents=True, exist_ok=True)
         command = ["--host", host, "--cores", str(cores), "--memory", "1g", "--webui-port", "0",
                    "--work-dir", str(self.directory / host / "work"), self.url]  # fmt: skip
-        own = {"SPARK_LOCAL_DIRS": str(local), **(environment or {})}
+        own = {"SPARK_LOCAL_DIRS": str(local), "SPARK_DAEMON_JAVA_OPTS": self._options, **(environment or {})}
         self.workers[host] = self._start(
             f"{host}.log", "org.apache.spark.deploy.worker.Worker", command, within=within, environment=own
         )

@@ -60,7 +60,9 @@ class Program:
 
     def __init__(self, home: Path, cluster: Cluster) -> None:
         self.home, self.cluster = home, cluster
+        self.python, self.environment = sys.executable, dict(os.environ)
         self.state, self.input, self.output = home / "state", home / "in", home / "out"
+        self.state_root, self.app = str(self.state), str(home / "app" / "app.py")
         for directory in (home / "app", self.input, self.output, self.state):
             directory.mkdir()
         (home / "app" / "app.py").write_text(APP)
@@ -73,12 +75,12 @@ class Program:
         hidden.rename(self.input / f"{part}.txt")
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(self.state), "run",
-                   "--master", self.cluster.url, *EXECUTORS, *options, str(self.home / "app" / "app.py"), "--",
+        command = [self.python, "-m", "forkpoint.cli", "--state-root", self.state_root, "run",
+                   "--master", self.cluster.url, *EXECUTORS, *options, self.app, "--",
                    str(self.input), str(self.output)]  # fmt: skip
         return subprocess.Popen(
             command, cwd=self.home, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-            env={key: value for key, value in os.environ.items() if key not in ("SPARK_MASTER", "FORKPOINT_ENGINE")},
+            env={key: value for key, value in self.environment.items() if key not in ("SPARK_MASTER", "FORKPOINT_ENGINE")},
         )  # fmt: skip
 
     def rows(self) -> list[tuple[int, int]]:
@@ -91,8 +93,8 @@ class Program:
             time.sleep(0.05)
 
     def command(self, *arguments: str) -> str:
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(self.state), *arguments]
-        return subprocess.check_output(command, cwd=self.home, text=True)
+        command = [self.python, "-m", "forkpoint.cli", "--state-root", self.state_root, *arguments]
+        return subprocess.check_output(command, cwd=self.home, text=True, env=self.environment)
 
     def stores(self, host: str) -> list[Path]:
         return list(self.cluster.local_directory(host).glob("**/forkpoint-stores/*/*"))
@@ -104,8 +106,8 @@ def program(tmp_path: Path, cluster: Cluster) -> Program:
 
 
 def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: Cluster, program: Program) -> None:
-    cluster.start_worker(A)
-    cluster.start_worker(B)
+    cluster.start_worker(A, cores=2)  # two executors, whose processes share the host's state
+    cluster.start_worker(B, cores=2)
     program.write(0, 4)
     process = program.start(*BOTH_HOSTS)
     program.wait_for(ROWS // 4, process)

@@ -3,6 +3,7 @@
     jobs/<job>/job.json
     jobs/<job>/runs/<run>/run.json
     jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
+    jobs/<job>/runs/<run>/lease.json                  while it leads the job: its driver's sign of life
     jobs/<job>/runs/<run>/requests/<id>.json          what its driver is asked to do, until that takes it
     jobs/<job>/runs/<run>/answers/<id>.json           its driver's answer, until the caller has read it
     jobs/<job>/runs/<run>/program.json                the arguments of `forkpoint run`
@@ -140,6 +141,10 @@ class JobPaths:
     def endpoint_file(self, run: str) -> str:
         """The address of a run's driver; exists only while that runs, or if it was killed."""
         return f"{self.runs}/{escape(run)}/endpoint.json"
+
+    def lease_file(self, run: str) -> str:
+        """A run's lease; exists while it leads the job, or if its driver was killed."""
+        return f"{self.runs}/{escape(run)}/lease.json"
 
     def requests(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/requests"

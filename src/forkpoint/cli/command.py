@@ -16,7 +16,7 @@ from forkpoint.cli.edit import edit
 from forkpoint.cli.fork import fork
 from forkpoint.cli.gc import gc
 from forkpoint.cli.import_spark import import_spark
-from forkpoint.cli.jobs import cancel, list_, savepoint, stop
+from forkpoint.cli.jobs import cancel, list_, rescale, savepoint, stop
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
@@ -56,7 +56,7 @@ main = Group(
     params=options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
-    commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit,
+    commands=[run, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, diff_, edit,
               import_spark, dispose, label, gc, recover, tree, doctor],
     no_args_is_help=True,
 )  # fmt: skip

@@ -27,8 +27,9 @@ def doctor(directories: tuple[str, ...], **options: Any) -> None:
     """
     settings = current()
     reports = operations.doctor(
-        spark=spark_settings(options), directories=directories, state_root=settings.given_root, observer=settings.output
-    )
+        spark=spark_settings(options), directories=directories, ship_env=options["ship_env"], pass_env=options["pass_env"],
+        state_root=settings.given_root, observer=settings.output,
+    )  # fmt: skip
     problems: dict[str, list[str]] = {}
     for report in reports:
         found = problems.setdefault(report.host, [])

@@ -1,4 +1,4 @@
-"""Commands about running jobs: list, savepoint, stop, cancel."""
+"""Commands about running jobs: list, savepoint, rescale, stop, cancel."""
 
 from __future__ import annotations
 
@@ -82,6 +82,17 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
         observer=settings.output,
     )  # fmt: skip
     settings.output.result(asdict(taken), lambda out: out.line(taken.savepoint))
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@click.option("-p", "--parallelism", type=int, required=True, help="The new number of subtasks.")
+def rescale(job: str, parallelism: int) -> None:
+    """Change the parallelism of JOB while it runs, without a restart."""
+    settings = current()
+    done = operations.rescale(job, parallelism, state_root=settings.given_root, observer=settings.output)
+    said = f"job {done.job}, run {done.run}: parallelism {done.parallelism} from epoch {done.epoch} on"
+    settings.output.result(asdict(done), lambda out: out.line(said))
 
 
 @click.command(cls=Command)

@@ -13,7 +13,14 @@ import click
 
 from forkpoint import operations
 from forkpoint.cli import failures
-from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option, schedule_of, schedule_options
+from forkpoint.cli.options import (
+    allow_non_restored_option,
+    autoscale_option,
+    map_option,
+    pyflink_option,
+    schedule_of,
+    schedule_options,
+)
 from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
@@ -25,6 +32,7 @@ from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
 from forkpoint.operations import RunRequest
 from forkpoint.operations.detached import Reporter
 from forkpoint.operations.driving import Announcer
+from forkpoint.operations.packing import pack
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.places import plain_place
@@ -86,7 +94,8 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
     return RunRequest(
         app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
-        given("trial_epochs"), given("capture"), spark_settings(options),
+        given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
+        bool(given("standby")), given("autoscale"),
     )  # fmt: skip
 
 
@@ -109,12 +118,17 @@ until_option = click.option(
     "--allow-drained", is_flag=True,
     help="Resume from the newest checkpoint although the job was stopped with a drain: new elements may be late.",
 )  # fmt: skip
+@click.option(
+    "--standby", is_flag=True,
+    help="Wait beside the run that leads the job, and take over when its driver dies. Without one, lead the job at once.",
+)  # fmt: skip
 @click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job.")
 @click.option(
     "--claim-mode", type=click.Choice(["no-claim", "claim"]), default="no-claim", show_default=True,
     help="Whether the run takes ownership of the savepoint.",
 )  # fmt: skip
 @until_option
+@autoscale_option
 @schedule_options
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
@@ -139,6 +153,8 @@ def start(request: RunRequest, detached: bool, report_fd: int | None = None, log
         return
     settings = current()
     _check_savepoint(settings, request.restore.savepoint)
+    if report_fd is None:
+        pack(request.ship_env, settings.output)
     reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
@@ -206,7 +222,8 @@ class _Foreground(_LastWords):
 
     def running(self, driver: JobDriver) -> None:
         data = {"job": driver.job, "run": driver.run_id, "state_root": plain_place(driver.history.storage.url)}
-        self._output.event("running", data, f"job {driver.job}, run {driver.run_id}: running")
+        state = "standby" if driver.standby else "running"
+        self._output.event(state, data, f"job {driver.job}, run {driver.run_id}: {state}")
 
     def ended(self, driver: JobDriver, result: Result) -> None:
         savepoint = None if result.savepoint is None else plain_place(result.savepoint)

@@ -1,4 +1,4 @@
-"""The options of spark-submit that `run`, `fork`, `upgrade` and `ab` take, too."""
+"""Options of where and how Spark runs, and of what goes to its executors: those of spark-submit, and our own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,19 @@ def split_settings(ctx: click.Context, param: click.Parameter, given: Sequence[s
     return found
 
 
+def split_names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """Parse --pass-env: names and prefixes of variables."""
+    return tuple(name for each in given for name in each.split(",") if name)
+
+
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of where and how Spark runs."""
     for option in (
+        click.option(
+            "--pass-env", metavar="NAME,PREFIX*", multiple=True, callback=split_names,
+            help="Environment variables that executors get from the driver, such as 'AWS_*'; repeatable.",
+        ),
+        click.option("--ship-env", is_flag=True, help="Send the driver's virtual environment to the executors."),
         click.option("--archives", metavar="A,B", help="Archives that Spark unpacks in the executors' working directories."),
         click.option("--files", metavar="A,B", help="Files that Spark copies to the executors' working directories."),
         click.option("--py-files", metavar="A,B", help=".py, .zip and .egg files for the executors' import path."),

@@ -16,6 +16,8 @@ from forkpoint.control.messages import (
     Answer,
     ErrorMessage,
     Message,
+    RequestBody,
+    RescaleBody,
     SavepointBody,
     SavepointProgress,
     StatusMessage,
@@ -27,6 +29,9 @@ TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.1
 
 M = TypeVar("M", bound=Message)
+_PATHS: dict[type[RequestBody], str] = {
+    SavepointBody: "/v1/savepoints", StopBody: "/v1/stop", RescaleBody: "/v1/rescale",
+}  # fmt: skip
 
 
 class Unreachable(ForkpointError):
@@ -67,17 +72,37 @@ class RunClient(ABC):
         """Ask the job to end with a savepoint; returns the request's id."""
         return self._request(StopBody(directory=directory, drain=drain, skip_unreadable=skip_unreadable))
 
+    def rescale(self, parallelism: int) -> str:
+        """Ask the job to go on at another parallelism; returns the request's id."""
+        return self._request(RescaleBody(parallelism=parallelism))
+
+    def wait_rescaled(self, request_id: str, on_epoch: Callable[[str], None] | None = None) -> int:
+        """Wait until the job has been rescaled; returns the epoch from which it has its new parallelism. Raises JobFailed if it
+        was refused or the driver died."""
+        while True:
+            try:
+                answer = self.answer(request_id)
+            except Unreachable as error:
+                raise JobFailed(f"{error} before the job was rescaled{self._log}") from None
+            if answer.status == "COMPLETED" and answer.epoch is not None:
+                return answer.epoch
+            if answer.status == "FAILED":
+                raise JobFailed(f"{self._who} was not rescaled: {answer.failure}")
+            if answer.doing is not None and on_epoch is not None:
+                on_epoch(answer.doing)
+            time.sleep(self.poll_seconds)
+
     @abstractmethod
     def cancel(self) -> None:
         """Ask the job to end without a savepoint."""
 
     @abstractmethod
-    def _request(self, body: SavepointBody | StopBody) -> str:
-        """Request a savepoint, for a stop or beside the job; returns the request's id."""
+    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+        """Request what takes a while; returns the request's id."""
 
     @abstractmethod
     def answer(self, request_id: str) -> Answer:
-        """How far a requested savepoint has come."""
+        """How far a requested savepoint or rescaling has come."""
 
     def wait(
         self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None,
@@ -144,9 +169,8 @@ class ControlClient(RunClient):
     def cancel(self) -> None:
         self._ask("POST", "/v1/cancel", StatusMessage)
 
-    def _request(self, body: SavepointBody | StopBody) -> str:
-        path = "/v1/stop" if isinstance(body, StopBody) else "/v1/savepoints"
-        return self._ask("POST", path, Accepted, body).request_id
+    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+        return self._ask("POST", _PATHS[type(body)], Accepted, body).request_id
 
     def answer(self, request_id: str) -> Answer:
         return self._ask("GET", f"/v1/savepoints/{request_id}", Answer)

@@ -15,6 +15,7 @@ from forkpoint.control.messages import (
     ErrorCode,
     ErrorDetail,
     RequestBody,
+    RescaleBody,
     SavepointBody,
     SavepointProgress,
     StatusMessage,
@@ -36,11 +37,11 @@ class Refused(ForkpointError):
 
 
 class Commands:
-    """The requests to one driver, and the answers to those for savepoints, by id."""
+    """The requests to one driver, and the answers to those that take a while, by id."""
 
     def __init__(self, driver: JobDriver) -> None:
         self._driver = driver
-        self._futures: dict[str, Future[str]] = {}
+        self._futures: dict[str, Future[str] | Future[int]] = {}
         self._fetched: set[str] = set()
         self._changed = threading.Condition()
 
@@ -52,17 +53,32 @@ class Commands:
             now_ms=wall_clock_ms(), restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
             sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
             ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
-            savepoint_progress=self._progress(), failure=status.failure, pid=os.getpid(), doing=self._doing(),
+            savepoint_progress=self._progress(), rescaling_to=status.rescaling_to,
+            failure=status.failure, pid=os.getpid(), doing=self._doing(),
         )  # fmt: skip
 
-    def savepoint(self, body: SavepointBody | StopBody, *, stop: bool) -> Accepted:
-        """Raises Refused once the job has ended."""
+    def request(self, body: SavepointBody | StopBody | RescaleBody) -> Accepted:
+        """Ask the driver for what takes a while. Raises Refused once the job has ended."""
         self._refuse_ended()
-        future = self._driver.savepoint(**dict(body), stop=stop).done  # the messages' fields are its parameters
+        future = self._asked(body)
         request_id = uuid.uuid4().hex
         with self._changed:
             self._futures[request_id] = future
         return Accepted(request_id=request_id)
+
+    def _asked(self, body: SavepointBody | StopBody | RescaleBody) -> Future[str] | Future[int]:
+        driver = self._driver
+        match body:
+            case RescaleBody():
+                return driver.rescale(body.parallelism).done
+            case StopBody():
+                stop = driver.savepoint(
+                    body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable
+                )
+                return stop.done
+            case SavepointBody():
+                taken = driver.savepoint(body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable)
+                return taken.done
 
     def cancel(self) -> StatusMessage:
         """Raises Refused once the job has ended."""
@@ -71,12 +87,13 @@ class Commands:
         return self.status()
 
     def answer(self, request_id: str) -> Answer:
-        """How far a savepoint has come. Raises Refused for an unknown id."""
+        """How far a savepoint or rescaling has come. Raises Refused for an unknown id."""
         with self._changed:
             future = self._futures.get(request_id)
             if future is None:
                 raise Refused(
-                    "not-found", f"there is no request {request_id!r}; POST /v1/savepoints and /v1/stop return ids"
+                    "not-found",
+                    f"there is no request {request_id!r}; /v1/savepoints, /v1/rescale and /v1/stop return ids",
                 )
             done = future.done()
             if done:
@@ -87,7 +104,10 @@ class Commands:
         error = future.exception()
         if error is not None:
             return Answer(status="FAILED", failure=str(error) or type(error).__name__)
-        return Answer(status="COMPLETED", location=future.result())
+        result = future.result()
+        if isinstance(result, str):
+            return Answer(status="COMPLETED", location=result)
+        return Answer(status="COMPLETED", epoch=result)
 
     def wait_fetched(self, seconds: float) -> bool:
         """Wait until every answer has been fetched; False if the time passed first."""

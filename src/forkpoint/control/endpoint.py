@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 class Endpoint(Record):
     """``machine``: the host name of the driver's machine, as ``host`` is a loopback address. ``port``: None if the driver takes
     requests only as files. ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log file
-    of a detached driver."""
+    of a detached driver. ``standby``: it waits beside the run that leads the job."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -32,6 +32,7 @@ class Endpoint(Record):
     token: Name | None = None
     started_ms: int
     log: str | None = None
+    standby: bool = False
 
 
 ENDPOINT = Format("endpoint.json", Endpoint, 1)

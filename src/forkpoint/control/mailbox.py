@@ -16,14 +16,16 @@ from pydantic import ValidationError
 
 from forkpoint.checkpoint.paths import JobPaths, parse_mail_file
 from forkpoint.control.commands import Commands, Refused, bad_request
-from forkpoint.control.messages import MailedAnswer, MailedRequest, Operation, SavepointBody, StopBody
+from forkpoint.control.messages import MailedAnswer, MailedRequest, Operation, RescaleBody, SavepointBody, StopBody
 from forkpoint.errors import NotFound, StorageError
 from forkpoint.storage.base import Storage
 
 POLL_SECONDS = 1.0
 KEEP_SECONDS = 600.0  # that an answer waits for its caller
 
-_BODIES: dict[Operation, type[SavepointBody] | type[StopBody]] = {"savepoint": SavepointBody, "stop": StopBody}
+_BODIES: dict[Operation, type[SavepointBody] | type[StopBody] | type[RescaleBody]] = {
+    "savepoint": SavepointBody, "stop": StopBody, "rescale": RescaleBody,
+}  # fmt: skip
 
 log = logging.getLogger("forkpoint")
 
@@ -105,7 +107,7 @@ class Mailbox:
             body = model.model_validate(request.body)
         except ValidationError as error:
             raise bad_request(error, model) from None
-        savepoint = self._commands.savepoint(body, stop=request.operation == "stop").request_id
+        savepoint = self._commands.request(body).request_id
         return savepoint, MailedAnswer(savepoint=self._commands.answer(savepoint))
 
     def _report(self) -> None:

@@ -16,6 +16,8 @@ from forkpoint.control.messages import (
     MailedAnswer,
     MailedRequest,
     Operation,
+    RequestBody,
+    RescaleBody,
     SavepointBody,
     StatusMessage,
     StopBody,
@@ -26,6 +28,10 @@ from forkpoint.storage.base import Storage
 PATIENCE_SECONDS = 20.0  # a driver looks every second, but its storage may be slow
 POLL_SECONDS = 0.3
 ALIVE_SECONDS = 15.0  # after this long without news, look whether the driver is still there
+
+_OPERATIONS: dict[type[RequestBody], Operation] = {
+    SavepointBody: "savepoint", StopBody: "stop", RescaleBody: "rescale",
+}  # fmt: skip
 
 
 class MailboxClient(RunClient):
@@ -49,9 +55,8 @@ class MailboxClient(RunClient):
         assert answer.status is not None
         return answer.status
 
-    def _request(self, body: SavepointBody | StopBody) -> str:
-        operation: Operation = "stop" if isinstance(body, StopBody) else "savepoint"
-        request_id, answer = self._send(operation, body)
+    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+        request_id, answer = self._send(_OPERATIONS[type(body)], body)
         assert answer.savepoint is not None
         self._last[request_id] = answer.savepoint, time.monotonic()
         return request_id
@@ -87,7 +92,9 @@ class MailboxClient(RunClient):
             time.sleep(POLL_SECONDS)
         return True
 
-    def _send(self, operation: Operation, body: SavepointBody | StopBody | None = None) -> tuple[str, MailedAnswer]:
+    def _send(
+        self, operation: Operation, body: SavepointBody | StopBody | RescaleBody | None = None
+    ) -> tuple[str, MailedAnswer]:
         """A request's id and its first answer. Raises Unreachable if there is none, and ForkpointError if it was refused."""
         if (end := self._end()) is not None:
             raise Unreachable(f"{self._who} {end}")

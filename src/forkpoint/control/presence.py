@@ -28,20 +28,29 @@ class Presence:
         self._mailbox = Mailbox(self._storage, driver.job, driver.run_id, commands)
         self._endpoint = Endpoint(
             job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=port, token=token,
-            started_ms=wall_clock_ms(), log=log,
+            started_ms=wall_clock_ms(), log=log, standby=driver.standby,
         )  # fmt: skip
+        driver.on_leading = self._lead
 
     def begin(self) -> None:
         register(self._storage, self._endpoint)
         self._mailbox.start()
 
-    def end(self) -> None:
-        """Call this once the run has ended. A state root that cannot be reached any more does not change how it did."""
-        self._mailbox.close()
+    def _lead(self) -> None:
+        """The run is no standby any more."""
+        self._endpoint = self._endpoint.model_copy(update={"standby": False})
         try:
-            self.withdraw()
+            register(self._storage, self._endpoint)
         except StorageError as error:
-            log.warning("job %r: run %s stays on record: %s", self._endpoint.job, self._endpoint.run, error)
+            log.warning("run %s still seems to be a standby: %s", self._endpoint.run, error)
+
+    def end(self) -> None:
+        """Call this once the run has ended."""
+        try:
+            self._mailbox.close()
+            self.withdraw()
+        except StorageError as error:  # then it looks like a run that was killed
+            log.warning("run %s could not be taken off the record: %s", self._endpoint.run, error)
 
     def withdraw(self) -> None:
         """Take the run off the record."""

@@ -23,12 +23,13 @@ FIND_SECONDS = 10.0  # for a command, which must not miss a busy driver
 _PROBES = 16  # at once
 
 RunState = Literal[
-    "starting", "running", "restarting", "ending", "silent", "elsewhere", "lost", "unknown",
+    "starting", "standby", "running", "restarting", "ending", "silent", "elsewhere", "lost", "unknown",
     "finished", "stopped", "cancelled", "failed", "superseded",
 ]  # fmt: skip
-"""``starting`` to ``ending``: the driver answers. ``silent``: it does not answer in time. ``elsewhere``: it ran on another
-machine and does not answer: it was killed, or is cut off from the state root. ``lost``: it was killed. ``unknown``: an older
-release started it, and there is no end on record. The rest are recorded outcomes."""
+"""``starting`` to ``ending``: the driver answers. ``standby``: it waits beside the run that leads the job. ``silent``: it does
+not answer in time. ``elsewhere``: it ran on another machine and does not answer: it was killed, or is cut off from the state
+root. ``lost``: it was killed. ``unknown``: an older release started it, and there is no end on record. The rest are recorded
+outcomes."""
 
 _FROM_NOTHING = Parent()
 _ENDS: dict[RunState, str] = {
@@ -62,7 +63,7 @@ class RunView:
 
     @property
     def is_live(self) -> bool:
-        return self.state in ("starting", "running", "restarting", "ending", "silent")
+        return self.state in ("starting", "standby", "running", "restarting", "ending", "silent")
 
     @property
     def may_be_live(self) -> bool:
@@ -86,12 +87,13 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
             ports[file.job, file.run] = endpoint
     starts = {key: record.started_ms for key, record in runs.items()} | {k: e.started_ms for k, e in ports.items()}
     newest: dict[str, str] = {}
-    for (name, run), _ in sorted(starts.items(), key=lambda item: (item[1], item[0])):
-        newest[name] = run
+    for key, _ in sorted(starts.items(), key=lambda item: (item[1], item[0])):
+        if key in runs or not ports[key].standby:
+            newest[key[0]] = key[1]
     epochs = _newest_epochs(paths)
 
     def view(key: tuple[str, str]) -> RunView:
-        return _view(storage, key, runs.get(key), ports.get(key), newest[key[0]] == key[1], epochs.get(key[0]))
+        return _view(storage, key, runs.get(key), ports.get(key), newest.get(key[0]) == key[1], epochs.get(key[0]))
 
     with ThreadPoolExecutor(_PROBES) as pool:  # drivers that are gone take seconds not to answer
         return list(pool.map(view, sorted(starts, key=lambda k: (-starts[k], k))))
@@ -104,14 +106,14 @@ def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
     return [record for record in found if record is not None]
 
 
-def live_endpoint(storage: Storage, job: str) -> Endpoint | None:
-    """The endpoint of the job's running driver; None if none runs on this machine."""
-    return next((each for each in endpoints(storage, job) if _is_here(each) and _probe_port(each) is not None), None)
+def _leading(storage: Storage, job: str) -> list[Endpoint]:
+    """The endpoints of the job's runs without those that stand by, newest first."""
+    return sorted((e for e in endpoints(storage, job) if not e.standby), key=lambda each: -each.started_ms)
 
 
 def find_client(storage: Storage, job: str) -> RunClient | None:
     """A client of the job's running driver, wherever that is; None if none answers."""
-    known = sorted(endpoints(storage, job), key=lambda each: -each.started_ms)
+    known = _leading(storage, job)
     here = next((each for each in known if _is_here(each) and _probe_port(each) is not None), None)
     if here is not None:
         return ControlClient(here)
@@ -187,7 +189,7 @@ def _view(
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
     # An older run has been fenced; only its port tells quickly whether its driver still runs.
-    ask = endpoint is not None and (newest or (endpoint.port is not None and _is_here(endpoint)))
+    ask = endpoint is not None and (newest or endpoint.standby or (endpoint.port is not None and _is_here(endpoint)))
     status = probe(storage, endpoint) if endpoint is not None and ask else None
     if isinstance(status, StatusMessage):
         return RunView(

@@ -27,6 +27,7 @@ from forkpoint.control.messages import (
     ErrorMessage,
     Message,
     RequestBody,
+    RescaleBody,
     SavepointBody,
     StopBody,
 )
@@ -79,13 +80,16 @@ def _make_app(commands: Commands) -> Starlette:
         return _reply(await run_in_threadpool(commands.status))
 
     async def savepoint(request: Request) -> Response:
-        return _reply(commands.savepoint(await _body(request, SavepointBody), stop=False), 202)
+        return _reply(commands.request(await _body(request, SavepointBody)), 202)
 
     async def answer(request: Request) -> Response:
         return _reply(await run_in_threadpool(commands.answer, request.path_params["request_id"]))
 
+    async def rescale(request: Request) -> Response:
+        return _reply(commands.request(await _body(request, RescaleBody)), 202)
+
     async def stop(request: Request) -> Response:
-        return _reply(commands.savepoint(await _body(request, StopBody), stop=True), 202)
+        return _reply(commands.request(await _body(request, StopBody)), 202)
 
     async def cancel(request: Request) -> Response:
         return _reply(await run_in_threadpool(commands.cancel), 202)
@@ -95,6 +99,8 @@ def _make_app(commands: Commands) -> Starlette:
             Route("/v1/status", status, methods=["GET"]),
             Route("/v1/savepoints", savepoint, methods=["POST"]),
             Route("/v1/savepoints/{request_id}", answer, methods=["GET"]),
+            Route("/v1/rescale", rescale, methods=["POST"]),
+            Route("/v1/rescale/{request_id}", answer, methods=["GET"]),
             Route("/v1/stop", stop, methods=["POST"]),
             Route("/v1/cancel", cancel, methods=["POST"]),
         ],
@@ -127,7 +133,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         message = (
             f"{request.method} {request.url.path} is not supported; there are GET /v1/status, POST /v1/savepoints, "
-            "GET /v1/savepoints/ID, POST /v1/stop and POST /v1/cancel"
+            "GET /v1/savepoints/ID, POST /v1/rescale, GET /v1/rescale/ID, POST /v1/stop and POST /v1/cancel"
         )
     return _error(error.status_code, message)
 

@@ -23,6 +23,7 @@ from forkpoint.runtime.tasks.preflight import (
     Probe,
     marker,
     probe_file,
+    storage_variables,
     try_host,
     versions,
 )
@@ -61,7 +62,10 @@ def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str],
     token = uuid.uuid4().hex
     with _laid_out(storage, directories, token):
         sent_ms = _now_ms()
-        probe = Probe(token, storage.url, local_dir, directories, platform.python_version(), versions(), sent_ms)
+        probe = Probe(
+            token, storage.url, storage_variables(storage.url), local_dir, directories, platform.python_version(),
+            versions(), sent_ms,
+        )  # fmt: skip
         found = executor.run_on_hosts(try_host, msgspec.msgpack.encode(probe))
         answered_ms = _now_ms()
     return [_report(msgspec.msgpack.decode(each, type=Finding), sent_ms, answered_ms) for each in found]

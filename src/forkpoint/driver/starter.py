@@ -67,8 +67,14 @@ class Starter:
         self._republisher.repeat(manifest)
         return manifest
 
-    def resume(self, mine: Manifest, error: BaseException) -> Manifest:
-        """This run's newest manifest after a failure, with its output published. Raises StaleGeneration."""
+    def resume(self, mine: Manifest, error: BaseException, undecided: Manifest | None = None) -> Manifest:
+        """This run's newest manifest after a failure, with its output published. Raises StaleGeneration.
+
+        ``undecided``: one whose commit failed, but may still take effect: storage may execute a request long after it was
+        given up. So it is repeated first, as nothing it needs may be removed before its fate is known.
+        """
+        if undecided is not None:
+            self._history.commit(undecided)
         newest = self.newest_own(mine, error)
         self._republisher.repeat(newest)
         return newest
@@ -86,6 +92,7 @@ def start_manifest(
     job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int
 ) -> Manifest:
     """The first manifest of a run. Committing it fences all older runs of the job."""
+    processing_time_ms = max(now_ms, restored.processing_time_ms)
     return Manifest(
         job=job,
         run=run,
@@ -93,10 +100,10 @@ def start_manifest(
         epoch=restored.epoch,
         kind="start",
         created_ms=now_ms,
-        processing_time_ms=max(now_ms, restored.processing_time_ms),
+        processing_time_ms=processing_time_ms,
         parallelism=parallelism,
         max_parallelism=graph.max_parallelism,
-        sources={uid: _awake(position, now_ms) for uid, position in restored.sources.items()},
+        sources={uid: _awake(position, processing_time_ms) for uid, position in restored.sources.items()},
         watermarks=dict(restored.watermarks),
         input_watermarks=dict(restored.input_watermarks),
         states=list(restored.states),

@@ -1,6 +1,6 @@
 """What the ``forkpoint`` command does, as Python functions over plain values.
 
-    running jobs      list_jobs, savepoint, stop, cancel, wait
+    running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
     programs          run (in the background), drive (in this process), check, upgrade, fork, replay, ab
     savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
     saved state       states, entries, query, diff
@@ -37,7 +37,17 @@ from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
 from forkpoint.operations.recovering import Recovery, recover
 from forkpoint.operations.request import RunRequest
-from forkpoint.operations.running import Cancelled, SavepointTaken, Stopped, cancel, list_jobs, savepoint, stop
+from forkpoint.operations.running import (
+    Cancelled,
+    Rescaled,
+    SavepointTaken,
+    Stopped,
+    cancel,
+    list_jobs,
+    rescale,
+    savepoint,
+    stop,
+)
 from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
 from forkpoint.operations.upgrading import Refused, Upgraded, upgrade
 
@@ -58,6 +68,7 @@ __all__ = [
     "Recovery",
     "Refused",
     "Replayed",
+    "Rescaled",
     "RunRequest",
     "SavepointShown",
     "SavepointTaken",
@@ -89,6 +100,7 @@ __all__ = [
     "query",
     "recover",
     "replay",
+    "rescale",
     "run",
     "savepoint",
     "savepoints",

@@ -7,16 +7,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
 from forkpoint.control.commands import Commands
 from forkpoint.control.presence import Presence
-from forkpoint.control.registry import drop_stale, live_endpoint
+from forkpoint.control.registry import drop_stale, find_client
 from forkpoint.control.server import ControlServer
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, StorageError
 
 SETTLED_SECONDS = 1.0
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
@@ -73,11 +73,12 @@ class Driving:
         self._handle_signals_again()
         self._announcer.starting(f"starting job {driver.job}")
         storage = driver.history.storage
-        other = live_endpoint(storage, driver.job)
+        other = None if driver.standby else find_client(storage, driver.job)
         if other is not None:
             raise ConfigError(
-                f"job {driver.job!r} is running already (run {other.run}, process {other.pid}) under {storage.url}; stop or "
-                "cancel it first, or give this one another name with --name"
+                f"job {driver.job!r} is running already (run {other.endpoint.run}, process {other.endpoint.pid} on machine "
+                f"{other.endpoint.machine!r}) under {storage.url}; stop or "
+                "cancel it first, give this one another name with --name, or start it as a standby with --standby"
             )
         drop_stale(storage, driver.job)
         self._record(driver)
@@ -114,6 +115,7 @@ class Driving:
         first = 0
         restored, reported = None, False
         looked = time.monotonic()
+        stands_by = False
         while (status := driver.status()).state != "ended":
             preparing = status.state == "starting" and status.restored is None
             if preparing and time.monotonic() - looked > SLOW_START_SECONDS:
@@ -122,6 +124,9 @@ class Driving:
             if status.restored != restored and running_since is None:
                 restored = status.restored
                 self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))
+            if status.state == "standby" and not stands_by:
+                stands_by = True
+                self._announcer.running(driver)
             if status.state == "running":
                 if running_since is None:
                     running_since, first = time.monotonic(), status.epoch
@@ -162,8 +167,9 @@ class Driving:
         job = f"job {driver.job}, run {driver.run_id}"
         message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
-            driver.note_cancelled()
-            presence.withdraw()
+            with suppress(StorageError):
+                driver.note_cancelled()
+                presence.withdraw()
             self._announcer.killed(message)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)

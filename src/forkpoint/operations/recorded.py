@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.paths import PROGRAMS
 from forkpoint.control.programs import Program, find_program, load_files, pack, save_program
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.graph.secrets import is_secret
 from forkpoint.operations.program import Source
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
@@ -22,7 +22,6 @@ from forkpoint.storage.private import make_directories, open_new
 
 PREFIX = "run:"
 ENGINE = "FORKPOINT_ENGINE"
-_SECRET = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)  # as in Spark's own redaction
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Invocation:
 
 def _without_secrets(options: dict[str, Any]) -> dict[str, Any]:
     """What may be recorded: credentials among Spark's settings are given anew each time."""
-    spark = {name: value for name, value in options.get("spark", {}).items() if not _SECRET.search(name)}
+    spark = {name: value for name, value in options.get("spark", {}).items() if not is_secret(name)}
     return {**options, "spark": spark} if spark else {name: value for name, value in options.items() if name != "spark"}
 
 

@@ -10,6 +10,7 @@ from forkpoint.control.registry import RunView, find_client, list_runs
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.operations.detached import Started, start_detached
 from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.packing import pack
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
@@ -35,6 +36,7 @@ def run(
 
     ``verbose``: log full tracebacks. Raises DriverFailed if the process ends first.
     """
+    pack(request.ship_env, observer)
     with observer.steps(f"starting {request.app}") as report:
         return start_detached(StateRoot(state_root), request, report, verbose=verbose)
 

@@ -25,6 +25,7 @@ from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 from forkpoint.operations.checking import inspect_program
 from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, start_detached, tail
 from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.packing import pack
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
@@ -80,6 +81,7 @@ def upgrade(
     """
     if request.pyflink:
         install()
+    pack(request.ship_env, observer)
     root = StateRoot(StateRoot(state_root).place)
     with find_live(root.storage, job) as client:
         run = client.endpoint.run

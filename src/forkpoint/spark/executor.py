@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, ha
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.placement import place
+from forkpoint.spark.provisions import NOTHING, Provisions
 from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
 from forkpoint.spark.shipping import ship_program
@@ -82,6 +83,8 @@ class SparkExecutor(Executor):
         with self._detecting_loss():
             if self.has_other_hosts:
                 ship_program(self._sc)
+            # Spark gives a task to any idle Python process of the executor.
+            spec = replace(spec, several_processes=True)
             packed = pack_job(self._runtime, spec, on_cluster=self.has_other_hosts)
             handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(packed))
             subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
@@ -276,7 +279,10 @@ class SparkExecutor(Executor):
                     self._sc.setLocalProperty(name, old)
 
 
-def make_spark_executor(interval_ms: int | None, settings: Mapping[str, str]) -> tuple[SparkExecutor, int]:
+def make_spark_executor(
+    interval_ms: int | None, settings: Mapping[str, str], provisions: Provisions = NOTHING
+) -> tuple[SparkExecutor, int]:
     """An executor on the active SparkSession, or on a new one with these settings, and its default parallelism."""
-    executor = SparkExecutor(get_session(settings), timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
+    session = get_session(settings, provisions)
+    executor = SparkExecutor(session, timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
     return executor, executor.session.sparkContext.defaultParallelism

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import msgspec
 
 from forkpoint.errors import ConfigError, ForkpointError, UserFunctionError, error_of
+from forkpoint.spark.environment import PYTHON, interpreter
 
 _MARK = "forkpoint-error"
 _MAX_TEXT = 20_000
@@ -35,6 +36,7 @@ _MISSING_MODULE = re.compile(
 )
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_OTHER_SYSTEM = re.compile(r"error while loading shared libraries: (\S+?):|version `(GLIBC_[\d.]+)' not found")
 
 
 class TaskFailure(Exception):
@@ -101,8 +103,8 @@ def deployment_problem(report: str) -> str | None:
     """
     if (missing := _MISSING_MODULE.search(report)) is not None:
         return (
-            f"the executors' Python has no module {missing[1]!r}; install forkpoint there in the same version as here, or ship "
-            "an environment that has it (spark.archives) and set PYSPARK_PYTHON to its interpreter"
+            f"the executors' Python has no module {missing[1]!r}; send them this virtual environment with --ship-env, or install "
+            "forkpoint there in the same version as here"
         )
     if any(sign in report for sign in _OTHER_PYTHON):
         return (
@@ -110,7 +112,20 @@ def deployment_problem(report: str) -> str | None:
             "PYSPARK_DRIVER_PYTHON)"
         )
     if (program := _NO_PYTHON.search(report)) is not None:
-        return f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there"
+        if program[1] == PYTHON:
+            return (
+                f"there is no {interpreter()}, which the virtual environment of --ship-env uses; install that Python there, or "
+                "make the environment with a Python outside of /usr, which then travels along"
+            )
+        return (
+            f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there, or send them this "
+            "virtual environment with --ship-env"
+        )
+    if (library := _OTHER_SYSTEM.search(report)) is not None:
+        return (
+            f"the Python of --ship-env lacks {library[1] or library[2]}, a library of the system; run the driver on the "
+            "executors' release of Linux or on an older one, or install the library there"
+        )
     return None
 
 

@@ -22,6 +22,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from forkpoint.errors import ConfigError
+from forkpoint.spark.provisions import NOTHING, Provisions
 
 EPOCH_POOL = "forkpoint-epochs"
 BACKGROUND_POOL = "forkpoint-background"
@@ -72,13 +73,14 @@ _JVM_DEFAULTS: Mapping[str, str] = {
 }
 
 
-def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
+def get_session(options: Mapping[str, str] | None = None, provisions: Provisions = NOTHING) -> SparkSession:
     """The active SparkSession, or else a new one.
 
     `options` are Spark settings by name ("spark.master": "local[4]"). They apply only to a new session, and override those of
     spark-submit and spark-defaults.conf, which override forkpoint's defaults. The master is that of the options, of the
-    environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. Raises ConfigError for
-    Spark Connect, and if no Java is found.
+    environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. `provisions`: what executors
+    get from this process. Raises ConfigError for Spark Connect, if no Java is found, and if the active session's executors do
+    not have the provisions.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
         raise ConfigError(
@@ -89,6 +91,7 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         _refuse_connect(active)
+        provisions.check(active.sparkContext.getConf())
         return active
     given = dict(options or {})
     if given.get("spark.submit.deployMode") == "cluster":
@@ -101,7 +104,7 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     _set_java_home()
     try:
         with _environment(_JVM_DEFAULTS):
-            session = _start(given)
+            session = _start(given, provisions)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
             raise
@@ -139,7 +142,7 @@ def _set_java_home() -> None:
         os.environ["JAVA_HOME"] = str(find_java_home())
 
 
-def _start(given: Mapping[str, str]) -> SparkSession:
+def _start(given: Mapping[str, str], provisions: Provisions) -> SparkSession:
     """Starts Spark, unless it runs, on a separate thread, so that Ctrl-C ends the waiting but not PySpark's work.
 
     On the main thread PySpark would install its own handler of Ctrl-C, which fails in the middle of a call to the JVM. The
@@ -150,12 +153,15 @@ def _start(given: Mapping[str, str]) -> SparkSession:
 
     def start() -> None:
         try:
-            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+            # These become arguments of the JVM, which every user of this machine can see.
+            visible = [(name, value) for name, value in given.items() if not name.startswith("spark.executorEnv.")]
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(visible))
             conf = SparkConf().setAll(list(given.items()))  # now with what spark-submit and spark-defaults.conf set
             if conf.get("spark.app.name", "pyspark-shell") == "pyspark-shell":  # PySpark's default
                 conf.setAppName("forkpoint")
             for name, value in {"spark.master": "local[*]", **DEFAULT_SETTINGS}.items():
                 conf.setIfMissing(name, value)
+            provisions.add_to(conf)
             # Only spark-submit reads spark.pyspark.python. Workers would otherwise run the system's python3, without packages.
             os.environ["PYSPARK_PYTHON"] = (
                 conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable

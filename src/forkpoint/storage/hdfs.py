@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -10,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.extras import require
 from forkpoint.storage.base import TEMPORARY_PREFIX, check_path
 
@@ -204,8 +205,9 @@ class HdfsStorage:
                 raise AccessDenied(
                     f"cannot {verb} {full}: {reason}. Give this user access to {self._url}, or log in (kinit)"
                 ) from error
-            raise StorageError(
-                f"cannot {verb} {full}: {reason}. Check the name node, its safe mode and quotas, and HADOOP_CONF_DIR"
+            raise StorageUnavailable(
+                f"cannot {verb} {full} from host {socket.gethostname()}: {reason}. Check the name node, its safe mode and "
+                "quotas, and HADOOP_CONF_DIR"
             ) from error
 
 

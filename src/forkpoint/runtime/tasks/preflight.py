@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -22,16 +23,20 @@ PROBES = "preflight"
 MIN_FREE_BYTES = 256 << 20
 MAX_CLOCK_SKEW_MS = 60_000
 
+_VARIABLES = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_", "az": "AZURE_", "abfs": "AZURE_", "abfss": "AZURE_"}
+
 # What driver and executors exchange as bytes: pickles and Arrow data.
 PACKAGES = ("forkpoint", "pyarrow", "msgspec", "cloudpickle", "numpy")
 
 
 class Probe(msgspec.Struct, frozen=True):
     """What to try. ``token``: the content of the files that the driver has written: `probe_file` of the state root, and
-    ``directories`` by uid of the sink, with the file's name in each. ``versions``: the driver's; ``sent_ms``: its clock."""
+    ``directories`` by uid of the sink, with the file's name in each. ``variables``: the driver's `storage_variables`;
+    ``versions``: its own; ``sent_ms``: its clock."""
 
     token: str
     storage_url: str
+    variables: list[str]
     local_dir: str
     directories: dict[str, str]
     python: str
@@ -64,6 +69,12 @@ def versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
+
+
+def storage_variables(url: str) -> list[str]:
+    """The names of the environment variables here that clients of a URL's storage read: credentials, endpoints, regions."""
+    prefix = _VARIABLES.get(urlsplit(url).scheme)
+    return [] if prefix is None else sorted(name for name in os.environ if name.startswith(prefix))
 
 
 def try_host(encoded: bytes) -> bytes:
@@ -99,7 +110,17 @@ def _storage(probe: Probe) -> Iterator[str]:
             pass
         storage.delete(mine)
     except ForkpointError as error:
-        yield f"cannot use the state root {probe.storage_url}: {error}"
+        yield f"cannot use the state root {probe.storage_url}: {error}{_missing(probe)}"
+
+
+def _missing(probe: Probe) -> str:
+    """The remedy if this host lacks variables of the driver."""
+    missing = [name for name in probe.variables if name not in os.environ]
+    if not missing:
+        return ""
+    prefix = _VARIABLES[urlsplit(probe.storage_url).scheme]
+    named = ", ".join(missing)
+    return f". It has no {named}, as the driver has: pass them with --pass-env '{prefix}*', or set them there"
 
 
 def _reading(storage: Storage, probe: Probe) -> Iterator[str]:

@@ -13,8 +13,9 @@ from forkpoint.graph.job import Operator
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_code
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
-from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
-from forkpoint.state import Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
+from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
+from forkpoint.state import HostChanges, Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.private import make_own_directory
 
@@ -41,9 +42,13 @@ class Worker:
             directory = Path(self.spec.local_dir) / str(subtask)
             make_own_directory(str(directory))
             share = Share(subtask, *key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism))
+            # With the other kinds, a process that takes over cannot read the store of the one before either.
+            shared = self.spec.several_processes and self.spec.store == "lmdb"
+            host = HostChanges(directory.with_name(f"{subtask}.changes")) if shared else None
             store = open_cache(self.spec.store, directory)
-            held = store if self.spec.store == "dict" else WriteBackStore(store)
-            state = self.states[subtask] = SubtaskState(held, self.storage, self.paths, share)
+            if self.spec.store != "dict":
+                store = WriteBackStore(store) if host is None else WriteBackStore(store, stored=host.remove)
+            state = self.states[subtask] = SubtaskState(store, self.storage, self.paths, share, host)
         return state
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:

@@ -1,0 +1,35 @@
+"""A virtual environment with forkpoint's dependencies and nothing else, in which forkpoint itself is editable."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_environment(place: Path, *extras: str) -> Path:
+    """Make it, without a network: its packages are links to those of this one. Returns its interpreter."""
+    subprocess.check_call([sys.executable, "-m", "venv", "--without-pip", str(place)])
+    (packages,) = place.glob("lib/*/site-packages")
+    needed = ["forkpoint"]
+    for name in needed:
+        distribution = importlib.metadata.distribution(name)
+        for text in distribution.requires or ():
+            requirement = Requirement(text)
+            wanted = ("", *extras) if name == "forkpoint" else ("",)
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": each}) for each in wanted):
+                needed += [] if requirement.name in needed else [requirement.name]
+        for file in distribution.files or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts and not file.name.startswith("_editable"):
+                target = packages / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if not target.exists():
+                    os.symlink(os.path.realpath(str(distribution.locate_file(file))), target)
+    (packages / "_editable_impl_forkpoint.pth").write_text(f"{ROOT / 'src'}\n")
+    return place / "bin" / "python"
