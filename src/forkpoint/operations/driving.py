@@ -117,7 +117,8 @@ class Driving:
         looked = time.monotonic()
         stands_by = False
         while (status := driver.status()).state != "ended":
-            if status.state == "starting" and time.monotonic() - looked > SLOW_START_SECONDS:
+            preparing = status.state == "starting" and status.restored is None
+            if preparing and time.monotonic() - looked > SLOW_START_SECONDS:
                 looked = time.monotonic()
                 self._announcer.starting(driver.doing())
             if status.restored != restored and running_since is None:
