@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 import uuid
@@ -16,30 +15,29 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
+from forkpoint.driver.cancelling import interrupt_until_over
+from forkpoint.driver.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
     Listener,
     Listeners,
     Outcome,
-    Restarting,
     RestoreProgressed,
     RunEnded,
     StepListener,
     Steps,
 )
 from forkpoint.driver.executor import Executor, Streams
+from forkpoint.driver.failures import FailureRecord
 from forkpoint.driver.history import History
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
-from forkpoint.driver.outages import Outage, outage_after
 from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, Inbox, Request, RescaleRequest, SavepointRequest
 from forkpoint.driver.rescaling import Rescaling, Switched
-from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.standby import LeaderEnded
@@ -58,8 +56,6 @@ log = logging.getLogger("forkpoint")
 
 GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
-STUCK_SECONDS = 30.0
-ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
 
 
 @dataclass(frozen=True)
@@ -99,12 +95,10 @@ class JobDriver:
         self._lock = threading.RLock()  # held while an epoch runs
         self._closing = False
         self.over = threading.Event()  # set once the run has ended and its resources are released
-        self.on_stuck: Callable[[], None] | None = None  # called when a cancelled run does not end
+        self.on_stuck: Callable[[], None] = lambda: None  # called when a cancelled run does not end
         self._runner: EpochRunner | None = None
-        self._failures = Failures()
-        self._outage: Outage | None = None
         self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
-        self._restarts = 0
+        self._failures = FailureRecord(job, options.restart_strategy, now_ms)
         self._collected = 0  # the epoch of the last garbage collection
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
@@ -119,7 +113,6 @@ class JobDriver:
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
-        self._rng = random.Random()
         if standby and restore is not None and restore.savepoint is not None:
             raise ConfigError(
                 f"job {job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without a "
@@ -163,24 +156,12 @@ class JobDriver:
         """Ask the job to end without a savepoint; a running epoch is abandoned."""
         request = CancelRequest()
         self._enqueue(request)
-        threading.Thread(target=self._interrupt, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
+        interrupting = partial(
+            interrupt_until_over, self.executor, self.over,
+            starting=lambda: self._status.status.state in ("starting", "standby"), stuck=lambda: self.on_stuck(),
+        )  # fmt: skip
+        threading.Thread(target=interrupting, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
-
-    def _interrupt(self) -> None:
-        """Interrupt repeatedly until the run ends: work may start just after an interrupt, or survive it."""
-        began = time.monotonic()
-        while not self.over.is_set():
-            try:
-                if self._status.status.state == "starting" or time.monotonic() - began > ABANDON_SECONDS:
-                    self.executor.abandon()
-                else:
-                    self.executor.interrupt()
-            except Exception as error:  # the engine may be shutting down
-                log.debug("job %r: could not be interrupted: %s", self.job, error)
-            if self.over.wait(INTERRUPT_SECONDS):
-                return
-            if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
-                self.on_stuck()
 
     def note_cancelled(self) -> None:
         """Record that the run was cancelled, on behalf of a driver thread that is stuck."""
@@ -296,16 +277,13 @@ class JobDriver:
                     self._inbox.put(interrupted)
                 if self._on_trial and not self._inbox.cancelled:
                     raise
-                delay_ms, self._failures = next_delay_ms(
-                    self.options.restart_strategy, self._failures, error, int(time.monotonic() * 1000), self._rng,
-                    proven=self._runner is not None and self._runner.manifest.kind != "start",
-                )  # fmt: skip
-                goes_on = self._outage is not None
                 epoch = manifest.epoch if self._runner is None else self._runner.manifest.epoch
-                self._outage = outage_after(self._outage, error, epoch, self.now_ms())
-                if delay_ms is None or self._inbox.cancelled:
+                proven = self._runner is not None and self._runner.manifest.kind != "start"
+                restarting = self._failures.after(error, epoch, proven=proven)
+                if restarting is None or self._inbox.cancelled:
                     return self._given_up(manifest, error)
-                self._pause(error, delay_ms, again=goes_on and self._outage is not None)
+                self._listener.on_event(restarting)
+                self._inbox.pause(restarting.delay_ms / 1000)
 
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
         return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
@@ -316,18 +294,10 @@ class JobDriver:
             self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
         if not self._inbox.cancelled or isinstance(error, StaleGeneration):
             raise error
-        if self._outage is not None:
-            self._unsettled = self._outage.explain(error)
+        if self._failures.outage is not None:
+            self._unsettled = self._failures.outage.explain(error)
             return self._cancelled(manifest.epoch)
         return self._cancelled(self._resume(manifest, error).epoch)
-
-    def _pause(self, error: Exception, delay_ms: int, *, again: bool) -> None:
-        """Wait for the next attempt. ``again``: for storage that has not worked since the last one."""
-        self._restarts += not again
-        failure = str(error) if self._outage is None else self._outage.explain(error)
-        self._listener.on_event(Restarting(failure, self._restarts, delay_ms))
-        log.warning("job %r: %s; restart %d in %.1f s", self.job, failure, self._restarts, delay_ms / 1000)
-        self._inbox.pause(delay_ms / 1000)
 
     def _attempt(self, manifest: Manifest, spec: JobSpec) -> Result | Switched:
         """Run from a committed epoch until the job ends, fails or is rescaled."""
@@ -339,7 +309,7 @@ class JobDriver:
             listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
-        self._listener.on_event(AttemptStarted(manifest.epoch, self._restarts, manifest.watermarks))
+        self._listener.on_event(AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks))
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
@@ -360,10 +330,8 @@ class JobDriver:
                 if result is not None:
                     return result
                 worked = runner.step()
-                if worked and self._outage is not None:
-                    passed_s = (self.now_ms() - self._outage.since_ms) / 1000
-                    log.info("job %r goes on: storage works again, after %.0f s", self.job, passed_s)
-                    self._outage = None
+                if worked:
+                    self._failures.committed()
                 if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
