@@ -10,7 +10,8 @@ from threading import Barrier
 
 import pytest
 
-from forkpoint.errors import AlreadyExists, ConfigError, NotFound, StorageError
+from cluster.mini_hadoop import MiniHadoop
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.hdfs import HdfsStorage
 from forkpoint.storage.object_storage import ObjectStorage
@@ -163,11 +164,11 @@ def test_travels_in_a_pickle(storage: Storage) -> None:
 def test_threads_that_race_to_create_have_one_winner(storage: Storage) -> None:
     if storage.url.startswith("s3:"):
         pytest.skip("moto checks and then writes, without a lock between; real stores do both in one step")
-    barrier = Barrier(4)
+    barrier, names = Barrier(4), 5 if isinstance(storage, HdfsStorage) else 25
 
     def race(data: bytes) -> list[int]:
         won = []
-        for name in range(25):
+        for name in range(names):
             barrier.wait()
             try:
                 storage.create(f"d/{name}", data)
@@ -179,7 +180,7 @@ def test_threads_that_race_to_create_have_one_winner(storage: Storage) -> None:
     with ThreadPoolExecutor(4) as pool:
         contents = [b"%d" % number * 1000 for number in range(4)]
         wins = dict(zip(contents, pool.map(race, contents), strict=True))
-    assert sorted(name for won in wins.values() for name in won) == list(range(25))
+    assert sorted(name for won in wins.values() for name in won) == list(range(names))
     assert all(storage.read(f"d/{name}") == data for data, won in wins.items() for name in won)
 
 
@@ -199,7 +200,8 @@ def test_two_processes_that_race_to_create_have_one_winner(storage: Storage) -> 
     if not isinstance(storage, LocalStorage | HdfsStorage):
         pytest.skip("memory belongs to one process; moto checks and then writes, without a lock between")
     context = multiprocessing.get_context("spawn")
-    barrier, results, names = context.Barrier(2), context.Queue(), 100
+    barrier, results = context.Barrier(2), context.Queue()
+    names = 10 if isinstance(storage, HdfsStorage) else 100  # its name node is a busy JVM
     racers = [
         context.Process(target=_race, args=(storage, b"%d" % number * 1000, names, barrier, results))
         for number in range(2)
@@ -269,3 +271,39 @@ def test_a_missing_bucket_is_not_a_missing_file(s3_config: dict[str, str]) -> No
 
 def test_settings_may_be_secret(s3_config: dict[str, str]) -> None:
     assert repr(open_storage("s3://b/x", {**s3_config, "secret_access_key": "hush"})) == "ObjectStorage('s3://b/x')"
+
+
+def test_hdfs_without_a_name_node_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(StorageError, match=r"cannot list hdfs://localhost:1/state: .*Check the name node") as caught:
+        open_storage("hdfs://localhost:1/state").list()
+    assert "\n" not in str(caught.value)
+
+
+def test_files_on_hdfs_are_private_to_their_user(hadoop: MiniHadoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"{hadoop.hdfs}/private"
+    open_storage(url).put("a", b"1")
+    monkeypatch.setenv("HADOOP_USER_NAME", "stranger")
+    other = open_storage(url)
+    with pytest.raises(AccessDenied, match=r"Permission denied: user=stranger.*Give this user access"):
+        other.read("a")
+    with pytest.raises(AccessDenied, match="Permission denied: user=stranger"):
+        other.create("b", b"2")
+
+
+def test_hdfs_finds_the_default_file_system(hadoop: MiniHadoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_storage(f"{hadoop.hdfs}/default").put("a", b"1")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(hadoop.configuration))
+    assert open_storage("hdfs:///default").read("a") == b"1"
+
+
+def test_a_writer_on_hdfs_that_died_leaves_nothing_that_is_listed(hadoop: MiniHadoop) -> None:
+    storage = open_storage(f"{hadoop.hdfs}/died")
+    assert isinstance(storage, HdfsStorage)
+    with pytest.raises(KeyboardInterrupt), storage._written("/died/a/b", b"1"):
+        raise KeyboardInterrupt
+    assert storage.list() == []
+    storage._client.create("/died/a/.fp-tmp-1").write(b"half")  # never closed
+    storage.create("a/b", b"2")
+    assert storage.list() == ["a/b"]
+    storage.delete_prefix("a")
+    assert storage.list() == []

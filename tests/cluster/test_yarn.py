@@ -16,6 +16,7 @@ import pyspark
 import pytest
 
 from cluster.mini_hadoop import MiniHadoop
+from cluster.slim_environment import make_environment
 
 pytestmark = pytest.mark.spark
 
@@ -107,13 +108,31 @@ class Program:
 
     def executors(self) -> list[int]:
         """The processes of its executors' containers."""
+        return self._containers("YarnCoarseGrainedExecutorBackend")
+
+    def masters(self) -> list[int]:
+        """The process of its application master, which has the driver in it in cluster mode."""
+        return self._containers("org.apache.spark.deploy.yarn.ApplicationMaster")
+
+    def _containers(self, name: str) -> list[int]:
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
                 line = (entry / "cmdline").read_bytes()
-                is_jvm = b"YarnCoarseGrainedExecutorBackend" in line and b"java" in line.split(b"\0")[0]
+                is_jvm = name.encode() in line and b"java" in line.split(b"\0")[0]
                 if is_jvm and str(self.hadoop.directory).encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
+        return found
+
+    def interpreters(self) -> set[Path]:
+        """The Pythons that its containers' tasks run in."""
+        found = set()
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError, ValueError):
+                if b"pyspark.daemon" in (entry / "cmdline").read_bytes().split(b"\0"):
+                    here, python = (entry / "cwd").resolve(), (entry / "exe").resolve()
+                    if here.is_relative_to(self.hadoop.directory):
+                        found.add(python)
         return found
 
 
@@ -150,24 +169,50 @@ def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program) ->
     program.check_output()
 
 
-def test_a_driver_in_the_cluster_is_stopped_from_outside_and_resumed(program: Program) -> None:
-    program.write(0, 2)
+def test_a_driver_in_the_cluster_is_started_again_stopped_from_outside_and_resumed(program: Program) -> None:
+    program.write(0, 3)
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster", *settings()]
     del submit[submit.index("spark.driver.host=127.0.0.1") - 1 : submit.index("spark.driver.host=127.0.0.1") + 1]
     process = program.start(*submit, str(program.app), *program.arguments)
-    program.wait_for(ROWS // 2, process)
+    program.wait_for(ROWS // 3, process)
     assert " running " in program.command("list")
+    (master,) = program.masters()
+    os.kill(master, signal.SIGKILL)  # YARN starts another one
+    program.write(1, 3)
+    program.wait_for(ROWS * 2 // 3, process)
     program.command("savepoint", "counting", "--label", "half")
     program.command("stop", "counting")
     _, err = process.communicate()
     assert process.returncode == 0, err
     assert "half" in program.command("savepoints", "counting")
 
-    program.write(1, 2)
+    program.write(2, 3)
     program.environment["FORKPOINT_ENGINE"] = "local"  # the same job, without a cluster
     process = program.start(sys.executable, str(program.app), *program.arguments)
     program.wait_for(ROWS, process)
     program.command("stop", "counting")
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    program.check_output()
+
+
+def test_the_environment_of_the_driver_travels_to_containers(program: Program, tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "environment", "hdfs")
+    program.environment = {name: value for name, value in program.environment.items() if name != "PYTHONPATH"}
+    program.environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    program.write(0, 1)
+    given = settings()
+    there = given.index(f"spark.pyspark.python={sys.executable}")
+    del given[there - 1 : there + 1]
+    process = program.start(
+        str(python), "-m", "forkpoint.cli", "run", "--ship-env", "--master", "yarn", *given, str(program.app), "--",
+        *program.arguments,
+    )  # fmt: skip
+    program.wait_for(ROWS, process)
+    pythons = program.interpreters()
+    assert pythons
+    assert sys.base_prefix == "/usr" or all(each.is_relative_to(program.hadoop.directory) for each in pythons), pythons
+    program.command("cancel", "counting")
     _, err = process.communicate()
     assert process.returncode == 0, err
     program.check_output()

@@ -247,7 +247,7 @@ def test_a_run_on_another_machine(start, storage, monkeypatch):
 
 
 def test_a_run_on_another_machine_that_does_not_answer(storage, monkeypatch):
-    monkeypatch.setattr(registry, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(registry, "FIND_SECONDS", 0.5)
     register(storage, Endpoint(job=JOB, run="away", pid=1, machine="another", host="127.0.0.1", started_ms=1))
     (view,) = list_runs(storage)
     assert (view.state, view.may_be_live, view.is_live) == ("elsewhere", True, False)

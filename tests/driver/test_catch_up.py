@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.errors import StorageError
 from forkpoint.runtime.exchange.control import EpochContext
-from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState, read_manifest
+from forkpoint.runtime.tasks.committed_state import Share, read_manifest
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.runtime.tasks.worker import Worker
 from forkpoint.state import OPERATOR_KG, Changes, key_group_range, open_store, range_for, write_back, write_changes
 from forkpoint.storage.base import LocalStorage
@@ -104,6 +106,34 @@ def test_a_lost_store_is_made_again_at_any_epoch(
         assert entries(subtask) == truth[epoch]
         assert len([p for p in storage.paths if "/checkpoints/" in p]) <= 12
         subtask.store.close()
+
+
+class Slow(Reads):
+    """An object store: requests take long, however small."""
+
+    at_once = most = 0
+
+    def read(self, path: str) -> bytes:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        time.sleep(0.02)
+        data = super().read(path)
+        self.at_once -= 1
+        return data
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_the_files_of_many_epochs_are_read_at_once(
+    root: Path, truth: dict[int, Entries], tmp_path: Path, behind: bool
+) -> None:
+    storage = Slow(root)
+    subtask = SubtaskState(open_store("lmdb", tmp_path / "s"), storage, PATHS, share())
+    if behind:
+        subtask.catch_up(context(8))
+        storage.most = 0
+    subtask.catch_up(context(15))  # six epochs after the snapshot
+    assert storage.most >= 5
+    assert entries(subtask) == truth[15]
 
 
 def test_a_store_behind_follows_over_the_changes_between(root: Path, truth: dict[int, Entries], tmp_path: Path) -> None:

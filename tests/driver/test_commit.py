@@ -196,7 +196,7 @@ def test_snapshots_are_due_after_many_epochs_or_many_bytes(graph: JobGraph) -> N
         subtask=1, attempt="a", kg_start=64, kg_stop=128, epoch=1, path="p", entries=1, bytes=500 * mib, checksum=HASH
     )
     assert due_snapshots(manifest, {0: (9, 0), 1: (10, 0)}, chain=10, ratio=1.0) == [1]
-    assert due_snapshots(manifest, {0: (3, 65 * mib), 1: (3, 63 * mib)}, chain=10, ratio=1.0) == [0]
+    assert due_snapshots(manifest, {0: (3, 9 * mib), 1: (3, 7 * mib)}, chain=10, ratio=1.0) == [0]
     assert due_snapshots(manifest, {0: (2, 10**12)}, chain=10, ratio=1.0) == []
     with_big = manifest.model_copy(update={"snapshots": [big]})
     assert due_snapshots(with_big, {1: (3, 400 * mib)}, chain=10, ratio=1.0) == []

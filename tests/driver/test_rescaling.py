@@ -19,13 +19,13 @@ from jobs import JOB, Click, Crash, Sum, clicks, history, state_of, sums
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
+from forkpoint.driver import autoscaling, job_driver, rescaling
 from forkpoint.driver import epochs as driver_epochs
-from forkpoint.driver import job_driver, rescaling
 from forkpoint.driver.epochs import Trial
-from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, RescaleStarted, Restarting
+from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, Restarting
 from forkpoint.driver.requests import RescaleRequest
 from forkpoint.errors import ConfigError, JobFailed, StorageError
-from forkpoint.graph.options import CheckpointOptions, RestartStrategy
+from forkpoint.graph.options import Autoscale, CheckpointOptions, RestartStrategy
 from forkpoint.local.executor import LocalExecutor
 from forkpoint.storage.base import LocalStorage
 
@@ -39,15 +39,15 @@ class At:
     def __init__(self, plan: dict[int, Callable[[At], Any]]) -> None:
         self.plan = dict(plan)
         self.job: Job
+        self.waits = True
         self.requests: list[RescaleRequest] = []
         self.events: list[Event] = []
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, EpochReached) and event.phase == "planned" and self.of(RescaleStarted):
-            for request in self.requests:
-                while not request.done.done() and not request.prepared.wait(0.01):
-                    pass
+        current = self.job.driver._rescaling._current
+        if isinstance(event, EpochReached) and event.phase == "planned" and current is not None and self.waits:
+            current.ready.wait()
         if isinstance(event, EpochReached) and event.phase == "published" and event.epoch in self.plan:
             self.plan.pop(event.epoch)(self)
 
@@ -61,7 +61,7 @@ def to(parallelism: int) -> Callable[[At], None]:
 
 def run(
     root: Path, plan: dict[int, Callable[[At], Any]], *, parallelism: int = 2, retained: int = 100, trial: int | None = None,
-    restart: RestartStrategy | None = None, rows: int = 5,
+    restart: RestartStrategy | None = None, rows: int = 5, autoscale: Autoscale | None = None,
 ) -> At:  # fmt: skip
     """Sum the clicks, five in an epoch, into root/out."""
     at = At(plan)
@@ -69,7 +69,7 @@ def run(
     env.set_parallelism(parallelism).set_max_epoch_rows(rows)
     env.options = replace(
         env.options, checkpoint=CheckpointOptions(interval_ms=1, num_retained=retained),
-        restart=restart or RestartStrategy.none(), max_parallelism=16,
+        restart=restart or RestartStrategy.none(), max_parallelism=16, autoscale=autoscale,
     )  # fmt: skip
     source = env.from_collection(CLICKS, Click).uid("clicks")
     summed = source.key_by(lambda click: click.user).process(Sum(), tuple[int, int]).uid("sums")
@@ -135,8 +135,8 @@ def test_many_epochs_pass_while_stores_are_built(tmp_path: Path) -> None:
         return done[-1]
 
     def no_wait(at: At) -> None:
-        request = at.job.driver.rescale(3)
-        request.done.add_done_callback(lambda _: at.requests.append(request))
+        at.waits = False
+        to(3)(at)
 
     with (
         patch.object(LocalExecutor, "prepare", slow), patch.object(driver_epochs, "SNAPSHOT_CHAIN", 3),
@@ -302,3 +302,18 @@ def test_an_attempt_fails_at_each_step(tmp_path: Path, after: bool) -> None:
         assert state_of(root / "state") == TOTALS
         assert at.requests[0].done.result() > 3
         assert layouts(root) == [2, 3]
+
+
+def test_a_busy_job_rescales_itself(tmp_path: Path) -> None:
+    """Epochs follow one another without a pause, so it is always busy."""
+    with (
+        patch.object(autoscaling, "SAMPLE_MS", 1), patch.object(autoscaling, "COOL_DOWN_MS", 1),
+        patch.object(autoscaling, "UP_AFTER_MS", 5), patch.object(autoscaling, "HIGH_BUSY_BEHIND", 0.01),
+        patch.object(autoscaling, "HIGH_BUSY", 0.01), patch.object(autoscaling, "LOW_BUSY", 0),
+    ):  # fmt: skip
+        at = run(tmp_path, {}, autoscale=Autoscale(1, 4))
+    assert layouts(tmp_path)[-1] > 2
+    assert at.of(RescaleEnded)[0].failure is None
+    assert max(layouts(tmp_path)) <= 4
+    assert Counter(output(tmp_path)) == expected()
+    assert state_of(tmp_path / "state") == TOTALS

@@ -17,8 +17,8 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.connectors.files import writing as file_writing
-from forkpoint.driver import epochs, job_driver
+from forkpoint.driver import epochs, job_driver, rescaling
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
@@ -229,6 +229,11 @@ class ModelExecutor:
 
     def start(self, spec: Any) -> None: ...
 
+    def prepare(self, spec: Any, epoch: int) -> list[Any]:
+        return []
+
+    def discard(self, spec: Any) -> None: ...
+
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         ranges = [each for task in source_tasks for each in pickle.loads(task)]
         numbers = [n for _, each in ranges for n in range(each.start, each.end)]
@@ -320,6 +325,49 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode(text)
 
 
+# -- rescaling, without threads
+
+
+class Returned(BaseException):
+    pass
+
+
+class NoWait(threading.Event):
+    """Nothing remains to be done where a thread would wait."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise Returned
+
+
+class Inline:
+    """A thread that is over when it has been started."""
+
+    def __init__(self, target: Callable[[], None], **_: Any) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        with suppress(Returned):
+            self._target()
+
+    def join(self) -> None: ...
+
+
+class Asks:
+    """Asks for other parallelisms once a driver has published so many epochs."""
+
+    driver: JobDriver
+
+    def __init__(self, plan: dict[int, int]) -> None:
+        self._plan = plan
+        self._published = 0
+
+    def on_step(self, phase: str, epoch: int) -> None:
+        if phase == "published":
+            self._published += 1
+            if self._published in self._plan:
+                self.driver.rescale(self._plan[self._published])
+
+
 # -- a job's directory, with steps
 
 
@@ -359,13 +407,15 @@ def _world() -> World:
 
 @dataclass
 class Model:
-    """A job of some numbers, ready to be run by any schedule. ``faults``: patches that undo a remedy."""
+    """A job of some numbers, ready to be run by any schedule. ``faults``: patches that undo a remedy. ``rescales``: after how
+    many of its epochs each driver changes its parallelism, and to what; the numbers stay with two subtasks."""
 
     numbers: int = 6
     each: int = 2
     retained: int = 1
     fine: bool = False  # whether looking for a file is a step of its own
     faults: Sequence[Any] = ()
+    rescales: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -402,11 +452,13 @@ class Model:
             def cancel(self) -> None: ...
 
         threads = type("threads", (), {"Event": threading.Event, "Timer": NoTimer})
+        at_once = type("threads", (), {"Event": NoWait, "Thread": Inline})
         with ExitStack() as stack:
             for each in (
                 patch.object(file_sink, "Path", ModelPath), patch.object(file_sink, "sync_directory", lambda _: None),
                 patch.object(file_writing, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
                 patch.object(os, "walk", stepwise), patch.object(epochs, "threading", threads),
+                patch.object(rescaling, "threading", at_once),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(job_driver, "GC_EVERY_EPOCHS", 1),
                 patch.object(JobDriver, "_wait", lambda *_: None), *self.faults,
             ):  # fmt: skip
@@ -444,8 +496,9 @@ class Model:
         executor = ModelExecutor(actor.number, world, storage, self._graph, self._sink)
         driver = JobDriver(
             JOB, self._graph, self._options, storage, executor, parallelism=SUBTASKS, local_dir="unused",
-            now_ms=lambda: 1000,
+            now_ms=lambda: 1000, steps=(asks := Asks(dict(self.rescales))),
         )  # fmt: skip
+        asks.driver = driver
         restore = driver.starter.restore
 
         def restored(epoch: Any) -> Any:

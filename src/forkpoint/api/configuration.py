@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
+    Autoscale,
     CheckpointingMode,
     ExternalizedCheckpointRetention,
     JobOptions,
@@ -260,9 +261,13 @@ _SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's Kubernetes
     "savepoint.history.max.count": ("keep_last", _number(int)),
     "savepoint.history.max.age": ("keep_for_ms", parse_duration_ms),
 }
+_AUTOSCALE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's autoscaler
+    "job.autoscaler.vertex.min-parallelism": ("minimum", _number(int)),
+    "job.autoscaler.vertex.max-parallelism": ("maximum", _number(int)),
+}
 _PARAMETERS = "pipeline.global-job-parameters"
 _SPARK = "spark."
-KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, _PARAMETERS)
+KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, *_AUTOSCALE_KEYS, _PARAMETERS)
 
 # Flink options without a counterpart here, accepted without effect so that Flink programs run.
 IGNORED_PREFIXES = (
@@ -295,6 +300,8 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
         changes["restart"] = _restart_strategy(given, options)
     if any(key in given for key in _SCHEDULE_KEYS):
         changes["savepoint_schedule"] = _schedule(given, options.savepoint_schedule)
+    if any(key in given for key in _AUTOSCALE_KEYS):
+        changes["autoscale"] = _autoscale(given, options.autoscale)
     if _PARAMETERS in given:
         changes["parameters"] = {**options.parameters, **_parameters(given[_PARAMETERS])}
     return replace(options, **changes)
@@ -309,6 +316,13 @@ def _schedule(given: Mapping[str, Any], known: SavepointSchedule | None) -> Save
     if known is None and "interval_ms" not in parsed:
         raise ConfigError(f"{', '.join(k for k in _SCHEDULE_KEYS if k in given)}: set periodic.savepoint.interval too")
     return SavepointSchedule(**parsed) if known is None else replace(known, **parsed)
+
+
+def _autoscale(given: Mapping[str, Any], known: Autoscale | None) -> Autoscale:
+    parsed = _parsed(given, _AUTOSCALE_KEYS)
+    if known is None and "maximum" not in parsed:
+        raise ConfigError("job.autoscaler.vertex.min-parallelism: set job.autoscaler.vertex.max-parallelism too")
+    return Autoscale(**{"minimum": 1, **parsed}) if known is None else replace(known, **parsed)
 
 
 def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:

@@ -135,6 +135,8 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
     executor, parallelism = make_executor(options, launch.on_step or (lambda step: None))
     parallelism = options.parallelism or parallelism
+    if options.autoscale is not None:
+        parallelism = options.autoscale.clamp(parallelism)
     others = {uid: n for uid, n in compiled.parallelisms.items() if n != parallelism}
     if others:
         named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())

@@ -13,7 +13,14 @@ import click
 
 from forkpoint import operations
 from forkpoint.cli import failures
-from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option, schedule_of, schedule_options
+from forkpoint.cli.options import (
+    allow_non_restored_option,
+    autoscale_option,
+    map_option,
+    pyflink_option,
+    schedule_of,
+    schedule_options,
+)
 from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
@@ -88,7 +95,7 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
         app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
         given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
-        bool(given("standby")),
+        bool(given("standby")), given("autoscale"),
     )  # fmt: skip
 
 
@@ -121,6 +128,7 @@ until_option = click.option(
     help="Whether the run takes ownership of the savepoint.",
 )  # fmt: skip
 @until_option
+@autoscale_option
 @schedule_options
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)

@@ -18,7 +18,8 @@ from forkpoint.control.messages import StatusMessage
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.storage.base import Storage
 
-PROBE_SECONDS = 4.0  # longer than a mailbox needs
+PROBE_SECONDS = 4.0  # for a list of runs; a mailbox usually needs two
+FIND_SECONDS = 10.0  # for a command, which must not miss a busy driver
 _PROBES = 16  # at once
 
 RunState = Literal[
@@ -116,7 +117,9 @@ def find_client(storage: Storage, job: str) -> RunClient | None:
     here = next((each for each in known if _is_here(each) and _probe_port(each) is not None), None)
     if here is not None:
         return ControlClient(here)
-    there = next((each for each in known if isinstance(probe(storage, each), StatusMessage)), None)
+    with ThreadPoolExecutor(_PROBES) as pool:
+        answers = zip(known, pool.map(lambda each: probe(storage, each, FIND_SECONDS), known), strict=True)
+        there = next((each for each, answer in answers if isinstance(answer, StatusMessage)), None)
     return None if there is None else MailboxClient(storage, there)
 
 
@@ -185,9 +188,9 @@ def _view(
         )  # fmt: skip
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
-    status = (
-        None if endpoint is None or not (newest or endpoint.standby or _is_here(endpoint)) else probe(storage, endpoint)
-    )
+    # An older run has been fenced; only its port tells quickly whether its driver still runs.
+    ask = endpoint is not None and (newest or endpoint.standby or (endpoint.port is not None and _is_here(endpoint)))
+    status = probe(storage, endpoint) if endpoint is not None and ask else None
     if isinstance(status, StatusMessage):
         return RunView(
             job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
@@ -215,14 +218,16 @@ def _is_here(endpoint: Endpoint) -> bool:
     return endpoint.machine == socket.gethostname()
 
 
-def probe(storage: Storage, endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
+def probe(
+    storage: Storage, endpoint: Endpoint, seconds: float = PROBE_SECONDS
+) -> StatusMessage | Literal["silent"] | None:
     """The driver's status, by its port or, if that cannot be reached from here, by its mailbox; None if it has ended."""
     here = _is_here(endpoint)
     if here and endpoint.port is not None:
         found = _probe_port(endpoint)
         if found is not None or not _process_exists(endpoint.pid):
             return found
-    with MailboxClient(storage, endpoint, PROBE_SECONDS) as client:
+    with MailboxClient(storage, endpoint, seconds) as client:
         try:
             return client.status()
         except Unreachable:

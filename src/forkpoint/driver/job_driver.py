@@ -13,8 +13,10 @@ from typing import Any, Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, wall_clock_ms
+from forkpoint.driver.cancelling import interrupt_until_over
+from forkpoint.driver.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
     Listener,
@@ -54,8 +56,6 @@ log = logging.getLogger("forkpoint")
 
 GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
-STUCK_SECONDS = 30.0
-ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,16 @@ class JobDriver:
         self._lock = threading.RLock()  # held while an epoch runs
         self._closing = False
         self.over = threading.Event()  # set once the run has ended and its resources are released
-        self.on_stuck: Callable[[], None] | None = None  # called when a cancelled run does not end
+        self.on_stuck: Callable[[], None] = lambda: None  # called when a cancelled run does not end
         self._runner: EpochRunner | None = None
         self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
         self._failures = FailureRecord(job, options.restart_strategy, now_ms)
         self._collected = 0  # the epoch of the last garbage collection
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
-        self._listener = Listeners([self._status, *listeners, *([StepListener(steps)] if steps is not None else [])])
+        self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
+        observers = (self._autoscaler, None if steps is None else StepListener(steps))
+        self._listener = Listeners([self._status, *listeners, *(each for each in observers if each is not None)])
         self._records = RunRecords(storage, self.history.paths, options, started_ms)
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
@@ -154,24 +156,12 @@ class JobDriver:
         """Ask the job to end without a savepoint; a running epoch is abandoned."""
         request = CancelRequest()
         self._enqueue(request)
-        threading.Thread(target=self._interrupt, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
+        interrupting = partial(
+            interrupt_until_over, self.executor, self.over,
+            starting=lambda: self._status.status.state in ("starting", "standby"), stuck=lambda: self.on_stuck(),
+        )  # fmt: skip
+        threading.Thread(target=interrupting, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
-
-    def _interrupt(self) -> None:
-        """Interrupt repeatedly until the run ends: work may start just after an interrupt, or survive it."""
-        began = time.monotonic()
-        while not self.over.is_set():
-            try:
-                if self._status.status.state == "starting" or time.monotonic() - began > ABANDON_SECONDS:
-                    self.executor.abandon()
-                else:
-                    self.executor.interrupt()
-            except Exception as error:  # the engine may be shutting down
-                log.debug("job %r: could not be interrupted: %s", self.job, error)
-            if self.over.wait(INTERRUPT_SECONDS):
-                return
-            if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
-                self.on_stuck()
 
     def note_cancelled(self) -> None:
         """Record that the run was cancelled, on behalf of a driver thread that is stuck."""
@@ -349,12 +339,20 @@ class JobDriver:
                     return self._stopped_at_bound(runner)
                 if not runner.trial.active:
                     self._trial = None
+            self._autoscale(runner, full=worked and runner.planner.full)
             if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
                 self._collected = runner.manifest.epoch
                 self._collect_garbage(runner.manifest)
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
             self._wait(runner, worked, began, interval_ms)
+
+    def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
+        if self._autoscaler is None or runner.trial.active:
+            return
+        wanted = self._autoscaler.wanted(runner.manifest.parallelism, full=full, now_ms=self.now_ms())
+        if wanted is not None:
+            self._inbox.put(RescaleRequest(wanted))
 
     def _switched(self, runner: EpochRunner) -> Switched | None:
         """Switch to another parallelism if one is prepared. Savepoints in progress would be lost, so they come first."""

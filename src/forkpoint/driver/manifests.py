@@ -19,6 +19,9 @@ from forkpoint.runtime.event_time.watermarks import Splits, origin_splits, water
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, SplitProgress, SplitStart
 from forkpoint.state import key_group_range
 
+SNAPSHOT_FLOOR = 8 * 2**20
+"""The size of changes, in bytes, that no snapshot is written for: they are read and applied within a second."""
+
 
 @dataclass(frozen=True)
 class Positions:
@@ -282,12 +285,12 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
     """The subtasks that should write a snapshot: changes since the last one (``history``: their epochs and bytes, by subtask)
-    span many epochs, or are larger than it."""
+    span many epochs, or are larger than it. So a rebuild reads a limited number of files, and about twice the state."""
     sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
         sizes[ref.subtask] += ref.bytes
     return [
         subtask
         for subtask, (epochs, size) in sorted(history.items())
-        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes[subtask], 64 * 2**20))
+        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes[subtask], SNAPSHOT_FLOOR))
     ]

@@ -16,11 +16,11 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.history import History
-from forkpoint.runtime.tasks.subtask_store import changes_of
+from forkpoint.runtime.tasks.committed_state import columns_of
 from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.entries import redistribute
 from forkpoint.savepoint.export_task import operator_state
-from forkpoint.state import OPERATOR_KG, Changes, decode_operator_key, kg_of, write_changes
+from forkpoint.state import OPERATOR_KG, Changes, as_changes, decode_operator_key, kg_of, write_changes
 
 INLINE_BYTES = 20_000
 STAGE = 0  # whose tasks have no state of their own
@@ -45,7 +45,7 @@ class OperatorState:
             for epoch in range(self.epoch + 1, manifest.epoch + 1):
                 step = manifest if epoch == manifest.epoch else self.history.load(epoch)
                 for ref in sorted(step.changes, key=lambda ref: (ref.stage, ref.subtask)):
-                    self._apply(changes_of(self.history.storage, ref))
+                    self._apply(as_changes(*columns_of(self.history.storage, ref)))
         self.epoch = manifest.epoch
 
     def _apply(self, changes: Changes) -> None:

@@ -187,6 +187,21 @@ class SavepointSchedule:
 
 
 @dataclass(frozen=True)
+class Autoscale:
+    """The bounds within which a running job chooses its own parallelism, both inclusive."""
+
+    minimum: int
+    maximum: int
+
+    def __post_init__(self) -> None:
+        _at_least("the minimum of autoscaling", self.minimum, 1)
+        _at_least("the maximum of autoscaling", self.maximum, self.minimum)
+
+    def clamp(self, parallelism: int) -> int:
+        return min(max(parallelism, self.minimum), self.maximum)
+
+
+@dataclass(frozen=True)
 class RestoreOptions:
     """What a run restores, and how strictly.
 
@@ -207,7 +222,8 @@ class RestoreOptions:
 class JobOptions:
     """The options of a job.
 
-    ``parallelism``: subtasks per stage, None for the engine's choice. ``state_root``: the URL or path under which state is
+    ``parallelism``: subtasks per stage, None for the engine's choice. ``autoscale``: the bounds within which the running job
+    changes it, None if it does not. ``state_root``: the URL or path under which state is
     kept beyond the run, None for a temporary directory. ``savepoint_directory``: for savepoints without an explicit path,
     None for under the state root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the
     default; see ``restart_strategy``. ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks'
@@ -221,6 +237,7 @@ class JobOptions:
 
     parallelism: int | None = None
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    autoscale: Autoscale | None = None
     checkpoint: CheckpointOptions = CheckpointOptions()
     restart: RestartStrategy | None = None
     state_root: str | None = None
@@ -245,6 +262,13 @@ class JobOptions:
             raise ConfigError(
                 f"the parallelism {self.parallelism} exceeds the maximum parallelism {self.max_parallelism}; "
                 "lower it, or raise the maximum with set_max_parallelism()"
+            )
+        if isinstance(self.autoscale, Mapping):  # as recorded with a run
+            object.__setattr__(self, "autoscale", Autoscale(**self.autoscale))
+        if self.autoscale is not None and self.autoscale.maximum > self.max_parallelism:
+            raise ConfigError(
+                f"the maximum of autoscaling, {self.autoscale.maximum}, exceeds the maximum parallelism {self.max_parallelism}; "
+                "lower it, or raise the maximum parallelism with set_max_parallelism()"
             )
         if self.engine not in (None, "spark", "local"):
             raise ConfigError(f"the engine is {self.engine!r}; it must be 'spark' or 'local'")

@@ -50,7 +50,7 @@ def drive(
     options = invoked.options if root.given is None else {**invoked.options, "state_root": place}
     if request.capture is not None:
         # A version that fails must end rather than restart forever, and none may leave savepoints behind.
-        options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None}
+        options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None, "autoscale": None}
     driving = Driving(announcer, invoked.record, log)
     launch = Launch(
         options=options,

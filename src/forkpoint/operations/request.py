@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from forkpoint.errors import ConfigError
-from forkpoint.graph.options import RestoreOptions, SavepointSchedule
+from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class RunRequest:
     before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
     SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
     environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
-    leads the job, and take over when it dies.
+    leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job
+    changes its parallelism.
     """
 
     app: str
@@ -41,6 +42,7 @@ class RunRequest:
     ship_env: bool = False
     pass_env: Sequence[str] = ()
     standby: bool = False
+    autoscale: Autoscale | None = None
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -58,6 +60,7 @@ class RunRequest:
                 "interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms,
             },
             "spark": dict(self.spark) or None, "ship_env": self.ship_env or None, "pass_env": list(self.pass_env) or None,
+            "autoscale": None if self.autoscale is None else asdict(self.autoscale),
         }  # fmt: skip
         return {option: value for option, value in given.items() if value is not None}
 
@@ -83,6 +86,7 @@ class RunRequest:
                 ("--savepoint-keep-last", schedule.keep_last),
                 ("--savepoint-keep-for", None if schedule.keep_for_ms is None else f"{schedule.keep_for_ms}ms"),
             ]),
+            ("--autoscale", None if self.autoscale is None else f"{self.autoscale.minimum}:{self.autoscale.maximum}"),
             ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
             *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
             ("--pass-env", ",".join(self.pass_env) or None),

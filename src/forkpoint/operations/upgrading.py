@@ -113,8 +113,9 @@ def _recorded(root: StateRoot, job: str, run: str, app: str) -> Program:
     program = load_program(root.storage, job, run)
     if program is None:
         raise ForkpointError(
-            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program, as an older release started "
-            f"it. Upgrade it by hand: `forkpoint stop {job}`, then `forkpoint run -d -s latest {app}`"
+            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program, as only `forkpoint run` "
+            f"records it. Upgrade it by hand: `forkpoint stop {job}`, then start {app} as you started the old one, or with "
+            f"`forkpoint run -d -s latest {app}`"
         )
     load_files(root.storage, job, run, program)
     return program

@@ -144,9 +144,9 @@ def _editable_finder(home: Path, line: str) -> Path | None:
 def _mapping(finder: Path) -> dict[str, Path]:
     """The places of the packages that setuptools' finder knows."""
     for node in ast.parse(finder.read_text()).body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if any(isinstance(each, ast.Name) and each.id == "MAPPING" for each in targets):
             found = ast.literal_eval(node.value)
             return {package.replace(".", "/"): Path(place) for package, place in found.items()}

@@ -78,10 +78,17 @@ class JobHandle:
                 local_dir = executors_directory(job.spec.local_dir)
                 remove_earlier(local_dir)
                 job = job._replace(spec=replace(job.spec, local_dir=local_dir))
-            while len(_jobs) >= _MAX_JOBS:
-                drop_worker(_jobs.pop(next(iter(_jobs))).spec.run)
+            for token, other in list(
+                _jobs.items()
+            ):  # the stores of the run's earlier layouts take memory and disk space
+                if len(_jobs) >= _MAX_JOBS or _run_of(other.spec) == _run_of(job.spec):
+                    drop_worker(_jobs.pop(token).spec.run)
         _jobs[self.token] = job  # at the end, as the most recently used
         return job
+
+
+def _run_of(spec: JobSpec) -> str:
+    return spec.run.rpartition("-")[0]
 
 
 def executors_directory(local_dir: str) -> str:

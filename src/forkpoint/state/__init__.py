@@ -1,6 +1,17 @@
 """Keyed state below the operators: key groups, store keys, local stores, changelogs and snapshots."""
 
-from forkpoint.state.files import read_changes, read_snapshot, write_changes, write_snapshot
+from forkpoint.state.files import (
+    Columns,
+    as_changes,
+    first_kgs,
+    in_key_order,
+    read_change_columns,
+    read_changes,
+    read_snapshot,
+    read_snapshot_columns,
+    write_changes,
+    write_snapshot,
+)
 from forkpoint.state.host_changes import HostChanges
 from forkpoint.state.keygroups import (
     DEFAULT_MAX_PARALLELISM,
@@ -38,19 +49,23 @@ __all__ = [
     "DEFAULT_MAX_PARALLELISM",
     "OPERATOR_KG",
     "Changes",
+    "Columns",
     "HostChanges",
     "OperatorKey",
     "Store",
     "StoreKind",
     "WriteBackStore",
+    "as_changes",
     "decode_operator_key",
     "decode_state_key",
     "decode_timer_key",
     "destroy_store",
     "encode_keys",
+    "first_kgs",
     "hash_column",
     "hash_encoded",
     "hash_keys",
+    "in_key_order",
     "key_group",
     "key_group_range",
     "key_hash",
@@ -60,8 +75,10 @@ __all__ = [
     "operator_range",
     "prefix_stop",
     "range_for",
+    "read_change_columns",
     "read_changes",
     "read_snapshot",
+    "read_snapshot_columns",
     "sid_of",
     "sid_range",
     "state_key",

@@ -13,7 +13,8 @@ import msgspec
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.exchange.control import CatchUp, JobSpec
-from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
+from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.runtime.tasks.worker import open_cache
 from forkpoint.state import StoreKind, destroy_store, key_group_range
 from forkpoint.storage.base import open_storage

@@ -13,7 +13,8 @@ from forkpoint.graph.job import Operator
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_code
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
-from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
+from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.state import HostChanges, Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.private import make_own_directory
