@@ -6,7 +6,7 @@ import multiprocessing
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event, Thread
 
 import pytest
 
@@ -107,6 +107,29 @@ def test_list_is_sorted_recursive_and_takes_whole_directories(storage: Storage) 
     assert storage.list("a/b") == ["a/b/c/d"]
     assert storage.list("b") == []  # a file
     assert storage.list("x/y") == []
+
+
+def test_list_is_whole_while_other_directories_come_and_go(storage: Storage) -> None:
+    kept = [f"d/{n}/kept" for n in (1, 3, 5)]
+    for path in kept:
+        storage.put(path, b"")
+    over = Event()
+
+    def change() -> None:
+        while not over.is_set():
+            for n in (0, 2, 4, 6):
+                storage.put(f"d/{n}/x/file", b"")
+            for n in (0, 2, 4, 6):
+                storage.delete(f"d/{n}/x/file")
+
+    changing = Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(50):
+            assert [path for path in storage.list("d") if path.endswith("kept")] == kept
+    finally:
+        over.set()
+        changing.join()
 
 
 def test_tells_when_a_file_was_written(storage: Storage) -> None:
