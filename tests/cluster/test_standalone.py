@@ -126,14 +126,16 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
         time.sleep(0.1)
     program.write(part, 4)
     program.wait_for(ROWS, process)
+    rows = ROWS
     while not program.stores(A):  # it gets work again
-        (program.input / f"{time.time_ns()}.txt").write_text("")
-        time.sleep(0.5)
+        (program.input / f"{rows}.txt").write_text(f"{rows}\n")
+        rows += 1
+        program.wait_for(rows, process)
 
     program.command("cancel", "counting")
     _, err = process.communicate()
     assert process.returncode == 0, err
-    assert Counter(program.rows()) == Counter((n, n // KEYS + 1) for n in range(ROWS))
+    assert Counter(program.rows()) == Counter((n, n // KEYS + 1) for n in range(rows))
     for host in (A, B):
         while program.stores(host):  # the worker removes the application's directories
             time.sleep(0.1)

@@ -49,6 +49,7 @@ from forkpoint.storage.base import Storage
 log = logging.getLogger("forkpoint")
 
 GC_EVERY_EPOCHS = 20
+INLINE_BYTES = 1 << 20  # of changes in a manifest: each subtask that is rebuilt reads whole manifests
 IDLE_WAIT_MS = 200
 STUCK_SECONDS = 30.0
 ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
@@ -290,6 +291,7 @@ class JobDriver:
             parameters=dict(options.parameters),
             periodic_watermarks=options.auto_watermark_interval_ms > 0,
             known_states={state.sid: state for state in manifest.states},
+            inline_changes_bytes=min(JobSpec.inline_changes_bytes, INLINE_BYTES // self.parallelism),
         )
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from forkpoint.checkpoint.manifest import SourcePosition
@@ -17,7 +16,7 @@ from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec, encode_context
 from forkpoint.runtime.tasks import entry_points
 from forkpoint.spark.background_tasks import map_arguments
 from forkpoint.spark.exchange import EpochJobs, executor_cores, has_several_hosts
@@ -101,7 +100,7 @@ class SparkExecutor(Executor):
         run = self._started("run_epoch")
         self._epochs_started = True
         properties = {
-            EPOCH_PROPERTY: msgspec.json.encode(ctx).decode(),
+            EPOCH_PROPERTY: encode_context(ctx),
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }

@@ -37,6 +37,8 @@ _CLIENT_SETTINGS = {
     "proxy_url", "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
 }  # fmt: skip
 
+_DELETED_AT_ONCE = 1000
+
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = Lock()
 
@@ -85,16 +87,16 @@ class ObjectStorage:
         with self._errors("delete", path) as store, suppress(FileNotFoundError):
             obstore.delete(store, path)
 
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[start : start + _DELETED_AT_ONCE]
+            with self._errors("delete", some[0]) as store:
+                _delete_all(store, [check_path(path) for path in some])
+
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", prefix) as store:
             for chunk in obstore.list(store, prefix):
-                paths = [meta["path"] for meta in chunk]
-                try:
-                    obstore.delete(store, paths)
-                except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
-                    for path in paths:
-                        with suppress(FileNotFoundError):
-                            obstore.delete(store, path)
+                _delete_all(store, [meta["path"] for meta in chunk])
 
     def exists(self, path: str) -> bool:
         try:
@@ -148,6 +150,15 @@ class ObjectStorage:
             raise StorageError(
                 f"cannot {verb} {place}: {_reason(error)}. Check the bucket, region, endpoint and network"
             ) from error
+
+
+def _delete_all(store: ObjectStore, paths: list[str]) -> None:
+    try:
+        obstore.delete(store, paths)
+    except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
+        for path in paths:
+            with suppress(FileNotFoundError):
+                obstore.delete(store, path)
 
 
 def _endpoint(config: Mapping[str, str]) -> str:
