@@ -61,8 +61,8 @@ def supervise(attempts: int | None, delay_ms: int, max_delay_ms: int, run_argume
         limit = "" if attempts is None else f" of {attempts}"
         settings.output.event(
             "restarting", {**data, "attempts": attempts},
-            f"{time.strftime('%Y-%m-%d %H:%M:%S')} {restart.reason}; restart {restart.number}{limit} in "
-            f"{restart.delay_ms / 1000:.1f} s",
+            f"{time.strftime('%Y-%m-%d %H:%M:%S')} {restart.reason}; starting it again in "
+            f"{restart.delay_ms / 1000:.1f} s (restart {restart.number}{limit})",
         )  # fmt: skip
 
     run_options = ["--output", settings.output_format, *(["--verbose"] if settings.verbose else [])]
