@@ -6,7 +6,7 @@ import multiprocessing
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event, Thread
 
 import pytest
 
@@ -109,6 +109,29 @@ def test_list_is_sorted_recursive_and_takes_whole_directories(storage: Storage) 
     assert storage.list("x/y") == []
 
 
+def test_list_is_whole_while_other_directories_come_and_go(storage: Storage) -> None:
+    kept = [f"d/{n}/kept" for n in (1, 3, 5)]
+    for path in kept:
+        storage.put(path, b"")
+    over = Event()
+
+    def change() -> None:
+        while not over.is_set():
+            for n in (0, 2, 4, 6):
+                storage.put(f"d/{n}/x/file", b"")
+            for n in (0, 2, 4, 6):
+                storage.delete(f"d/{n}/x/file")
+
+    changing = Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(50):
+            assert [path for path in storage.list("d") if path.endswith("kept")] == kept
+    finally:
+        over.set()
+        changing.join()
+
+
 def test_tells_when_a_file_was_written(storage: Storage) -> None:
     storage.put("a/1", b"x")
     assert abs(storage.modified_ms("a/1") / 1000 - time.time()) < 60
@@ -124,6 +147,16 @@ def test_delete(storage: Storage) -> None:
     storage.delete("a")  # a directory is no file
     storage.delete("a/2/x")
     assert storage.list() == ["a/2"]
+
+
+def test_many_files_are_deleted_at_once(storage: Storage) -> None:
+    names = [f"a/{n:04}" for n in range(1100)] if storage.url.startswith("memory") else ["a/1", "a/2", "b/1"]
+    for name in [*names, "kept"]:
+        storage.put(name, b"x")
+    storage.delete_all([*names, "a/absent"])
+    storage.delete_all(names)
+    storage.delete_all([])
+    assert storage.list() == ["kept"]
 
 
 def test_delete_prefix(storage: Storage) -> None:

@@ -24,12 +24,12 @@ def java(tool: str = "java") -> str:
 def libraries() -> Path:
     """The directory of Hadoop's jars, which the first call downloads. Skips the test where that is impossible."""
     place = LIBRARIES / "libs"
+    if shutil.which(java("javac")) is None:
+        pytest.skip("needs a JDK: there is no javac")
     if place.is_dir():
         return place
     if shutil.which("mvn") is None:
         pytest.skip("needs Hadoop's jars, and there is no Maven (mvn) to fetch them")
-    if shutil.which(java("javac")) is None:
-        pytest.skip("needs a JDK: there is no javac")
     LIBRARIES.mkdir(parents=True, exist_ok=True)
     partial = LIBRARIES / f"libs-{os.getpid()}"
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
@@ -49,7 +49,8 @@ class MiniHadoop:
     def __init__(self, directory: Path, *services: str) -> None:
         directory.mkdir(parents=True)
         self.directory = directory
-        command = [java(), "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-Xmx1g", "-cp", f"{libraries()}/*",
+        command = [java(), "--add-opens", "java.base/java.lang=ALL-UNNAMED", f"-Xmx{1024 if services else 384}m",
+                   "-cp", f"{libraries()}/*",
                    str(HERE / "MiniHadoop.java"), str(directory), *services]  # fmt: skip
         with open(directory / "log", "wb") as log:
             self._process = subprocess.Popen(

@@ -200,6 +200,10 @@ class ModelStorage:
         self._step("delete", path)
         self._files.pop(path, None)
 
+    def delete_all(self, paths: list[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def delete_prefix(self, prefix: str) -> None:
         for path in self.list(prefix):
             self.delete(path)

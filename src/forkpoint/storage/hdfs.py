@@ -83,6 +83,10 @@ class HdfsStorage:
                 self._client.delete(place)
                 self._prune(place)
 
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", prefix) as place:
             status = self._status(place)
@@ -134,13 +138,23 @@ class HdfsStorage:
 
     def _files(self, place: str) -> Iterator[str]:
         """All files below a directory, relative to the root."""
-        status = self._status(place)
-        if status is None or not status.isdir:
-            return
-        with suppress(FileNotFoundError):  # removed meanwhile
-            for each in self._client.list_status(place, recursive=True):
-                if not each.isdir:
+        # One directory at a time: the client's own recursion ends with the first directory that is removed meanwhile.
+        waiting = [place]
+        while waiting:
+            for each in self._entries(waiting.pop()):
+                if each.isdir:
+                    waiting.append(each.path)
+                else:
                     yield each.path[len(self._root) + 1 :]
+
+    def _entries(self, directory: str) -> builtins.list[FileStatus]:
+        """What a directory contains; nothing if it is absent or a file."""
+        try:
+            return [each for each in self._client.list_status(directory) if each.path != directory]
+        except (FileNotFoundError, RuntimeError) as error:
+            if isinstance(error, FileNotFoundError) or any(name in str(error) for name in _NO_DIRECTORY):
+                return []
+            raise
 
     @contextmanager
     def _written(self, place: str, data: bytes) -> Iterator[str]:
@@ -180,7 +194,11 @@ class HdfsStorage:
             yield place or "/"
         except FileExistsError as error:
             raise AlreadyExists(f"{full} exists already; it is written once and never replaced") from error
-        except (OSError, RuntimeError) as error:
+        except BaseException as error:
+            if (
+                not isinstance(error, OSError | RuntimeError) and type(error).__name__ != "PanicException"
+            ):  # the client's own
+                raise
             reason = _reason(error)
             below_a_file = any(name in str(error) for name in _NO_DIRECTORY)
             if verb in ("read", "look at") and (isinstance(error, FileNotFoundError) or below_a_file):
