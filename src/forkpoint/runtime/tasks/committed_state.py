@@ -32,7 +32,8 @@ from forkpoint.state import (
 )
 from forkpoint.storage.base import Storage
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 NOTHING = 0  # the epoch before the first, with empty state
 READERS = 16
@@ -208,7 +209,7 @@ class CommittedState:
 
 def _operator_entries(keys: pa.Array, kgs: npt.NDArray[np.int64], subtask: int) -> npt.NDArray[np.bool_]:
     """Which keys are of a subtask's operator state. There are few, as operator state is small."""
-    found = kgs == OPERATOR_KG
+    found: npt.NDArray[np.bool_] = kgs == OPERATOR_KG
     for index in np.flatnonzero(found):
         found[index] = decode_operator_key(keys[int(index)].as_py()).subtask == subtask
     return found
