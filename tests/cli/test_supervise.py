@@ -68,7 +68,7 @@ def wait_run(cli, pid, epochs=2):
 
 
 def output(cli):
-    files = (cli.directory / "out").rglob("*.json")
+    files = (cli.directory / "out").glob("*.jsonl")
     return sorted(json.loads(line) for file in files for line in file.read_text().splitlines())
 
 
