@@ -239,13 +239,13 @@ def broken_at(step: int, error: BaseException, *, after: bool) -> Iterator[list[
     def breaking(name: str) -> Any:
         operate = getattr(LocalStorage, name)
 
-        def call(self: LocalStorage, path: str, *args: Any) -> Any:
+        def call(self: LocalStorage, path: str, *args: Any, **options: Any) -> Any:
             armed = threading.current_thread() is main and _prepared.is_set()
             if armed:
                 seen.append(f"{name} {path}")
             if armed and len(seen) == step and not after:
                 raise error
-            result = operate(self, path, *args)
+            result = operate(self, path, *args, **options)
             if armed and len(seen) == step:
                 raise error
             return result
