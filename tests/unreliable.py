@@ -31,12 +31,13 @@ class Fault:
     without doing anything, "late error" does what is asked before; "cut" closes the connection, "lost answer" does what is asked
     before; "truncated" sends half of the answer's body; "throttled" sends it at so many bytes per second.
 
-    ``on``: a pattern for "KIND PATH". ``times``: how often, None for each time.
+    ``on``: a pattern for "KIND PATH". ``times``: how often, None for each time. ``share``: of the requests, chosen at random.
     """
 
     kind: Literal["hang", "delay", "error", "late error", "cut", "lost answer", "truncated", "throttled"]
     on: str = ""
     times: int | None = None
+    share: float = 1.0
     seconds: float = 0.0
     jitter: float = 0.0
     status: int = 503
@@ -103,7 +104,8 @@ class UnreliableProxy:
         with self._lock:
             self.requests[kind] += 1
             for fault in self._faults:
-                if fault.times != 0 and re.search(fault.on, f"{kind} {path}"):
+                meets = fault.times != 0 and re.search(fault.on, f"{kind} {path}")
+                if meets and (fault.share == 1.0 or random.random() < fault.share):
                     if fault.times is not None:
                         fault.times -= 1
                     self.met[f"{fault.kind} {kind}"] += 1

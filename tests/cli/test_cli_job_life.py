@@ -142,7 +142,7 @@ def test_a_running_job_is_rescaled(cli):
         "parallelism": 3,
     }
     assert cli.wait_epoch(done["epoch"] + 3)["restarts"] == 0
-    refused = cli("rescale", "digits", "-p", "129", code=1).stderr
+    refused = cli("rescale", "digits", "-p", "129", code=3).stderr
     assert "parallelism 129 is above its max parallelism of 128" in refused
     assert re.fullmatch(
         rf"job digits, run {run}: parallelism 1 from epoch \d+ on\n", cli("rescale", "digits", "-p", "1").stdout

@@ -248,6 +248,17 @@ def test_a_state_root_out_of_reach_is_no_reason_to_restart_the_driver() -> None:
     assert answers == [0, 1]
 
 
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode != 0,
+    reason="needs namespaces",
+)
+def test_the_hook_before_a_pod_ends_kills_the_driver() -> None:
+    hook = shlex.join(DRIVER["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"])
+    script = f"sleep 1000 & driver=$!; {hook}; wait $driver; echo $?"
+    done = subprocess.run(["unshare", "--pid", "--fork", "sh", "-c", script], capture_output=True, text=True)
+    assert done.stdout == f"{128 + signal.SIGKILL}\n"
+
+
 def test_the_entry_point_passes_other_commands_on() -> None:
     done = subprocess.run(
         [HOME / "entrypoint.sh", "sh", "-c", "echo $0 $1", "a b", "c"], capture_output=True, text=True

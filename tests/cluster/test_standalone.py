@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,9 @@ ROWS = 40_000
 KEYS = 100
 EXECUTORS = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
 BOTH_HOSTS = ["--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+# An executor that does not answer is given up after seconds instead of minutes.
+QUICK_LOSS = ["--conf", "spark.executor.heartbeatInterval=1s", "--conf", "spark.network.timeout=6s",
+              "--conf", "spark.network.timeoutInterval=2s"]  # fmt: skip
 
 APP = """
 import sys
@@ -53,6 +57,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield started
     finally:
         started.stop()
+
+
+needs_mounts = pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0, reason="needs mount namespaces"
+)
 
 
 class Program:
@@ -126,18 +135,77 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
     cluster.start_worker(A)  # the host comes back, with an empty disk
     while not cluster.executors(A):
         time.sleep(0.1)
-    for piece in range(300, 400):
-        program.write(piece, 400)
-        program.wait_for(ROWS * (piece + 1) // 400, process)
-    assert program.stores(A)  # it got work again
+    program.write(3, 4)
+    program.wait_for(ROWS, process)
+    rows = ROWS
+    while not program.stores(A):  # it gets work again
+        (program.input / f"{rows}.txt").write_text(f"{rows}\n")
+        rows += 1
+        program.wait_for(rows, process)
 
     program.command("cancel", "counting")
     _, err = process.communicate()
     assert process.returncode == 0, err
-    assert Counter(program.rows()) == Counter((n, n // KEYS + 1) for n in range(ROWS))
+    assert Counter(program.rows()) == Counter((n, n // KEYS + 1) for n in range(rows))
     for host in (A, B):
         while program.stores(host):  # the worker removes the application's directories
             time.sleep(0.1)
+
+
+@needs_mounts
+def test_a_full_disk_pauses_the_job_until_there_is_space(cluster: Cluster, program: Program) -> None:
+    local = cluster.local_directory(A)
+    local.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", local], check=True)
+    try:
+        cluster.start_worker(A)
+        program.write(0, 4)
+        process = program.start("--conf", "spark.task.maxFailures=1")
+        program.wait_for(ROWS // 4, process)
+        ballast = local / "ballast"
+        subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], capture_output=True)
+        program.write(1, 4)
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "paused, as storage has not worked since" in line)
+        assert A in said
+        assert "No space left on device" in said
+        ballast.unlink()
+        program.wait_for(ROWS // 2, process)
+        program.command("cancel", "counting")
+        process.communicate()
+        assert Counter(program.rows()) == Counter((n, n // KEYS + 1) for n in range(ROWS // 2))
+    finally:
+        subprocess.run(["umount", "--lazy", local], check=True)
+
+
+def test_a_worker_freezes_and_the_master_is_restarted(cluster: Cluster, program: Program) -> None:
+    """What was frozen comes back when others have done its work."""
+    cluster.start_worker(A)
+    cluster.start_worker(B)
+    program.write(0, 4)
+    process = program.start(*BOTH_HOSTS, *QUICK_LOSS)
+    program.wait_for(ROWS // 4, process)
+
+    frozen = [*cluster.executors(A), cluster.workers[A].pid]
+    assert len(frozen) == 2
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    program.write(1, 4)
+    program.wait_for(ROWS // 2, process)  # on the other host
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+
+    cluster.kill_master()
+    program.write(2, 4)
+    program.wait_for(ROWS * 3 // 4, process)
+    cluster.start_master()
+    for host in (A, B):
+        cluster.kill_executors(host)  # all of them: the master must know the job to start new ones
+    program.write(3, 4)
+    program.wait_for(ROWS, process)
+    program.command("cancel", "counting")
+    process.communicate()
+    assert Counter(program.rows()) == Counter((n, n // KEYS + 1) for n in range(ROWS))
 
 
 def problems(process: subprocess.Popen[str]) -> str:
@@ -151,11 +219,6 @@ def hiding(*directories: Path) -> tuple[str, ...]:
     """A command that runs another one for which these directories are empty ones of its own."""
     mounts = " && ".join(f"mount -t tmpfs none {directory}" for directory in directories)
     return ("unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh")
-
-
-needs_mounts = pytest.mark.skipif(
-    subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0, reason="needs mount namespaces"
-)
 
 
 @needs_mounts

@@ -17,6 +17,7 @@ from forkpoint.graph.options import JobOptions
 from forkpoint.graph.secrets import is_secret
 from forkpoint.spark.provisions import passed
 
+SYSTEMS_PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 SRC = Path(__file__).resolve().parents[2] / "src"
 PACK = """
 import sys
@@ -32,10 +33,10 @@ except ForkpointError as error:
 class Environment:
     """A virtual environment with few packages, in which forkpoint is on PYTHONPATH."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, python: str = sys.executable) -> None:
         self.home = home / "environment"
         self.cache = home / "cache"
-        subprocess.check_call([sys.executable, "-m", "venv", "--without-pip", str(self.home)])
+        subprocess.check_call([python, "-m", "venv", "--without-pip", str(self.home)])
         (self.packages,) = self.home.glob("lib/*/site-packages")
 
     def write(self, name: str, text: str) -> Path:
@@ -80,6 +81,24 @@ def test_a_packed_environment_runs_elsewhere(environment: Environment, tmp_path:
     assert not list(there.rglob("*.jar"))
     assert list(there.rglob("pyspark/data.py"))
     assert run(python, "import sys; print(sys.version)") == sys.version.strip()
+
+
+def makes_environments(python: str) -> bool:
+    return os.path.exists(python) and subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(
+    not makes_environments(SYSTEMS_PYTHON),
+    reason="needs a Python of the system of the version that packages are made for",
+)
+def test_an_environment_of_the_systems_python_uses_that_of_the_host(tmp_path: Path) -> None:
+    environment = Environment(tmp_path, SYSTEMS_PYTHON)
+    environment.write("plain.py", "value = 1")
+    there = environment.unpacked(tmp_path / "there")
+    subprocess.check_call(["rm", "-r", environment.home])
+    python = there / "bin" / "python"
+    assert os.path.realpath(python) == os.path.realpath(SYSTEMS_PYTHON)
+    assert run(python, "import plain, sys; print(plain.value, sys.base_prefix)") == "1 /usr"
 
 
 def test_editable_packages_travel_with_their_sources(environment: Environment, tmp_path: Path) -> None:

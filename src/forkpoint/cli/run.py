@@ -33,6 +33,7 @@ from forkpoint.operations import RunRequest
 from forkpoint.operations.detached import Reporter
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.packing import pack
+from forkpoint.operations.supervising import SupervisedReport
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.places import plain_place
@@ -132,41 +133,53 @@ until_option = click.option(
 @schedule_options
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
+@click.option("--supervisor", type=(int, int), hidden=True)
 @click.option("--trial-epochs", type=click.IntRange(1), hidden=True)
 @click.option("--capture", metavar="DIR", hidden=True)
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def run(detached: bool, report_fd: int | None, log: str | None, app: str, args: Sequence[str], **options: Any) -> None:
+def run(
+    detached: bool, report_fd: int | None, log: str | None, supervisor: tuple[int, int] | None, app: str,
+    args: Sequence[str], **options: Any,
+) -> None:  # fmt: skip
     """Run the program APP as `python APP ARGS` would, and its jobs with these options.
 
     APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.
     The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
     and the next run resumes from the last one.
     """
-    start(request_of(app, args, options), detached, report_fd, log)
+    request = request_of(app, args, options)
+    if report_fd is not None:
+        _in_this_process(request, _Background(report_fd), log)
+    elif supervisor is not None:
+        pack(request.ship_env, current().output)
+        _in_this_process(request, _Supervised(current().output, SupervisedReport(*supervisor)))
+    else:
+        start(request, detached)
 
 
-def start(request: RunRequest, detached: bool, report_fd: int | None = None, log: str | None = None) -> None:
-    """Run a program, in the background or in this process, which may be a background driver that reports its start."""
+def start(request: RunRequest, detached: bool) -> None:
+    """Run a program, in the background or in this process."""
     if detached:
         _in_background(request)
-        return
+    else:
+        pack(request.ship_env, current().output)
+        _in_this_process(request, _Foreground(current().output))
+
+
+def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None = None) -> None:
     settings = current()
     _check_savepoint(settings, request.restore.savepoint)
-    if report_fd is None:
-        pack(request.ship_env, settings.output)
-    reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    ended = operations.drive(request, reporter or _Foreground(settings.output), log=log, state_root=settings.given_root)
+    ended = operations.drive(request, announcer, log=log, state_root=settings.given_root)
     if ended.job_error is not None:
         failure = failures.of_job(ended.job_error)
     elif ended.program_error is not None:
         failure = failures.describe(ended.program_error)
     else:
         click.get_current_context().exit(ended.code)
-    if reporter is not None:
-        reporter.failed(failure.code, failure.message, failure.exit_code)
+    announcer.failed(failure.code, failure.message, failure.exit_code)
     settings.end(failure)
 
 
@@ -233,3 +246,15 @@ class _Foreground(_LastWords):
         }  # fmt: skip
         at = f", savepoint {savepoint}" if savepoint is not None else ""
         self._output.event("ended", data, f"job {driver.job}, run {driver.run_id}: {result.outcome}{at}")
+
+
+class _Supervised(_Foreground):
+    def __init__(self, output: Output, report: SupervisedReport) -> None:
+        super().__init__(output)
+        self._report = report
+
+    def begun(self, driver: JobDriver) -> None:
+        self._report.begun(driver)
+
+    def failed(self, code: str, message: str, exit_code: int) -> None:
+        self._report.failed(code)

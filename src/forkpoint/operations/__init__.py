@@ -1,7 +1,7 @@
 """What the ``forkpoint`` command does, as Python functions over plain values.
 
     running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
-    programs          run (in the background), drive (in this process), check, upgrade, fork, replay, ab
+    programs          run (in the background), drive (in this process), supervise, check, upgrade, fork, replay, ab
     savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
     saved state       states, entries, query, diff
     the state root    tree, recover, gc
@@ -49,6 +49,7 @@ from forkpoint.operations.running import (
     stop,
 )
 from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
+from forkpoint.operations.supervising import supervise
 from forkpoint.operations.upgrading import Refused, Upgraded, upgrade
 
 __all__ = [
@@ -107,6 +108,7 @@ __all__ = [
     "show",
     "states",
     "stop",
+    "supervise",
     "tree",
     "upgrade",
     "wait",

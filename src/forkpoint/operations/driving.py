@@ -35,6 +35,9 @@ class Announcer:
     def starting(self, step: str) -> None:
         """A step of a job's start, in words."""
 
+    def begun(self, driver: JobDriver) -> None:
+        """A job is about to start; it has committed nothing yet."""
+
     def running(self, driver: JobDriver) -> None:
         """The job has restored its state, and has committed an epoch or run for a moment without failing."""
 
@@ -43,6 +46,9 @@ class Announcer:
 
     def exiting(self, message: str) -> None:
         """The program called sys.exit() with a message."""
+
+    def failed(self, code: str, message: str, exit_code: int) -> None:
+        """The program failed, or one of its jobs; the process ends."""
 
     def killed(self, message: str) -> None:
         """The job could not be cancelled, so this process ends right after this call."""
@@ -82,6 +88,7 @@ class Driving:
             )
         drop_stale(storage, driver.job)
         self._record(driver)
+        self._announcer.begun(driver)
         commands = Commands(driver)
         server = ControlServer(driver.job, commands)
         presence = Presence(driver, commands, port=server.start(), token=server.token, log=self._log)

@@ -66,9 +66,9 @@ def members() -> Iterator[Member]:
             yield Member("lib64", target="lib")
     else:
         yield from _interpreter(base)
-    for number, home in enumerate(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})):
-        if number == 0 or not os.path.samefile(home, sysconfig.get_path("purelib")):
-            yield from _packages(Path(home), Path(home).relative_to(sys.prefix).as_posix())
+    pure, compiled = (Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
+    for home in (pure,) if os.path.samefile(pure, compiled) else (pure, compiled):
+        yield from _packages(home, home.relative_to(sys.prefix).as_posix())
 
 
 def _check(base: Path) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from forkpoint.errors import ConfigError, ForkpointError, UserFunctionError, error_of
+from forkpoint.errors import ConfigError, ForkpointError, StorageUnavailable, UserFunctionError, error_of
 from forkpoint.spark.environment import PYTHON, interpreter
 
 _MARK = "forkpoint-error"
@@ -37,6 +37,8 @@ _MISSING_MODULE = re.compile(
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _OTHER_SYSTEM = re.compile(r"error while loading shared libraries: (\S+?):|version `(GLIBC_[\d.]+)' not found")
+
+_FULL_DISK = "No space left on device"
 
 
 class TaskFailure(Exception):
@@ -82,8 +84,8 @@ def unpack_failure(error: BaseException, token: str) -> BaseException | None:
 
 @contextmanager
 def raising_originals(token: str, failed_hosts: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Raise tasks' original exceptions, ConfigError for executors that cannot run tasks, and Spark's exceptions for its other
-    failures. ``failed_hosts``: asks on which hosts tasks of the last job failed."""
+    """Raise tasks' original exceptions, ConfigError for executors that cannot run tasks, StorageUnavailable for full disks, and
+    Spark's exceptions for its other failures. ``failed_hosts``: asks on which hosts tasks of the last job failed."""
     try:
         yield
     except Exception as error:
@@ -93,6 +95,12 @@ def raising_originals(token: str, failed_hosts: Callable[[], Sequence[str]]) -> 
         if (problem := deployment_problem(str(error))) is not None:
             hosts = failed_hosts()
             raise ConfigError(f"on {', '.join(hosts)}: {problem}" if hosts else problem) from error
+        if _FULL_DISK in str(error):
+            hosts = ", ".join(failed_hosts()) or "a host"
+            raise StorageUnavailable(
+                f"Spark's local directories (spark.local.dir, SPARK_LOCAL_DIRS) on {hosts}: {_FULL_DISK}. Free space there: a "
+                "paused job then goes on"
+            ) from error
         raise
 
 

@@ -28,6 +28,7 @@ EPOCH_POOL = "forkpoint-epochs"
 BACKGROUND_POOL = "forkpoint-background"
 
 _HERE = Path(__file__).resolve().parent
+_PROGRESS = "spark.ui.showConsoleProgress"
 _PANDAS_WARNING = "PySpark does not yet fully support pandas"
 
 # Spark's default manager of checkpoint files uses FileContext, which forks processes without the native Hadoop library
@@ -63,7 +64,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    _PROGRESS: "false",
 }
 
 # What the driver's JVM starts with, where spark-submit looks last.
@@ -154,8 +155,10 @@ def _start(given: Mapping[str, str], provisions: Provisions) -> SparkSession:
     def start() -> None:
         try:
             # These become arguments of the JVM, which every user of this machine can see.
-            visible = [(name, value) for name, value in given.items() if not name.startswith("spark.executorEnv.")]
-            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(visible))
+            visible = {name: value for name, value in given.items() if not name.startswith("spark.executorEnv.")}
+            # The JVM starts as PySpark's shell, which would show a bar for each stage.
+            visible.setdefault(_PROGRESS, DEFAULT_SETTINGS[_PROGRESS])
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(visible.items())))
             conf = SparkConf().setAll(list(given.items()))  # now with what spark-submit and spark-defaults.conf set
             if conf.get("spark.app.name", "pyspark-shell") == "pyspark-shell":  # PySpark's default
                 conf.setAppName("forkpoint")

@@ -85,6 +85,10 @@ class HdfsStorage:
                 self._client.delete(place)
                 self._prune(place)
 
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", prefix) as place:
             status = self._status(place)
