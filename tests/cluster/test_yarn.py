@@ -70,6 +70,7 @@ class Program:
         self.app.write_text(APP)
         self.root = f"{hadoop.hdfs}/{home.name}"
         self.hadoop = hadoop
+        self.processes: list[subprocess.Popen[str]] = []
         dropped = ("SPARK_MASTER", "FORKPOINT_ENGINE")
         self.environment = {key: value for key, value in os.environ.items() if key not in dropped}
         self.environment["HADOOP_CONF_DIR"] = str(hadoop.configuration)
@@ -85,10 +86,12 @@ class Program:
         hidden.rename(self.input / f"{part}.txt")
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*command], cwd=self.app.parent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
             env=self.environment,
         )  # fmt: skip
+        self.processes.append(process)
+        return process
 
     def command(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, *arguments]
@@ -137,8 +140,14 @@ class Program:
 
 
 @pytest.fixture
-def program(tmp_path: Path, hadoop: MiniHadoop) -> Program:
-    return Program(tmp_path, hadoop)
+def program(tmp_path: Path, hadoop: MiniHadoop) -> Iterator[Program]:
+    made = Program(tmp_path, hadoop)
+    try:
+        yield made
+    finally:
+        for process in made.processes:  # those of a test that failed
+            process.kill()
+            process.wait()
 
 
 def settings() -> list[str]:
