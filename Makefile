@@ -80,6 +80,7 @@ bench-cluster: setup ## a standalone cluster with the state root on S3, and on t
 	$(RUN) python benchmarks/on_cluster.py --state-root s3
 	$(RUN) python benchmarks/on_cluster.py --state-root disk
 	$(RUN) python benchmarks/rebuild.py
+	$(RUN) python benchmarks/scale.py
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py

@@ -7,6 +7,10 @@ from collections import Counter
 
 import pytest
 
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.history import History
+from forkpoint.storage.base import open_storage
+
 NUMBERS = """
 import forkpoint as fp
 
@@ -143,3 +147,28 @@ def test_a_standby_takes_no_savepoint_to_restore(numbers):
     path = cli("stop", "counting").stdout.strip()
     refused = cli("run", "--standby", "-s", path, "counting.py", code=1).stderr
     assert "start it without a savepoint to restore" in refused
+
+
+def newest_run(cli):
+    newest = History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("counting")).newest()
+    return None if newest is None else newest.run
+
+
+def test_a_standby_that_is_killed_while_it_takes_over_is_replaced_by_the_next_one(numbers):
+    cli = numbers
+    drivers = {}
+    for _ in range(3):
+        started = cli.json("run", "-d", "--standby", "counting.py")
+        drivers[started["run"]] = started["pid"]
+    first = lead(cli, "running")["run"]
+    cli.wait_epoch(5, "counting")
+    os.kill(drivers.pop(first), signal.SIGKILL)
+    while (second := newest_run(cli)) == first:  # its start manifest is there, and nothing else yet
+        pass
+    os.kill(drivers.pop(second), signal.SIGKILL)
+    (third,) = drivers
+    led = lead(cli, "running")
+    assert led["run"] == third
+    cli.wait_epoch(led["epoch"] + 3, "counting")
+    cli("cancel", "counting")
+    check_output(cli)

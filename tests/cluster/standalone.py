@@ -77,12 +77,15 @@ class Cluster:
         return self.directory / host / "local"
 
     def executors(self, host: str) -> list[int]:
-        """The processes of a host's executors."""
+        """The processes of a host's executors: this cluster's, as another test may use the same addresses."""
+        work = (self.directory / host / "work").resolve()
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
                 line = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in line and host.encode() in line:
+                if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in line and (
+                    entry / "cwd"
+                ).resolve().is_relative_to(work):
                     found.append(int(entry.name))
         return found
 

@@ -256,3 +256,15 @@ def test_a_run_on_another_machine_that_does_not_answer(storage, monkeypatch):
     assert mail(storage, "away") == []
     with pytest.raises(ForkpointError, match="has not answered for 1 s"):
         MailboxClient(storage, endpoints(storage)[0], 1.0).cancel()
+
+
+def test_a_driver_that_lives_and_does_not_answer(start, storage, monkeypatch):
+    monkeypatch.setattr(mailbox, "POLL_SECONDS", 1000.0)
+    control, _ = start()
+    monkeypatch.setattr(registry.socket, "gethostname", lambda: "another")
+    (view,) = list_runs(storage)
+    assert view.state == "silent"
+    with pytest.raises(ForkpointError, match="is alive, but has not answered for 5 s") as caught:
+        MailboxClient(storage, control.endpoint, 5.0).cancel()
+    assert not isinstance(caught.value, Unreachable)
+    assert mail(storage, control.endpoint.run) == []

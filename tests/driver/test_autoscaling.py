@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forkpoint.api.configuration import apply_configuration
+from forkpoint.cli.run import run as run_command
 from forkpoint.driver import autoscaling
 from forkpoint.driver.autoscaling import (
     COOL_DOWN_MS,
@@ -22,6 +25,7 @@ from forkpoint.driver.autoscaling import (
 from forkpoint.driver.events import AttemptStarted, EpochReached
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import Autoscale, JobOptions
+from forkpoint.operations import RunRequest
 
 BOUNDS = Autoscale(2, 16)
 
@@ -125,3 +129,18 @@ def test_impossible_bounds_are_refused(low: int, high: int) -> None:
     with pytest.raises(ConfigError, match=r"autoscaling"):
         JobOptions(autoscale=Autoscale(low, high))
     assert JobOptions(autoscale={"minimum": 2, "maximum": 3}).autoscale == Autoscale(2, 3)  # type: ignore[arg-type]
+
+
+def test_the_bounds_come_from_options_as_from_the_command_line() -> None:
+    given = {"job.autoscaler.vertex.min-parallelism": 2, "job.autoscaler.vertex.max-parallelism": "8"}
+    assert apply_configuration(JobOptions(), given).autoscale == Autoscale(2, 8)
+    with pytest.raises(ConfigError, match=r"set job\.autoscaler\.vertex\.max-parallelism too"):
+        apply_configuration(JobOptions(), {"job.autoscaler.vertex.min-parallelism": 2})
+    request = RunRequest("app.py", autoscale=Autoscale(2, 8))
+    assert request.overrides["autoscale"] == {"minimum": 2, "maximum": 8}
+    context = run_command.make_context("run", ["--autoscale", "2:8", __file__])
+    assert context.params["autoscale"] == Autoscale(2, 8)
+    assert [part for part in request.command_line if part in ("--autoscale", "2:8")] == ["--autoscale", "2:8"]
+    for wrong in ("8", "8:2", "0:2", "a:b"):
+        with pytest.raises(click.BadParameter):
+            run_command.make_context("run", ["--autoscale", wrong, __file__])

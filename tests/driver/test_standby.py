@@ -3,13 +3,15 @@
 import threading
 
 import pytest
+from jobs import Crash, StopAfter, clicks, run
 
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.history import History
 from forkpoint.driver.lease import LeaseKeeper
-from forkpoint.driver.standby import LeaderEnded, Standby, Watch, ended, seen
+from forkpoint.driver.publishing import Republisher
+from forkpoint.driver.standby import LeaderEnded, Standby, Watch, after_commit, ended, seen
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import LocalStorage
 
@@ -223,3 +225,46 @@ def test_a_keeper_survives_storage_that_fails(tmp_path, monkeypatch):
     while LEASE.load_if_whole(storage, PATHS.lease_file("a")) is None:
         pass
     keeper.close()
+
+
+def test_a_leader_that_commits_is_not_replaced_though_its_lease_is_never_renewed(scene):
+    scene.history.commit(manifest(1, "a"))
+    scene.lease(5)
+
+    def commit(epoch):
+        scene.history.commit(manifest(epoch, "a", kind="epoch"))
+
+    scene.events = {look: lambda look=look: commit(look) for look in range(2, 122)}  # for a minute
+    assert scene.wait(200) is None
+    assert scene.looks == 122 + 3  # commits are looked for every other time, while the lease is overdue
+
+
+def test_one_commit_before_the_leader_died_does_not_prolong_its_lease():
+    watch = Watch("a", 10.0, 7, 1000)
+    assert not watch.overdue(10.5)
+    assert watch.overdue(10.6)
+    looked = after_commit(watch, manifest(9, "a"), 10.6)
+    assert (looked.since, looked.epoch) == (10.0, 9)
+    assert after_commit(looked, manifest(9, "a"), 10.9) == looked
+    assert after_commit(looked, manifest(10, "a"), 10.9).since == 10.9
+    assert after_commit(looked, manifest(10, "b"), 10.9) == Watch("b", 10.9)
+    assert seen(looked, lease(8), 10.9).epoch is None
+
+
+def test_a_run_has_a_lease_while_it_publishes_what_the_one_before_left(tmp_path, monkeypatch):
+    with pytest.raises(Crash):
+        run(tmp_path, clicks(40), steps=StopAfter(2))
+    repeat, published = Republisher.repeat, []
+
+    def slow(self, mine):
+        lease_file = self.history.paths.lease_file(mine.run)
+        while not self.history.storage.exists(lease_file):
+            pass
+        published.append(mine.run)
+        repeat(self, mine)
+
+    monkeypatch.setattr(Republisher, "repeat", slow)
+    ended_run = run(tmp_path, clicks(40))
+    assert published == [ended_run.run]
+    storage = LocalStorage(str(tmp_path))
+    assert not [path for path in storage.list() if path.endswith("lease.json")]

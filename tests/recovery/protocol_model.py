@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -32,7 +33,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.connectors.files import writing as file_writing
-from forkpoint.driver import epochs, job_driver, rescaling
+from forkpoint.driver import epochs, history, job_driver, rescaling
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
@@ -161,6 +162,20 @@ def _content(path: Path) -> tuple[int, str]:
     return int(match[1]), path.read_text()
 
 
+class InTurn(Executor):
+    """A thread pool whose work is done on the driver's own thread, so that it is part of the schedule."""
+
+    def __init__(self, _: int) -> None: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 class ModelStorage:
     """One driver's way to the shared storage."""
 
@@ -199,6 +214,10 @@ class ModelStorage:
     def delete(self, path: str) -> None:
         self._step("delete", path)
         self._files.pop(path, None)
+
+    def delete_all(self, paths: list[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def delete_prefix(self, prefix: str) -> None:
         for path in self.list(prefix):
@@ -459,6 +478,7 @@ class Model:
                 patch.object(file_writing, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
                 patch.object(os, "walk", stepwise), patch.object(epochs, "threading", threads),
                 patch.object(rescaling, "threading", at_once),
+                patch.object(history, "ThreadPoolExecutor", InTurn),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(job_driver, "GC_EVERY_EPOCHS", 1),
                 patch.object(JobDriver, "_wait", lambda *_: None), *self.faults,
             ):  # fmt: skip

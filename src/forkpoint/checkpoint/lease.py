@@ -1,6 +1,7 @@
 """lease.json: a sign of life of a run's driver, renewed every second while it runs.
 
-It only tells a standby when to try. What keeps an older driver from committing is the start manifest of the newer one.
+It only tells a standby when to try, and so do commits. What keeps an older driver from committing is the start manifest of the
+newer one.
 """
 
 from __future__ import annotations

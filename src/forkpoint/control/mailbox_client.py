@@ -7,6 +7,7 @@ import uuid
 
 from pydantic import ValidationError
 
+from forkpoint.checkpoint.lease import LEASE
 from forkpoint.checkpoint.manifest import RUN
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import RunClient, Unreachable
@@ -77,6 +78,11 @@ class MailboxClient(RunClient):
             self._last[request_id] = known, time.monotonic()
         return known
 
+    def _renewals(self) -> int | None:
+        """How often the driver has renewed its lease; None without one."""
+        lease = LEASE.load_if_whole(self._storage, self._paths.lease_file(self.endpoint.run))
+        return None if lease is None else lease.renewals
+
     def wait_gone(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
         asked = time.monotonic()
@@ -111,6 +117,7 @@ class MailboxClient(RunClient):
 
     def _first_answer(self, request_id: str) -> MailedAnswer:
         until = time.monotonic() + self._patience
+        renewals = self._renewals()
         while True:
             end = self._end()
             answer = self._fetch(request_id)  # after the look at the end, before which the last answers are written
@@ -119,6 +126,10 @@ class MailboxClient(RunClient):
             if end is not None:
                 raise Unreachable(f"{self._who} {end}")
             if time.monotonic() > until:
+                if (now := self._renewals()) is not None and now != renewals:
+                    raise ForkpointError(
+                        f"{self._who} is alive, but has not answered for {self._patience:.0f} s; it may be overloaded: try again"
+                    )
                 raise Unreachable(
                     f"{self._who} has not answered for {self._patience:.0f} s: its driver (process {self.endpoint.pid} on "
                     f"machine {self.endpoint.machine!r}) was killed, or cannot reach {self._storage.url}"

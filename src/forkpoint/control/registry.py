@@ -201,7 +201,7 @@ def _view(
     if endpoint is None:
         state = "unknown" if newest else "lost"
     elif status == "silent":
-        state = "silent" if _is_here(endpoint) else "elsewhere"
+        state = "silent"
     elif not _is_here(endpoint):
         state = "elsewhere"
     else:  # the driver was killed, or has just ended, as its record then says
@@ -221,7 +221,8 @@ def _is_here(endpoint: Endpoint) -> bool:
 def probe(
     storage: Storage, endpoint: Endpoint, seconds: float = PROBE_SECONDS
 ) -> StatusMessage | Literal["silent"] | None:
-    """The driver's status, by its port or, if that cannot be reached from here, by its mailbox; None if it has ended."""
+    """The driver's status, by its port or, if that cannot be reached from here, by its mailbox; "silent" if it lives and does
+    not answer; None if it has ended or, on another machine, is perhaps cut off."""
     here = _is_here(endpoint)
     if here and endpoint.port is not None:
         found = _probe_port(endpoint)
@@ -231,8 +232,7 @@ def probe(
         try:
             return client.status()
         except Unreachable:
-            ended = here and (endpoint.port is not None or not _process_exists(endpoint.pid))
-            return None if ended else "silent"
+            return "silent" if here and endpoint.port is None and _process_exists(endpoint.pid) else None
         except ForkpointError:
             return "silent"
 

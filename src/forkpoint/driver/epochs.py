@@ -43,9 +43,9 @@ INTERRUPT_SECONDS = 1.0  # between attempts to interrupt an epoch
 
 @dataclass
 class Progress:
-    """What a run knows in addition to its manifest. ``previous``: the attempts that wrote the last epoch, by "stage-subtask".
-    ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: by subtask the epochs and
-    bytes of changes since its last snapshot."""
+    """What a run knows in addition to its manifest. ``previous``: the subtasks' attempts that wrote the last epoch, by
+    "stage-subtask". ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: by subtask the
+    epochs and bytes of changes since its last snapshot."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
@@ -313,7 +313,9 @@ class EpochRunner:
 
     def _remember(self, context: EpochContext, rows: Sequence[CommitRow]) -> None:
         progress = self.progress
-        progress.previous = {f"{row.stage}-{row.subtask}": row.attempt for row in rows}
+        progress.previous = {
+            f"{row.stage}-{row.subtask}": row.attempt for row in rows if row.stage > 0
+        }  # 0 has no state
         timers = [row.next_processing_timer_ms for row in rows if row.next_processing_timer_ms is not None]
         progress.next_timer_ms = min(timers, default=None)
         progress.in_flight = _in_flight(rows)

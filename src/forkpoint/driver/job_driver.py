@@ -122,13 +122,11 @@ class JobDriver:
             restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
-        self.starter = Starter(self.run_id, restorer, self._records)
+        self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
+        self.starter = Starter(self.run_id, restorer, self._records, self._lease.start if lease else lambda: None)
         self._succession = Succession(self.starter, restorer, executor, self._layouts, self._listener, self._inbox)
         self.standby = standby
         self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
-        self._lease: LeaseKeeper | None = None
-        if lease:
-            self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
 
     # -- called from other threads
 
@@ -223,8 +221,6 @@ class JobDriver:
             return Result(self.run_id, led.outcome(), self._newest_epoch())
         if led.manifest is None:
             return Result(self.run_id, "finished", self._newest_epoch())
-        if self._lease is not None:
-            self._lease.start()
         if self.standby:
             self.standby = False
             self.on_leading()
@@ -243,8 +239,7 @@ class JobDriver:
         self._inbox.fail_all(error)
         self._rescaling.stop()
         try:
-            if self._lease is not None:
-                self._lease.close()
+            self._lease.close()
             self._savepoints.close()
             self.executor.close()
             self._rescaling.close(error)

@@ -13,6 +13,8 @@ from forkpoint.graph.options import JobOptions
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
 
+INLINE_BYTES = 1 << 20  # of changes in a manifest: each subtask that is rebuilt reads whole manifests
+
 
 @dataclass
 class Layouts:
@@ -42,4 +44,5 @@ class Layouts:
             parameters=dict(options.parameters),
             periodic_watermarks=options.auto_watermark_interval_ms > 0,
             known_states={state.sid: state for state in manifest.states},
+            inline_changes_bytes=min(JobSpec.inline_changes_bytes, INLINE_BYTES // parallelism),
         )

@@ -27,17 +27,21 @@ class LeaseKeeper:
         self._ttl_ms = ttl_ms
         self._renewals = 0
         self._reachable = True
+        self._started = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"forkpoint-lease-{paths.job}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        if not self._started:
+            self._started = True
+            self._thread.start()
 
     def close(self) -> None:
         """Call this once the run's end is on record: without a lease, a standby looks there."""
+        if not self._started:
+            return
         self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
         try:
             self._storage.delete(self._paths.lease_file(self._run))
         except StorageError as error:
@@ -59,5 +63,7 @@ class LeaseKeeper:
             self._reachable = True
         except StorageError as error:
             if self._reachable:
-                log.warning("job %r: the lease was not renewed, so a standby may take over: %s", self._paths.job, error)
+                log.warning(
+                    "job %r: the lease was not renewed; a standby takes over unless epochs commit: %s", self._paths.job, error
+                )  # fmt: skip
             self._reachable = False

@@ -1,7 +1,7 @@
 """A standby waits beside the run that leads the job, until that dies or ends.
 
-It never compares clocks: it measures, on its own, for how long it has seen no renewal of the leader's lease. If it is wrong and
-the leader lives, the leader ends: the standby's start manifest fences it, as any newer run's does.
+It never compares clocks: it measures, on its own, for how long it has seen neither a renewal of the leader's lease nor a commit.
+If it is wrong and the leader lives, the leader ends: the standby's start manifest fences it, as any newer run's does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from forkpoint.checkpoint.lease import LEASE, LEASE_MS, Lease
@@ -25,13 +25,18 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Watch:
-    """What is known of the leader. ``since``: when its sign of life was last seen to change, in seconds of this host's monotonic
-    clock."""
+    """What is known of the leader. ``since``: when it last gave a sign of life, in seconds of this host's monotonic clock.
+    ``epoch``: its newest one when that was last looked at, since the lease has been overdue."""
 
     leader: str
     since: float
     renewals: int | None = None
     ttl_ms: int = LEASE_MS
+    epoch: int | None = None
+
+    def overdue(self, now: float) -> bool:
+        """Whether a renewal is missing."""
+        return now - self.since > self.ttl_ms / 2000
 
     def expired(self, now: float) -> bool:
         return now - self.since > self.ttl_ms / 1000
@@ -42,6 +47,15 @@ def seen(watch: Watch, lease: Lease | None, now: float) -> Watch:
     if lease is None or lease.renewals == watch.renewals:
         return watch
     return Watch(watch.leader, now, lease.renewals, lease.ttl_ms)
+
+
+def after_commit(watch: Watch, newest: Manifest, now: float) -> Watch:
+    """The watch after a look at the job's newest manifest. A leader that commits lives, even if its lease cannot be written."""
+    if newest.run != watch.leader:  # another standby leads
+        return Watch(newest.run, now)
+    if watch.epoch is None or newest.epoch == watch.epoch:  # the first look does not tell when that was
+        return replace(watch, epoch=newest.epoch)
+    return replace(watch, since=now, epoch=newest.epoch)
 
 
 @dataclass(frozen=True)
@@ -97,12 +111,10 @@ class Standby:
                     watch = seen(watch, lease, self._clock())
                     if lease is not None:
                         self._follow(lease.epoch, thread)
-                    if lease is not None and not watch.expired(self._clock()):
+                    if lease is not None and not watch.overdue(self._clock()):
                         continue
                     newest = self._history.newest()
-                    if newest is not None and newest.run != watch.leader:
-                        watch = Watch(newest.run, self._clock())  # another standby leads
-                        continue
+                    watch = watch if newest is None else after_commit(watch, newest, self._clock())
                     record = self._record(watch.leader)
                     if (over := ended(record)) is not None:
                         return over
@@ -114,7 +126,7 @@ class Standby:
                         return None
                 except StorageError as error:  # what can't be seen can't be judged
                     log.warning("job %r: the standby cannot look after its leader: %s", self._history.paths.job, error)
-                    watch = None if watch is None else Watch(watch.leader, self._clock(), watch.renewals, watch.ttl_ms)
+                    watch = None if watch is None else replace(watch, since=self._clock(), epoch=None)
         return None
 
     def _record(self, run: str) -> Run | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.claims import claim_places
@@ -22,10 +23,14 @@ START_PAUSE_SECONDS = 0.1
 
 
 class Starter:
-    """Starts one run of a job, and resumes it after a failure."""
+    """Starts one run of a job, and resumes it after a failure. ``on_leading`` is called once the run leads its job: before it
+    publishes what an earlier run left, which may take long."""
 
-    def __init__(self, run: str, restorer: Restorer, records: RunRecords) -> None:
+    def __init__(
+        self, run: str, restorer: Restorer, records: RunRecords, on_leading: Callable[[], None] = lambda: None
+    ) -> None:
         self._run = run
+        self._on_leading = on_leading
         self._restorer = restorer
         self._history = restorer.history
         self._records = records
@@ -61,6 +66,7 @@ class Starter:
             generation=generation, parallelism=self._restorer.parallelism, now_ms=now_ms(),
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
+        self._on_leading()
         self._records.start(manifest)
         if base.on_started is not None:
             base.on_started()

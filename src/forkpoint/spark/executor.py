@@ -10,7 +10,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from forkpoint.checkpoint.manifest import SourcePosition
@@ -18,7 +17,7 @@ from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
-from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, encode_context
 from forkpoint.runtime.tasks import entry_points
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.spark.background_tasks import map_arguments
@@ -105,7 +104,7 @@ class SparkExecutor(Executor):
         run = self._started("run_epoch")
         self._epochs_started = True
         properties = {
-            EPOCH_PROPERTY: msgspec.json.encode(ctx).decode(),
+            EPOCH_PROPERTY: encode_context(ctx),
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }

@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.preparing import Preparation, prepare_store
 from forkpoint.runtime.tasks.worker import drop_worker
@@ -198,7 +198,6 @@ def extend_import_path(path: Sequence[str]) -> None:
 # Concurrent jobs of one session share its workers; the least recently used one is dropped.
 _MAX_JOBS = 4
 _jobs: dict[str, Job] = {}
-_decode_context = msgspec.json.Decoder(EpochContext).decode
 
 
 def _context() -> EpochContext:
@@ -207,7 +206,7 @@ def _context() -> EpochContext:
         raise RuntimeError(
             f"the Spark job has no property {EPOCH_PROPERTY!r}: only run_epoch may use forkpoint's frames"
         )
-    return _decode_context(text)
+    return decode_context(text)
 
 
 @contextmanager

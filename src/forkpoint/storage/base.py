@@ -40,7 +40,7 @@ class Storage(Protocol):
       been created nevertheless, or may be later.
     * `put` replaces atomically: a reader sees either the old content or the new one.
     * A `create` or `put` that returned is durable, and visible to every later `read`, `exists`, `size` and `list`.
-    * `delete` and `delete_prefix` do nothing if the path is absent; `delete_prefix` is not atomic.
+    * `delete`, `delete_all` and `delete_prefix` do nothing if a path is absent; the last two are not atomic.
 
     A path is either a file or a directory of files, never both. There are no empty directories: `list` and `exists`
     consider files only. Paths that are absolute, empty, or contain an empty, "." or ".." segment raise `StorageError`, so
@@ -66,6 +66,9 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove the file if it exists."""
+
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        """Remove those of the files that exist, in any order; object stores take many in one request."""
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every file below the directory `prefix`, which cannot be the root."""
@@ -174,6 +177,10 @@ class LocalStorage:
                     return
                 raise
             self._prune(os.path.dirname(place))
+
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", self._place(prefix)) as top:

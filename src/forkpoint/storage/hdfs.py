@@ -18,6 +18,8 @@ from forkpoint.storage.base import TEMPORARY_PREFIX, check_path
 if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
 
+# Half a minute without a name node is an error, after which a job waits for it and a command ends; by default it is three.
+_DEFAULTS = {"dfs.client.failover.max.attempts": "6"}
 _OWN_FILE = 0o600  # state is private
 _DENIED = ("AccessControlException", "SaslException", "InvalidToken", "Kerberos", "GSSAPI")
 _NO_DIRECTORY = ("is not a directory", "ParentNotDirectoryException", "FileAlreadyExistsException")
@@ -83,6 +85,10 @@ class HdfsStorage:
                 self._client.delete(place)
                 self._prune(place)
 
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", prefix) as place:
             status = self._status(place)
@@ -114,7 +120,7 @@ class HdfsStorage:
         from hdfs_native import Client
 
         try:
-            client = Client(self._cluster, self._config)
+            client = Client(self._cluster, {**_DEFAULTS, **self._config})
         except Exception as error:  # the client raises no types of its own
             raise ConfigError(
                 f"storage URL {self._url!r} cannot be used: {_reason(error)}. Check its name node and HADOOP_CONF_DIR"
@@ -191,9 +197,8 @@ class HdfsStorage:
         except FileExistsError as error:
             raise AlreadyExists(f"{full} exists already; it is written once and never replaced") from error
         except BaseException as error:
-            if (
-                not isinstance(error, OSError | RuntimeError) and type(error).__name__ != "PanicException"
-            ):  # the client's own
+            is_clients_own = type(error).__name__ == "PanicException"
+            if not isinstance(error, OSError | RuntimeError) and not is_clients_own:
                 raise
             reason = _reason(error)
             below_a_file = any(name in str(error) for name in _NO_DIRECTORY)

@@ -54,6 +54,7 @@ _CLIENT_SETTINGS = {
 _REQUEST = "forkpoint"  # the attribute of a created object that names the request which created it
 _REFUSED = re.compile(r"status code: 4(?!08|29)\d\d")  # the request is wrong, and will be the next time
 _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
+_DELETED_AT_ONCE = 1000
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = Lock()
@@ -124,16 +125,16 @@ class ObjectStorage:
         with self._errors("delete", path) as store, suppress(FileNotFoundError):
             obstore.delete(store, path)
 
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[start : start + _DELETED_AT_ONCE]
+            with self._errors("delete", some[0]) as store:
+                _delete_all(store, [check_path(path) for path in some])
+
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", prefix) as store:
             for chunk in obstore.list(store, prefix):
-                paths = [meta["path"] for meta in chunk]
-                try:
-                    obstore.delete(store, paths)
-                except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
-                    for path in paths:
-                        with suppress(FileNotFoundError):
-                            obstore.delete(store, path)
+                _delete_all(store, [meta["path"] for meta in chunk])
 
     def exists(self, path: str) -> bool:
         try:
@@ -198,6 +199,15 @@ class ObjectStorage:
 
     def _place(self, path: str | None) -> str:
         return self._url.rstrip("/") if path is None else f"{self._url.rstrip('/')}/{check_path(path)}"
+
+
+def _delete_all(store: ObjectStore, paths: list[str]) -> None:
+    try:
+        obstore.delete(store, paths)
+    except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
+        for path in paths:
+            with suppress(FileNotFoundError):
+                obstore.delete(store, path)
 
 
 def _endpoint(config: Mapping[str, str]) -> str:

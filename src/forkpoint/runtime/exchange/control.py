@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -163,7 +165,17 @@ class CommitRow(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
+def encode_context(context: EpochContext) -> str:
+    """As text, and small: it is sent with every task, and has something about every subtask."""
+    return base64.b85encode(zlib.compress(_encoder.encode(context), 1)).decode()
+
+
+def decode_context(text: str) -> EpochContext:
+    return _decode_context(zlib.decompress(base64.b85decode(text)))
+
+
 _encoder = msgspec.msgpack.Encoder()
+_decode_context = msgspec.msgpack.Decoder(EpochContext).decode
 encode_commit: Callable[[CommitRow], bytes] = _encoder.encode
 decode_commit = msgspec.msgpack.Decoder(CommitRow).decode
 encode_progress: Callable[[list[SplitProgress]], bytes] = _encoder.encode

@@ -116,9 +116,10 @@ class SubtaskState:
 
     def _accepted(self, context: EpochContext) -> dict[int, str]:
         """The attempts of this subtask that the committed manifest names, by stage."""
-        suffix = f"-{self._share.subtask}"
-        found = {int(k.removesuffix(suffix)): attempt for k, attempt in context.previous.items() if k.endswith(suffix)}
-        return {stage: attempt for stage, attempt in found.items() if stage > 0}
+        accepted: dict[int, str] = {}
+        while (attempt := context.previous.get(f"{len(accepted) + 1}-{self._share.subtask}")) is not None:
+            accepted[len(accepted) + 1] = attempt
+        return accepted
 
 
 def merge(parts: Iterable[Changes]) -> Changes:
