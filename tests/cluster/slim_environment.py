@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_environment(place: Path, *extras: str) -> Path:
+def make_environment(place: Path) -> Path:
     """Make it, without a network: its packages are links to those of this one. Returns its interpreter."""
     subprocess.check_call([sys.executable, "-m", "venv", "--without-pip", str(place)])
     (packages,) = place.glob("lib/*/site-packages")
@@ -22,8 +22,7 @@ def make_environment(place: Path, *extras: str) -> Path:
         distribution = importlib.metadata.distribution(name)
         for text in distribution.requires or ():
             requirement = Requirement(text)
-            wanted = ("", *extras) if name == "forkpoint" else ("",)
-            if requirement.marker is None or any(requirement.marker.evaluate({"extra": each}) for each in wanted):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 needed += [] if requirement.name in needed else [requirement.name]
         for file in distribution.files or ():
             if ".." not in file.parts and "__pycache__" not in file.parts and not file.name.startswith("_editable"):

@@ -16,7 +16,6 @@ import pyspark
 import pytest
 
 from cluster.mini_hadoop import MiniHadoop
-from cluster.slim_environment import make_environment
 
 pytestmark = pytest.mark.spark
 
@@ -127,17 +126,6 @@ class Program:
                     found.append(int(entry.name))
         return found
 
-    def interpreters(self) -> set[Path]:
-        """The Pythons that its containers' tasks run in."""
-        found = set()
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError, ValueError):
-                if b"pyspark.daemon" in (entry / "cmdline").read_bytes().split(b"\0"):
-                    here, python = (entry / "cwd").resolve(), (entry / "exe").resolve()
-                    if here.is_relative_to(self.hadoop.directory):
-                        found.add(python)
-        return found
-
 
 @pytest.fixture
 def program(tmp_path: Path, hadoop: MiniHadoop) -> Iterator[Program]:
@@ -200,28 +188,6 @@ def test_a_driver_in_the_cluster_is_started_again_stopped_from_outside_and_resum
     process = program.start(sys.executable, str(program.app), *program.arguments)
     program.wait_for(ROWS, process)
     program.command("stop", "counting")
-    _, err = process.communicate()
-    assert process.returncode == 0, err
-    program.check_output()
-
-
-def test_the_environment_of_the_driver_travels_to_containers(program: Program, tmp_path: Path) -> None:
-    python = make_environment(tmp_path / "environment", "hdfs")
-    program.environment = {name: value for name, value in program.environment.items() if name != "PYTHONPATH"}
-    program.environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
-    program.write(0, 1)
-    given = settings()
-    there = given.index(f"spark.pyspark.python={sys.executable}")
-    del given[there - 1 : there + 1]
-    process = program.start(
-        str(python), "-m", "forkpoint.cli", "run", "--ship-env", "--master", "yarn", *given, str(program.app), "--",
-        *program.arguments,
-    )  # fmt: skip
-    program.wait_for(ROWS, process)
-    pythons = program.interpreters()
-    assert pythons
-    assert sys.base_prefix == "/usr" or all(each.is_relative_to(program.hadoop.directory) for each in pythons), pythons
-    program.command("cancel", "counting")
     _, err = process.communicate()
     assert process.returncode == 0, err
     program.check_output()
