@@ -72,6 +72,12 @@ def output(cli):
     return sorted(json.loads(line) for file in files for line in file.read_text().splitlines())
 
 
+def assert_exactly_once(cli):
+    found = output(cli)
+    assert found
+    assert found == list(range(len(found)))
+
+
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -113,14 +119,16 @@ def restarts(err):
 
 
 def test_a_run_that_is_killed_three_times_gives_its_output_exactly_once(cli, supervise):
-    process = supervise(["--", "app.py", "--", "600"])
+    process = supervise(["--", "app.py"])
     for number in (1, 2, 3):
         pid = wait_start(cli, number)
         wait_run(cli, pid)
         os.kill(pid, signal.SIGKILL)
+    wait_run(cli, wait_start(cli, 4))
+    cli("stop", "numbers")
     _, err = ended(process, 0)
     assert len(starts(cli)) == 4
-    assert output(cli) == list(range(600))
+    assert_exactly_once(cli)
     for number, line in enumerate(restarts(err), 1):
         when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
         expected = rf"{when} the run was killed by SIGKILL; starting it again in 0\.\d s \(restart {number}\)"
@@ -133,12 +141,14 @@ def test_a_savepoint_is_restored_once_not_at_each_restart(cli, supervise):
     wait_run(cli, wait_start(cli, 1))
     path = cli.json("stop", "numbers")["savepoint"]
     ended(first, 0)
-    process = supervise(["--", "-s", path, "app.py", "--", "400"])
+    process = supervise(["--", "-s", path, "app.py"])
     pid = wait_start(cli, 2)
     wait_run(cli, pid)
     os.kill(pid, signal.SIGKILL)
+    wait_run(cli, wait_start(cli, 3))
+    cli("stop", "numbers")
     ended(process, 0)
-    assert output(cli) == list(range(400))
+    assert_exactly_once(cli)
     parents = [each["parent"]["kind"] for each in cli.jobs("-a")]
     assert parents == ["checkpoint", "savepoint", "none"]
 
@@ -238,7 +248,7 @@ def test_stop_ends_it(cli, supervise):
     wait_run(cli, wait_start(cli, 1))
     cli("stop", "numbers")
     ended(process, 0)
-    assert output(cli) == list(range(len(output(cli))))
+    assert_exactly_once(cli)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the run dies with its supervisor on Linux")
@@ -247,10 +257,12 @@ def test_the_run_dies_with_its_supervisor_and_the_next_one_goes_on(cli, supervis
     pid = wait_start(cli, 1)
     wait_run(cli, pid)
     first.kill()
-    second = supervise(["--", "app.py", "--", "400"])
-    ended(second, 0)
+    second = supervise(["--", "app.py"])
+    wait_run(cli, wait_start(cli, 2))
     assert not alive(pid)
-    assert output(cli) == list(range(400))
+    cli("stop", "numbers")
+    ended(second, 0)
+    assert_exactly_once(cli)
 
 
 def test_the_options_of_run_are_checked_at_once(cli):
