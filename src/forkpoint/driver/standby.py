@@ -119,10 +119,15 @@ class Standby:
                     if (over := ended(record)) is not None:
                         return over
                     if record is not None or watch.expired(self._clock()):
+                        silent_s = self._clock() - watch.since
+                        why = (
+                            f"has given no sign of life for {silent_s:.1f} s"
+                            if record is None
+                            else "has lost its engine"
+                        )
                         log.warning(
-                            "job %r: run %s has given no sign of life for %.1f s; this run takes over",
-                            self._history.paths.job, watch.leader, self._clock() - watch.since,
-                        )  # fmt: skip
+                            "job %r: run %s %s; this run takes over", self._history.paths.job, watch.leader, why
+                        )
                         return None
                 except StorageError as error:  # what can't be seen can't be judged
                     log.warning("job %r: the standby cannot look after its leader: %s", self._history.paths.job, error)
