@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cli_process import DIGITS
 
 from forkpoint.driver.restarts import Failures
 from forkpoint.graph.options import RestartStrategy
@@ -192,7 +193,7 @@ def test_events_in_json(cli, supervise):
         ("import sys; sys.exit(7)", 7, ""),
         ("import forkpoint as fp; raise fp.ConfigError('no such option')", 1, "no such option"),
         (NUMBERS.replace("    if number", "    if number == 50:\n        raise ValueError('bad')\n    if number").replace(
-            "enable_checkpointing(20)", "set_restart_strategy(fp.RestartStrategies.no_restart())"
+            "enable_checkpointing(20)", "set_restart_strategy(fp.RestartStrategy.none())"
         ), 3, "bad"),
     ],
     ids=["program", "exit", "config", "job"],
@@ -205,11 +206,10 @@ def test_what_would_fail_again_is_not_restarted(cli, supervise, program, code, s
 
 
 def test_a_refused_restore_is_not_restarted(cli, supervise):
-    process = supervise(["--", "app.py"])
-    wait_run(cli, wait_start(cli, 1))
-    cli("stop", "numbers")
-    ended(process, 0)
-    cli.write("renamed.py", NUMBERS.replace('uid("numbers")', 'uid("others")'))
+    cli.json("run", "-d", "digits.py")
+    cli.wait_epoch(3)
+    cli("stop", "digits")
+    cli.write("renamed.py", DIGITS.replace('uid("counts")', 'uid("others")'))
     _, err = ended(supervise(["--", "renamed.py"]), 4)
     assert not restarts(err)
 
@@ -277,7 +277,7 @@ STRATEGY = RestartStrategy.exponential_delay(1_000, 60_000, jitter=0, reset_afte
 def test_delays_grow_and_reset():
     killed, rng = Ended(-9), random.Random(0)
     first = next_step(killed, STRATEGY, Failures(), 0, rng)
-    assert first == Restart("the run was killed by SIGKILL", 1_000, 1, Failures((0,), 1_000))
+    assert first == Restart("the run was killed by SIGKILL", 1_000, 1, Failures((0,), 1_000, 0))
     second = next_step(killed, STRATEGY, first.failures, 5_000, rng)
     assert (second.delay_ms, second.number) == (1_500, 2)
     assert next_step(killed, STRATEGY, second.failures, 10_000, rng) == GivenUp("the run was killed by SIGKILL", 2)

@@ -60,7 +60,6 @@ class FailureRecord:
         if before is None or before is not self.outage:
             self.restarts += 1
         failure = str(error) if self.outage is None else self.outage.explain(error)
-        log.warning("job %r: %s; restart %d in %.1f s", self.job, failure, self.restarts, delay_ms / 1000)
         return Restarting(failure, self.restarts, delay_ms)
 
     def committed(self) -> None:

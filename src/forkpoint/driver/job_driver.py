@@ -278,6 +278,10 @@ class JobDriver:
                 if restarting is None or self._inbox.cancelled:
                     return self._given_up(manifest, error)
                 self._listener.on_event(restarting)
+                log.warning(
+                    "job %r: %s; restart %d in %.1f s",
+                    self.job, restarting.failure, restarting.restarts, restarting.delay_ms / 1000,
+                )  # fmt: skip
                 self._inbox.pause(restarting.delay_ms / 1000)
 
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
