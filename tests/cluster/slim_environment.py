@@ -26,9 +26,16 @@ def make_environment(place: Path) -> Path:
                 needed += [] if requirement.name in needed else [requirement.name]
         for file in distribution.files or ():
             if ".." not in file.parts and "__pycache__" not in file.parts and not file.name.startswith("_editable"):
-                target = packages / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if not target.exists():
-                    os.symlink(os.path.realpath(str(distribution.locate_file(file))), target)
+                _link(Path(str(distribution.locate_file(file))), packages / file)
+        # Of what an older pip has installed, the metadata is not among the files.
+        here = Path(str(distribution.locate_file("")))
+        for metadata in here.glob(f"{name.replace('-', '_')}-*.egg-info/*"):
+            _link(metadata, packages / metadata.relative_to(here))
     (packages / "_editable_impl_forkpoint.pth").write_text(f"{ROOT / 'src'}\n")
     return place / "bin" / "python"
+
+
+def _link(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        os.symlink(os.path.realpath(file), target)

@@ -23,7 +23,8 @@ A, B = "127.0.0.2", "127.0.0.3"
 ROWS = 40_000
 KEYS = 100
 EXECUTORS = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
-BOTH_HOSTS = ["--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+ALL_REGISTERED = ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+BOTH_HOSTS = ["--conf", "spark.cores.max=2", *ALL_REGISTERED]
 # An executor that does not answer is given up after seconds instead of minutes.
 QUICK_LOSS = ["--conf", "spark.executor.heartbeatInterval=1s", "--conf", "spark.network.timeout=6s",
               "--conf", "spark.network.timeoutInterval=2s"]  # fmt: skip
@@ -118,7 +119,7 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
     cluster.start_worker(A, cores=2)  # two executors, whose processes share the host's state
     cluster.start_worker(B, cores=2)
     program.write(0, 4)
-    process = program.start(*BOTH_HOSTS)
+    process = program.start("--conf", "spark.cores.max=4", *ALL_REGISTERED)
     program.wait_for(ROWS // 4, process)
     assert program.stores(A)
     assert program.stores(B)
