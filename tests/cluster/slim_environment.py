@@ -36,6 +36,6 @@ def make_environment(place: Path) -> Path:
 
 
 def _link(file: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
+    if file.exists() and not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(os.path.realpath(file), target)
