@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos lmdb-versions lint docs build format bench \
+.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos chaos-cluster lmdb-versions lint docs build format bench bench-cluster \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -50,6 +50,10 @@ fuzz: setup ## damaged savepoints: more examples than the tests, then atheris fo
 chaos: setup ## kills, suspended drivers, full disks, damaged files for MINUTES=5; SEED= and ONLY= repeat a failure
 	$(RUN) PYTHONPATH=tests python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
+chaos-cluster: MINUTES = 20
+chaos-cluster: setup ## a cluster of three hosts: processes, disks, network and object store fail for MINUTES=20 (needs root)
+	$(RUN) PYTHONPATH=tests python -m chaos.on_cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
 	$(RUN) scripts/lmdb_versions.sh
 
@@ -71,6 +75,12 @@ format: setup ## reformat the code
 
 bench: setup ## forkpoint against Spark's own operators; writes bench.json
 	$(RUN) python benchmarks/run.py
+
+bench-cluster: setup ## a standalone cluster with the state root on S3, and on the local disk
+	$(RUN) python benchmarks/on_cluster.py --state-root s3
+	$(RUN) python benchmarks/on_cluster.py --state-root disk
+	$(RUN) python benchmarks/rebuild.py
+	$(RUN) python benchmarks/scale.py
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py

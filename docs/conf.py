@@ -52,7 +52,7 @@ NAVIGATION: dict[str, list[str]] = {
         "state", "time", "windows", "joins", "connected-streams", "column-wise", "async", "iterations", "sources-sinks",
         "files", "typing", "testing",
     ],
-    "Jobs": ["running", "savepoints", "upgrades", "evolution", "operations", "security"],
+    "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
     "Savepoints as data": ["state-processor", "from-spark"],
     "From Flink": ["pyflink", "flink-parity"],
     "Extending": ["new-source", "new-operator"],

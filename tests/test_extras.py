@@ -11,6 +11,7 @@ from forkpoint import extras
 from forkpoint.errors import ConfigError
 from forkpoint.state import open_store
 from forkpoint.state_processor import SavepointReader, SavepointWriter
+from forkpoint.storage.base import open_storage
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -31,6 +32,10 @@ FEATURES = {
         ),
     ),
     "pandas": ("pandas", lambda path, directory: SavepointReader.read(path).state("u", "n").to_pandas()),
+    "hdfs": (
+        "hdfs_native",
+        lambda path, directory: open_storage("hdfs://localhost:1/state")._client,
+    ),  # does not connect
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }
 
@@ -65,7 +70,7 @@ def test_each_extra_is_declared_and_all_has_them_all():
     declared = project["optional-dependencies"]
     assert set(extras._EXTRAS.values()) == set(declared) - {"all"}
     for package, extra in extras._EXTRAS.items():
-        assert any(requirement.startswith(package) for requirement in declared[extra])
+        assert any(requirement.startswith(package.replace("_", "-")) for requirement in declared[extra])
         assert not any(requirement.startswith(package) for requirement in project["dependencies"])
     (everything,) = declared["all"]
     assert set(everything.removeprefix("forkpoint[").removesuffix("]").split(",")) == set(declared) - {"all"}

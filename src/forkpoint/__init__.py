@@ -43,6 +43,7 @@ from forkpoint.errors import (
     StaleGeneration,
     StateNotFound,
     StorageError,
+    StorageUnavailable,
     TypeNotSupported,
     UserFunctionError,
 )
@@ -376,6 +377,7 @@ __all__ = [
     "StateTtlConfigBuilder",
     "StdDev",
     "StorageError",
+    "StorageUnavailable",
     "StreamExecutionEnvironment",
     "StreamFormat",
     "Sum",

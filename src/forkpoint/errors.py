@@ -7,7 +7,8 @@
     ├── StorageError              checkpoint storage failed or refused
     │   ├── AlreadyExists         create-if-absent found the name taken
     │   ├── NotFound              no file at the path that was read
-    │   └── AccessDenied          the storage refuses these credentials
+    │   ├── AccessDenied          the storage refuses these credentials
+    │   └── StorageUnavailable    it does not answer, or has no space left: nothing is wrong with the job
     ├── OutputLost                output of a committed epoch was lost before it was published
     ├── SavepointNotFound         no savepoint at the given place
     ├── StateNotFound             a savepoint has no such operator or state
@@ -57,6 +58,10 @@ class NotFound(StorageError):
 
 class AccessDenied(StorageError):
     """The storage refuses this process's credentials, or it has none."""
+
+
+class StorageUnavailable(StorageError):
+    """The storage does not answer, cannot serve requests, or has no space left. A running job waits until it works again."""
 
 
 class OutputLost(ForkpointError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -143,7 +144,7 @@ def test_a_full_disk_is_named_with_the_remedy(tiny_disk: Path) -> None:
     storage = LocalStorage(str(tiny_disk))
     storage.put("old", b"x" * 40_000)
     for write in (storage.put, storage.create):
-        with pytest.raises(StorageError, match=rf"{tiny_disk}/d/new: No space left.*Free space"):
+        with pytest.raises(StorageError, match=rf"{tiny_disk}/d/new on host \S+: No space left.*Free space"):
             write("d/new", b"x" * 40_000)
     assert storage.list() == ["old"]
     assert not list(tiny_disk.glob("**/.fp-tmp-*"))
@@ -169,7 +170,7 @@ def test_a_write_cut_short_leaves_no_file(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
-    assert f"{tmp_path}/d/new: File too large" in shown
+    assert f"{tmp_path}/d/new on host {socket.gethostname()}: File too large" in shown
     assert "Free space" in shown
     assert all_entries(tmp_path) == ["d"]
 

@@ -6,12 +6,14 @@ import multiprocessing
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event, Thread
 
 import pytest
 
-from forkpoint.errors import AlreadyExists, ConfigError, NotFound, StorageError
+from cluster.mini_hadoop import MiniHadoop
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
+from forkpoint.storage.hdfs import HdfsStorage
 from forkpoint.storage.object_storage import ObjectStorage
 
 BAD_PATHS = [
@@ -42,8 +44,12 @@ def test_reads_what_was_written(storage: Storage) -> None:
     assert storage.exists("a/b/c.bin")
 
 
-@pytest.mark.parametrize("path", ["a b/ü%20#1+~!?&=:.json", "a!20b/x", "_x/.y"])
+@pytest.mark.parametrize("path", ["a b/ü%20#1+~!?&=.json", "a!20b/x", "_x/.y", "a:b"])
 def test_keeps_names_as_they_are(storage: Storage, path: str) -> None:
+    if ":" in path and isinstance(storage, HdfsStorage):
+        with pytest.raises(StorageError, match="has a colon, which HDFS does not allow"):
+            storage.create(path, b"1")
+        return
     storage.create(path, b"1")
     assert storage.list() == [path]
     assert storage.read(path) == b"1"
@@ -103,6 +109,29 @@ def test_list_is_sorted_recursive_and_takes_whole_directories(storage: Storage) 
     assert storage.list("x/y") == []
 
 
+def test_list_is_whole_while_other_directories_come_and_go(storage: Storage) -> None:
+    kept = [f"d/{n}/kept" for n in (1, 3, 5)]
+    for path in kept:
+        storage.put(path, b"")
+    over = Event()
+
+    def change() -> None:
+        while not over.is_set():
+            for n in (0, 2, 4, 6):
+                storage.put(f"d/{n}/x/file", b"")
+            for n in (0, 2, 4, 6):
+                storage.delete(f"d/{n}/x/file")
+
+    changing = Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(50):
+            assert [path for path in storage.list("d") if path.endswith("kept")] == kept
+    finally:
+        over.set()
+        changing.join()
+
+
 def test_tells_when_a_file_was_written(storage: Storage) -> None:
     storage.put("a/1", b"x")
     assert abs(storage.modified_ms("a/1") / 1000 - time.time()) < 60
@@ -118,6 +147,16 @@ def test_delete(storage: Storage) -> None:
     storage.delete("a")  # a directory is no file
     storage.delete("a/2/x")
     assert storage.list() == ["a/2"]
+
+
+def test_many_files_are_deleted_at_once(storage: Storage) -> None:
+    names = [f"a/{n:04}" for n in range(1100)] if storage.url.startswith("memory") else ["a/1", "a/2", "b/1"]
+    for name in [*names, "kept"]:
+        storage.put(name, b"x")
+    storage.delete_all([*names, "a/absent"])
+    storage.delete_all(names)
+    storage.delete_all([])
+    assert storage.list() == ["kept"]
 
 
 def test_delete_prefix(storage: Storage) -> None:
@@ -158,11 +197,11 @@ def test_travels_in_a_pickle(storage: Storage) -> None:
 def test_threads_that_race_to_create_have_one_winner(storage: Storage) -> None:
     if storage.url.startswith("s3:"):
         pytest.skip("moto checks and then writes, without a lock between; real stores do both in one step")
-    barrier = Barrier(4)
+    barrier, names = Barrier(4), 5 if isinstance(storage, HdfsStorage) else 25
 
     def race(data: bytes) -> list[int]:
         won = []
-        for name in range(25):
+        for name in range(names):
             barrier.wait()
             try:
                 storage.create(f"d/{name}", data)
@@ -174,7 +213,7 @@ def test_threads_that_race_to_create_have_one_winner(storage: Storage) -> None:
     with ThreadPoolExecutor(4) as pool:
         contents = [b"%d" % number * 1000 for number in range(4)]
         wins = dict(zip(contents, pool.map(race, contents), strict=True))
-    assert sorted(name for won in wins.values() for name in won) == list(range(25))
+    assert sorted(name for won in wins.values() for name in won) == list(range(names))
     assert all(storage.read(f"d/{name}") == data for data, won in wins.items() for name in won)
 
 
@@ -191,10 +230,11 @@ def _race(storage: Storage, data: bytes, names: int, barrier: object, results: o
 
 
 def test_two_processes_that_race_to_create_have_one_winner(storage: Storage) -> None:
-    if not isinstance(storage, LocalStorage):
+    if not isinstance(storage, LocalStorage | HdfsStorage):
         pytest.skip("memory belongs to one process; moto checks and then writes, without a lock between")
     context = multiprocessing.get_context("spawn")
-    barrier, results, names = context.Barrier(2), context.Queue(), 100
+    barrier, results = context.Barrier(2), context.Queue()
+    names = 10 if isinstance(storage, HdfsStorage) else 100  # its name node is a busy JVM
     racers = [
         context.Process(target=_race, args=(storage, b"%d" % number * 1000, names, barrier, results))
         for number in range(2)
@@ -229,7 +269,8 @@ def test_s3_lets_one_of_two_processes_create(s3_config: dict[str, str]) -> None:
     [
         ("", "empty"),
         ("s3a://bucket/x", "unknown scheme 's3a'.*s3://"),
-        ("hdfs://name/x", "unknown scheme 'hdfs'"),
+        ("hdfs://name", "not a directory of HDFS"),
+        ("hdfs://name/x?y", "not a directory of HDFS"),
         ("file://host/x", "not a local file URL"),
         ("file:x", "not a local file URL"),
         ("s3:///x", "names no bucket"),
@@ -263,3 +304,41 @@ def test_a_missing_bucket_is_not_a_missing_file(s3_config: dict[str, str]) -> No
 
 def test_settings_may_be_secret(s3_config: dict[str, str]) -> None:
     assert repr(open_storage("s3://b/x", {**s3_config, "secret_access_key": "hush"})) == "ObjectStorage('s3://b/x')"
+
+
+def test_hdfs_without_a_name_node_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(
+        StorageError, match=r"cannot list hdfs://localhost:1/state from .*Check the name node"
+    ) as caught:
+        open_storage("hdfs://localhost:1/state", {"dfs.client.failover.max.attempts": "1"}).list()
+    assert "\n" not in str(caught.value)
+
+
+def test_files_on_hdfs_are_private_to_their_user(hadoop: MiniHadoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"{hadoop.hdfs}/private"
+    open_storage(url).put("a", b"1")
+    monkeypatch.setenv("HADOOP_USER_NAME", "stranger")
+    other = open_storage(url)
+    with pytest.raises(AccessDenied, match=r"Permission denied: user=stranger.*Give this user access"):
+        other.read("a")
+    with pytest.raises(AccessDenied, match="Permission denied: user=stranger"):
+        other.create("b", b"2")
+
+
+def test_hdfs_finds_the_default_file_system(hadoop: MiniHadoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_storage(f"{hadoop.hdfs}/default").put("a", b"1")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(hadoop.configuration))
+    assert open_storage("hdfs:///default").read("a") == b"1"
+
+
+def test_a_writer_on_hdfs_that_died_leaves_nothing_that_is_listed(hadoop: MiniHadoop) -> None:
+    storage = open_storage(f"{hadoop.hdfs}/died")
+    assert isinstance(storage, HdfsStorage)
+    with pytest.raises(KeyboardInterrupt), storage._written("/died/a/b", b"1"):
+        raise KeyboardInterrupt
+    assert storage.list() == []
+    storage._client.create("/died/a/.fp-tmp-1").write(b"half")  # never closed
+    storage.create("a/b", b"2")
+    assert storage.list() == ["a/b"]
+    storage.delete_prefix("a")
+    assert storage.list() == []

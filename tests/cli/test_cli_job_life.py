@@ -99,7 +99,7 @@ def test_ctrl_c_cancels_cleanly(cli):
 def test_cancel_and_fork_under_another_name(cli):
     cli.json("run", "-d", "digits.py")
     busy = cli("run", "digits.py", code=1).stderr
-    assert re.search(r"job 'digits' is running already \(run \w+, process \d+\) .* --name", busy), busy
+    assert re.search(r"job 'digits' is running already \(run \w+, process \d+ on machine .*\) .* --name", busy), busy
     cli("savepoint", "digits", "--label", "fork here")
     forked = cli.json("run", "-d", "--name", "copy", "-s", "fork here", "digits.py")
     assert {each["job"] for each in cli.jobs()} == {"digits", "copy"}
@@ -130,3 +130,24 @@ def test_jobs_that_the_program_does_not_wait_for_run_to_their_end(cli):
     assert "finished" in done.stderr
     (ended,) = cli.jobs("-a")
     assert ended["state"] == "finished"
+
+
+def test_a_running_job_is_rescaled(cli):
+    run = cli.json("run", "-d", "-p", "2", "digits.py")["run"]
+    cli.wait_epoch(3)
+    done = cli.json("rescale", "digits", "-p", "3")
+    assert {name: done[name] for name in ("job", "run", "parallelism")} == {
+        "job": "digits",
+        "run": run,
+        "parallelism": 3,
+    }
+    assert cli.wait_epoch(done["epoch"] + 3)["restarts"] == 0
+    refused = cli("rescale", "digits", "-p", "129", code=3).stderr
+    assert "parallelism 129 is above its max parallelism of 128" in refused
+    assert re.fullmatch(
+        rf"job digits, run {run}: parallelism 1 from epoch \d+ on\n", cli("rescale", "digits", "-p", "1").stdout
+    )
+    path = cli("stop", "digits").stdout.strip()
+    saved = cli.json("show", path)["savepoint"]
+    assert saved["parallelism"] == 1
+    assert counted(path) == dict.fromkeys(range(10), saved["sources"]["numbers"]["position"]["next"] // 10)

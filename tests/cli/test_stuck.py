@@ -12,9 +12,9 @@ import forkpoint as fp
 STUCK = """
 import time
 import forkpoint as fp
-from forkpoint.driver import job_driver
+from forkpoint.driver import cancelling
 
-job_driver.STUCK_SECONDS = 3.0
+cancelling.STUCK_SECONDS = 3.0
 
 
 def loops():

@@ -1,16 +1,15 @@
 """A real driver on the local engine, with its control port."""
 
-import os
-import socket
 import threading
-import time
 
 import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.control import endpoint as records
-from forkpoint.control.server import HOST, ControlServer
+from forkpoint.control.commands import Commands
+from forkpoint.control.endpoint import endpoints
+from forkpoint.control.presence import Presence
+from forkpoint.control.server import ControlServer
 from forkpoint.storage.base import open_storage
 from patience import PATIENCE_S
 
@@ -28,15 +27,14 @@ class Control:
 
     def on_driver(self, driver):
         self.driver = driver
-        self.server = ControlServer(driver)
-        self.endpoint = records.Endpoint(
-            job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST,
-            port=self.server.start(), token=self.server.token, started_ms=time.time_ns() // 10**6,
-        )  # fmt: skip
-        records.register(self.storage, self.endpoint)
+        commands = Commands(driver)
+        self.server = ControlServer(driver.job, commands)
+        presence = Presence(driver, commands, port=self.server.start(), token=self.server.token)
+        presence.begin()
+        (self.endpoint,) = (each for each in endpoints(self.storage) if each.run == driver.run_id)
 
         def ended(outcome):
-            records.withdraw(self.storage, self.endpoint)
+            presence.end()
             self.server.close(self.linger_seconds)
             self.closed.set()
 

@@ -13,13 +13,14 @@ import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control import endpoint as records
 from forkpoint.control.client import ControlClient, Unreachable
+from forkpoint.control.endpoint import HOST
 from forkpoint.control.registry import drop_stale, find_live, list_runs
-from forkpoint.control.server import HOST
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound
 from forkpoint.savepoint.reading import open_savepoint
 from patience import PATIENCE_S
 
 JOB = "odd / name"
+NO_PROCESS = 2**30
 
 
 def test_status_savepoint_and_stop(start, storage, tmp_path):
@@ -145,7 +146,7 @@ def _stale(storage, **changes):
         free.bind((HOST, 0))
         port = free.getsockname()[1]
     fields = {
-        "job": JOB, "run": "killed", "pid": 1, "machine": socket.gethostname(), "host": HOST, "port": port, "token": "t",
+        "job": JOB, "run": "killed", "pid": NO_PROCESS, "machine": socket.gethostname(), "host": HOST, "port": port, "token": "t",
         "started_ms": 1,
     }  # fmt: skip
     endpoint = records.Endpoint(**(fields | changes))

@@ -16,7 +16,9 @@ from starlette.routing import Route
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.control import limits
-from forkpoint.control.server import HOST, ControlServer
+from forkpoint.control.commands import Commands
+from forkpoint.control.endpoint import HOST
+from forkpoint.control.server import ControlServer
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def server(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]
     servers = []
 
     def on_driver(driver):
-        servers.append(ControlServer(driver))
+        servers.append(ControlServer(driver.job, Commands(driver)))
         servers[0].port = servers[0].start()
         return lambda outcome: servers[0].close(0)
 

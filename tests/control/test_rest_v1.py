@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from forkpoint.control import messages
-from forkpoint.control.server import HOST
+from forkpoint.control.endpoint import HOST
 
 RECORDED = json.loads((Path(__file__).parent / "rest-v1.json").read_bytes())
 

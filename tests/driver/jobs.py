@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.events import Listener
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import Result
 from forkpoint.graph.options import CheckpointOptions, JobOptions, RestoreOptions
@@ -50,12 +52,22 @@ class Sum(fp.KeyedProcessFunction):
         yield click.user, total
 
 
+class Bulky(Sum):
+    """State that is too much to go into the manifest: 40 kB for all keys, which no compression makes small."""
+
+    bulk = fp.ValueStateDescriptor("bulk", bytes)
+
+    def process_element(self, click: Click, ctx: fp.KeyedProcessFunction.Context) -> Any:
+        self.bulk.update(random.Random(click.ts).randbytes(12_000))
+        yield from super().process_element(click, ctx)
+
+
 def job(
-    root: Path, elements: list[Click] | None = None, *, rows: int = 5, parallelism: int = 2, retained: int = 1,
+    root: Path | str, elements: list[Click] | None = None, *, rows: int = 5, parallelism: int = 2, retained: int = 1,
     fn: fp.KeyedProcessFunction | None = None, sink: Any = None, savepoint: str | None = None,
     change: Callable[[JobOptions], JobOptions] = lambda options: options,
     steps: Any = None, source: Any = None, key: Callable[[Any], Any] = lambda click: click.user, key_type: Any = None,
-    allow_non_restored: bool = False, uid: str = "sums",
+    allow_non_restored: bool = False, uid: str = "sums", listeners: Sequence[Listener] = (),
 ) -> Job:  # fmt: skip
     """A job that has been compiled; ``finish`` runs it."""
     env = fp.StreamExecutionEnvironment.get_execution_environment()
@@ -69,11 +81,11 @@ def job(
         sink or fp.DiscardSink()
     ).uid("sink")
     restore = RestoreOptions(savepoint=savepoint, allow_non_restored=allow_non_restored)
-    env.launch = Launch(options={"engine": "local"}, steps=steps, restore=restore)
+    env.launch = Launch(options={"engine": "local"}, steps=steps, restore=restore, listeners=listeners)
     return prepare(env, JOB)
 
 
-def run(root: Path, elements: list[Click] | None = None, **options: Any) -> Result:
+def run(root: Path | str, elements: list[Click] | None = None, **options: Any) -> Result:
     return finish(job(root, elements, **options))
 
 
@@ -99,11 +111,11 @@ class Crash(BaseException):
     pass
 
 
-def history(root: Path) -> History:
+def history(root: Path | str) -> History:
     return History(open_storage(str(root)), JobPaths(JOB))
 
 
-def state_of(root: Path, epoch: int | None = None, uid: str = "sums", state: str = "total") -> dict[Any, Any]:
+def state_of(root: Path | str, epoch: int | None = None, uid: str = "sums", state: str = "total") -> dict[Any, Any]:
     """A checkpoint's state, the newest's as a rule."""
     past = history(root)
     manifest = past.newest() if epoch is None else past.load(epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.errors import StorageError
 from forkpoint.runtime.exchange.control import EpochContext
-from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState, read_manifest
+from forkpoint.runtime.tasks.committed_state import Share, read_manifest
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.runtime.tasks.worker import Worker
-from forkpoint.state import OPERATOR_KG, Changes, key_group_range, open_store, range_for
+from forkpoint.state import OPERATOR_KG, Changes, key_group_range, open_store, range_for, write_back, write_changes
 from forkpoint.storage.base import LocalStorage
 
 PATHS = JobPaths(JOB)
@@ -104,6 +106,34 @@ def test_a_lost_store_is_made_again_at_any_epoch(
         assert entries(subtask) == truth[epoch]
         assert len([p for p in storage.paths if "/checkpoints/" in p]) <= 12
         subtask.store.close()
+
+
+class Slow(Reads):
+    """An object store: requests take long, however small."""
+
+    at_once = most = 0
+
+    def read(self, path: str) -> bytes:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        time.sleep(0.02)
+        data = super().read(path)
+        self.at_once -= 1
+        return data
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_the_files_of_many_epochs_are_read_at_once(
+    root: Path, truth: dict[int, Entries], tmp_path: Path, behind: bool
+) -> None:
+    storage = Slow(root)
+    subtask = SubtaskState(open_store("lmdb", tmp_path / "s"), storage, PATHS, share())
+    if behind:
+        subtask.catch_up(context(8))
+        storage.most = 0
+    subtask.catch_up(context(15))  # six epochs after the snapshot
+    assert storage.most >= 5
+    assert entries(subtask) == truth[15]
 
 
 def test_a_store_behind_follows_over_the_changes_between(root: Path, truth: dict[int, Entries], tmp_path: Path) -> None:
@@ -219,6 +249,108 @@ def test_a_leftover_task_does_not_roll_a_store_back(
     assert entries(leftover) == truth[9]
 
 
+class Host:
+    """A host whose processes run subtask 0 in turn, as Spark's workers do."""
+
+    def __init__(self, root: Path, truth: dict[int, Entries], place: Path, processes: int = 2) -> None:
+        self._root, self._truth, self.place = root, truth, place
+        self.processes = [self.process() for _ in range(processes)]
+        self.reads: list[str] = []
+        self.ways: list[str] = []
+
+    def process(self) -> tuple[SubtaskState, Reads]:
+        storage = Reads(self._root)
+        worker = Worker(spec(self._root, self.place, "lmdb", several_processes=True), storage, PATHS)
+        return worker.state(0), storage
+
+    def run(self, epoch: int, process: int) -> None:
+        """What a task does: catch up, compute, leave its changes."""
+        subtask, storage = self.processes[process]
+        storage.paths.clear()
+        known = {"0-0": "reader", "1-0": f"accepted-{epoch - 1}"} if self.ways else {}  # nothing at a run's start
+        way = subtask.catch_up(context(epoch - 1, known))
+        keys = sorted({key for state in self._truth.values() for key in state})
+        found = subtask.store.get_many(keys)  # a scan would write all that is in memory to the store
+        assert found == [self._truth[epoch - 1].get(key) for key in keys]
+        self.ways.append(way.by if way is not None else "none")
+        self.reads += storage.paths
+        changes = own_changes(self._truth, epoch)
+        subtask.offer(epoch, 1, f"rejected-{epoch}", write_changes(Changes(changes.keys, [b"wrong"] * len(changes))))
+        subtask.offer(epoch, 1, f"accepted-{epoch}", write_changes(changes))
+        subtask.keep(epoch, 1, f"accepted-{epoch}", changes)
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted((self.place / "0.changes").iterdir())
+
+
+def test_processes_of_a_host_that_take_turns_read_nothing_from_the_state_root(
+    root: Path, truth: dict[int, Entries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_back, "MAX_EPOCHS", 5)
+    rng = random.Random(1)
+    host = Host(root, truth, tmp_path, processes=3)
+    host.run(4, 0)
+    assert host.ways == ["rebuild"]
+    host.reads.clear()
+    for epoch in range(5, max(truth) + 1):
+        host.run(epoch, rng.randrange(3))
+        assert len(host.files) <= 3 * 6, "those of the epochs that the store on disk has are removed"
+    assert host.reads == []
+    assert set(host.ways[1:]) == {"memory", "host"}
+
+
+def test_a_new_process_reads_what_those_that_were_killed_have_left(
+    root: Path, truth: dict[int, Entries], tmp_path: Path
+) -> None:
+    host = Host(root, truth, tmp_path)
+    for epoch in range(4, 15):
+        host.processes[0] = host.process()
+        host.run(epoch, 0)
+    assert not any(f"{epoch:012}" in path for epoch in range(4, 15) for path in host.reads)
+    assert host.ways == ["rebuild"] + ["host"] * 10
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut short", "overwritten", "not accepted"])
+def test_what_is_damaged_on_the_host_is_read_from_the_state_root(
+    root: Path, truth: dict[int, Entries], tmp_path: Path, damage: str
+) -> None:
+    host = Host(root, truth, tmp_path)
+    for epoch in range(4, 12):
+        host.run(epoch, 0)
+    host.reads.clear()
+    if damage == "not accepted":
+        (tmp_path / "0.changes" / "7.accepted").unlink()
+    else:
+        place = tmp_path / "0.changes" / "7-1-accepted-7.arrow"
+        data = place.read_bytes()
+        place.unlink()
+        if damage != "missing":
+            place.write_bytes(data[:-9] if damage == "cut short" else bytes(len(data)))
+    host.run(12, 1)
+    assert host.ways[-1] == "changes"
+    assert not [path for path in host.reads if f"{6:012}" in path], "from the damaged epoch on"
+    host.reads.clear()
+    host.run(13, 0)  # it may have older changes in memory than the store has now
+    host.run(14, 1)
+    assert host.ways[-2:] == ["memory", "host"] or host.ways[-2:] == ["host", "host"]
+    assert host.reads == []
+
+
+def test_a_subtask_that_returns_to_a_host_after_a_while_elsewhere(
+    root: Path, truth: dict[int, Entries], tmp_path: Path
+) -> None:
+    here, elsewhere = Host(root, truth, tmp_path / "a"), Host(root, truth, tmp_path / "b")
+    for epoch in range(4, 10):
+        here.run(epoch, epoch % 2)
+    for epoch in range(10, 20):
+        elsewhere.run(epoch, epoch % 2)
+    for epoch in range(20, 26):
+        here.run(epoch, epoch % 2)
+    assert here.ways[6] == "changes"
+    assert set(here.ways[7:]) == {"host"}
+
+
 @pytest.mark.parametrize("kind", ["lmdb", "rocksdb"])
 def test_a_damaged_store_is_made_again(root: Path, truth: dict[int, Entries], tmp_path: Path, kind: Any) -> None:
     """As a worker opens it: cut short, or overwritten."""
@@ -237,10 +369,13 @@ def test_a_damaged_store_is_made_again(root: Path, truth: dict[int, Entries], tm
         worker.close()
 
 
-def spec(root: Path, place: Path, kind: str) -> Any:
+def spec(root: Path, place: Path, kind: str, *, several_processes: bool = False) -> Any:
     from types import SimpleNamespace
 
-    return SimpleNamespace(local_dir=str(place), store=kind, parallelism=2, max_parallelism=128, storage_url=str(root))
+    return SimpleNamespace(
+        local_dir=str(place), store=kind, parallelism=2, max_parallelism=128, storage_url=str(root),
+        several_processes=several_processes,
+    )  # fmt: skip
 
 
 def test_changes_that_are_gone_or_damaged_are_named(root: Path, tmp_path: Path) -> None:

@@ -161,9 +161,20 @@ def test_outside() -> None:
     ref = SnapshotRef(
         subtask=0, attempt="a", kg_start=0, kg_stop=10, epoch=1, path="p", entries=0, bytes=0, checksum=HASH
     )
-    assert [(r.kg_start, r.kg_stop) for r in _outside(ref, 3, 6)] == [(0, 3), (6, 10)]
-    assert _outside(ref, 0, 10) == []
-    assert _outside(ref, 10, 12) == [ref]
+    assert [(r.kg_start, r.kg_stop) for r in _outside(ref, [(3, 6)])] == [(0, 3), (6, 10)]
+    assert _outside(ref, [(0, 10)]) == []
+    assert _outside(ref, [(10, 12)]) == [ref]
+
+
+@given(st.lists(st.integers(0, 12), max_size=6, unique=True), st.integers(0, 12), st.integers(0, 12))
+def test_what_is_outside_of_several_ranges(bounds: list[int], start: int, stop: int) -> None:
+    covered = list(zip(sorted(bounds)[::2], sorted(bounds)[1::2], strict=False))
+    ref = SnapshotRef(
+        subtask=0, attempt="a", kg_start=min(start, stop), kg_stop=max(start, stop), epoch=1, path="p", entries=0, bytes=0,
+        checksum=HASH,
+    )  # fmt: skip
+    found = [kg for part in _outside(ref, covered) for kg in range(part.kg_start, part.kg_stop)]
+    assert found == [kg for kg in range(ref.kg_start, ref.kg_stop) if not any(a <= kg < b for a, b in covered)]
 
 
 def state(sid: int, name: str, **more: Any) -> StateInfo:
@@ -196,7 +207,7 @@ def test_snapshots_are_due_after_many_epochs_or_many_bytes(graph: JobGraph) -> N
         subtask=1, attempt="a", kg_start=64, kg_stop=128, epoch=1, path="p", entries=1, bytes=500 * mib, checksum=HASH
     )
     assert due_snapshots(manifest, {0: (9, 0), 1: (10, 0)}, chain=10, ratio=1.0) == [1]
-    assert due_snapshots(manifest, {0: (3, 65 * mib), 1: (3, 63 * mib)}, chain=10, ratio=1.0) == [0]
+    assert due_snapshots(manifest, {0: (3, 9 * mib), 1: (3, 7 * mib)}, chain=10, ratio=1.0) == [0]
     assert due_snapshots(manifest, {0: (2, 10**12)}, chain=10, ratio=1.0) == []
     with_big = manifest.model_copy(update={"snapshots": [big]})
     assert due_snapshots(with_big, {1: (3, 400 * mib)}, chain=10, ratio=1.0) == []

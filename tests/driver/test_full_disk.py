@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from jobs import Click, Sum, clicks, finish, history, job, run, saved_state, state_of, sums
+from jobs import Bulky, clicks, finish, history, job, run, saved_state, state_of, sums
 
 import forkpoint as fp
+from forkpoint.driver.events import Restarting
 from forkpoint.errors import StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.savepoint.reading import open_savepoint
@@ -61,18 +63,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         subprocess.run(["umount", "-l", root], check=True)
 
 
-class Bulky(Sum):
-    """State that is too much to go into the manifest: 40 kB for all keys, which no compression makes small."""
-
-    bulk = fp.ValueStateDescriptor("bulk", bytes)
-
-    def process_element(self, click: Click, ctx: fp.KeyedProcessFunction.Context) -> Any:
-        import random
-
-        self.bulk.update(random.Random(click.ts).randbytes(12_000))
-        yield from super().process_element(click, ctx)
-
-
 class Fills:
     """Fills a disk at a step of an epoch."""
 
@@ -83,6 +73,13 @@ class Fills:
     def on_step(self, step: str, epoch: int) -> None:
         if (step, epoch) == self.when:
             self.disk.fill()
+
+
+class FillsOnce(Fills):
+    def on_step(self, step: str, epoch: int) -> None:
+        if (step, epoch) == self.when:
+            self.disk.fill()
+            self.when = ("", 0)
 
 
 # Where space is needed after these steps: changelogs, then the manifest.
@@ -103,26 +100,29 @@ def test_without_restarts_the_job_fails_and_goes_on_when_it_is_started_again(dis
 
 @pytest.mark.parametrize("step", STEPS)
 def test_with_restarts_the_job_waits_for_space(disk: Disk, step: str, caplog: pytest.LogCaptureFixture) -> None:
-    failures = []
 
     def change(options: JobOptions) -> JobOptions:
-        return replace(options, restart=RestartStrategy.fixed_delay(5, 20))
+        return replace(options, restart=RestartStrategy.fixed_delay(0, 20))  # no failure of its own
 
-    class FillsAndFrees(Fills):
-        """There is space again at the third attempt."""
+    class Frees:
+        """There is space again after the third attempt."""
 
-        def on_step(self, step: str, epoch: int) -> None:
-            if epoch == self.when[1] and step == "planned":
-                failures.append(epoch)
-            if len(failures) == 3:
-                self.disk.empty()
-            else:
-                super().on_step(step, epoch)
+        failures: ClassVar[list[str]] = []
 
-    result = run(disk.root, ELEMENTS, fn=Bulky(), steps=FillsAndFrees(disk, step, 4), change=change)
+        def on_event(self, event: Any) -> None:
+            if isinstance(event, Restarting):
+                self.failures.append(event.failure)
+                if len(self.failures) == 3:
+                    disk.empty()
+
+    frees = Frees()
+    result = run(disk.root, ELEMENTS, fn=Bulky(), steps=FillsOnce(disk, step, 4), change=change, listeners=[frees])
     assert result.outcome == "finished"
-    assert len(failures) == 3
-    assert [ADVICE in message for message in caplog.messages] == [True, True]
+    assert len(frees.failures) == 3
+    for failure in (*frees.failures, *caplog.messages):
+        assert "paused, as storage has not worked since" in failure
+        assert f"on host {socket.gethostname()}: No space left" in failure
+        assert ADVICE in failure
     assert state_of(disk.root) == sums(ELEMENTS)
 
 

@@ -143,3 +143,23 @@ def test_garbage_is_for_the_newest_run() -> None:
         history.collect_garbage("old", 1, ())
     assert history.epochs() == [1, 2, 3, 4]
     history.collect_garbage("new", 1, ())
+
+
+def test_cleaning_up_reads_no_manifest_of_its_own_run_and_others_once() -> None:
+    history = fresh()
+    driver = Driver.start(history, "first", None)
+    for _ in range(4):
+        driver.commit()
+    reads: list[int] = []
+
+    class Counting(History):
+        def load(self, epoch: int) -> Manifest:
+            reads.append(epoch)
+            return super().load(epoch)
+
+    second = Driver.start(Counting(history.storage, PATHS), "second", driver.last)
+    for _ in range(3):
+        second.commit()
+        second.history.collect_garbage("second", 6, ())
+    assert sorted(reads) == [1, 2, 3, 4, 5]
+    assert second.history.epochs() == [4, 5, 6, 7, 8, 9]

@@ -41,7 +41,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     past = history(tmp_path)
     past.commit(manifest, after=0)
     executor = Fails()
-    executor.start(prepared.driver._spec(manifest))
+    executor.start(prepared.driver._layouts.next(manifest, manifest.parallelism))
     runner = EpochRunner(
         run="run", graph=prepared.graph, manifest=manifest, history=past, executor=executor, timeout_ms=60_000,
         max_rows=5, now_ms=lambda: 0, listener=Listeners(),

@@ -150,9 +150,9 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
 
     collect = driver._collect_garbage
 
-    def counted() -> None:
+    def counted(newest: Manifest) -> None:
         collected.append(driver.status().epoch)
-        collect()
+        collect(newest)
 
     monkeypatch.setattr(driver._savepoints, "_export", slow_export)
     monkeypatch.setattr(driver, "_collect_garbage", counted)

@@ -28,6 +28,7 @@ PLACES = {
     "sink claim": "records/claim.json",
     "program.json": "records/program.json",
     "endpoint.json": "records/endpoint.json",
+    "lease.json": "records/lease.json",
     ARROW: "checkpoint/jobs/*/*/*/*.arrow",
 }
 FACTS = ("id", "job", "epoch", "parallelism", "max_parallelism", "sources", "watermarks", "input_watermarks")

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import golden_files
 import golden_job
 
+from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.endpoint import ENDPOINT, Endpoint
 from forkpoint.control.programs import PROGRAM, Program
@@ -36,6 +37,7 @@ RECORDS: dict[str, tuple[Any, Any]] = {
             job="golden", run="r-1", pid=7, machine="host", host="127.0.0.1", port=4711, token="t", started_ms=5, log="l"
         ),
     ),
+    "lease.json": (LEASE, Lease(job="golden", run="r-1", renewals=3, ttl_ms=3000, epoch=9)),
     "program.json": (
         PROGRAM,
         Program(

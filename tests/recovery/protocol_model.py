@@ -17,8 +17,9 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -32,7 +33,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.connectors.files import writing as file_writing
-from forkpoint.driver import epochs, job_driver
+from forkpoint.driver import epochs, history, job_driver, rescaling
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
@@ -161,6 +162,20 @@ def _content(path: Path) -> tuple[int, str]:
     return int(match[1]), path.read_text()
 
 
+class InTurn(Executor):
+    """A thread pool whose work is done on the driver's own thread, so that it is part of the schedule."""
+
+    def __init__(self, _: int) -> None: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 class ModelStorage:
     """One driver's way to the shared storage."""
 
@@ -200,6 +215,10 @@ class ModelStorage:
         self._step("delete", path)
         self._files.pop(path, None)
 
+    def delete_all(self, paths: list[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def delete_prefix(self, prefix: str) -> None:
         for path in self.list(prefix):
             self.delete(path)
@@ -218,6 +237,8 @@ class ModelStorage:
 class ModelExecutor:
     """Two subtasks that write down the numbers they get, and add them up."""
 
+    has_other_hosts = False
+
     def __init__(self, driver_number: int, world: World, storage: ModelStorage, graph: Any, sink: Any) -> None:
         self._number = driver_number
         self._world = world
@@ -226,6 +247,11 @@ class ModelExecutor:
         (self._uid,) = [operator.uid for operator in graph.sinks]
 
     def start(self, spec: Any) -> None: ...
+
+    def prepare(self, spec: Any, epoch: int) -> list[Any]:
+        return []
+
+    def discard(self, spec: Any) -> None: ...
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         ranges = [each for task in source_tasks for each in pickle.loads(task)]
@@ -318,6 +344,49 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode(text)
 
 
+# -- rescaling, without threads
+
+
+class Returned(BaseException):
+    pass
+
+
+class NoWait(threading.Event):
+    """Nothing remains to be done where a thread would wait."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise Returned
+
+
+class Inline:
+    """A thread that is over when it has been started."""
+
+    def __init__(self, target: Callable[[], None], **_: Any) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        with suppress(Returned):
+            self._target()
+
+    def join(self) -> None: ...
+
+
+class Asks:
+    """Asks for other parallelisms once a driver has published so many epochs."""
+
+    driver: JobDriver
+
+    def __init__(self, plan: dict[int, int]) -> None:
+        self._plan = plan
+        self._published = 0
+
+    def on_step(self, phase: str, epoch: int) -> None:
+        if phase == "published":
+            self._published += 1
+            if self._published in self._plan:
+                self.driver.rescale(self._plan[self._published])
+
+
 # -- a job's directory, with steps
 
 
@@ -357,13 +426,15 @@ def _world() -> World:
 
 @dataclass
 class Model:
-    """A job of some numbers, ready to be run by any schedule. ``faults``: patches that undo a remedy."""
+    """A job of some numbers, ready to be run by any schedule. ``faults``: patches that undo a remedy. ``rescales``: after how
+    many of its epochs each driver changes its parallelism, and to what; the numbers stay with two subtasks."""
 
     numbers: int = 6
     each: int = 2
     retained: int = 1
     fine: bool = False  # whether looking for a file is a step of its own
     faults: Sequence[Any] = ()
+    rescales: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -400,11 +471,14 @@ class Model:
             def cancel(self) -> None: ...
 
         threads = type("threads", (), {"Event": threading.Event, "Timer": NoTimer})
+        at_once = type("threads", (), {"Event": NoWait, "Thread": Inline})
         with ExitStack() as stack:
             for each in (
                 patch.object(file_sink, "Path", ModelPath), patch.object(file_sink, "sync_directory", lambda _: None),
                 patch.object(file_writing, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
                 patch.object(os, "walk", stepwise), patch.object(epochs, "threading", threads),
+                patch.object(rescaling, "threading", at_once),
+                patch.object(history, "ThreadPoolExecutor", InTurn),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(job_driver, "GC_EVERY_EPOCHS", 1),
                 patch.object(JobDriver, "_wait", lambda *_: None), *self.faults,
             ):  # fmt: skip
@@ -442,8 +516,9 @@ class Model:
         executor = ModelExecutor(actor.number, world, storage, self._graph, self._sink)
         driver = JobDriver(
             JOB, self._graph, self._options, storage, executor, parallelism=SUBTASKS, local_dir="unused",
-            now_ms=lambda: 1000,
+            now_ms=lambda: 1000, steps=(asks := Asks(dict(self.rescales))),
         )  # fmt: skip
+        asks.driver = driver
         restore = driver.starter.restore
 
         def restored(epoch: Any) -> Any:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,6 +55,28 @@ def test_schedules_that_nobody_chose(options: dict[str, Any]) -> None:
     with modelled(**options) as model:
         report = explore(model, partial(drawn, seed=seed), ("half",), most=5000 if DEEP else 60)
     assert not report.violations, f"seed {seed}: {report}"
+
+
+RESCALES = {"rescales": {1: 3, 2: 2}, "numbers": 8}
+
+
+@pytest.mark.parametrize(
+    ("schedules", "every"),
+    [(sleeps, 23), (kills, 29), (deaths_beside, 41), (three, 67)],
+    ids=lambda each: getattr(each, "__name__", str(each)),
+)
+def test_every_interleaving_of_drivers_that_rescale(schedules: Any, every: int) -> None:
+    """Each commits two further manifests of kind "start"."""
+    with modelled(**RESCALES) as model:
+        report = explore(model, schedules, READERS, every=1 if DEEP else every)
+    assert not report.violations, report
+
+
+def test_a_driver_of_the_model_rescales() -> None:
+    with modelled(**RESCALES) as model, model.patched():
+        world = model.run([Segment(0)])
+    manifests = [json.loads(world.files[path]) for path in sorted(world.files) if path.endswith(".json")]
+    assert [m["parallelism"] for m in manifests if m.get("kind") == "start"] == [2, 3, 2]
 
 
 def test_a_manifest_is_cleaned_up_before_a_starting_driver_looks_at_it() -> None:

@@ -34,7 +34,8 @@ from forkpoint.runtime.event_time.timers import Timers
 from forkpoint.runtime.exchange.control import EpochContext
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
+from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.savepoint.restore_plan import StateMapping
 from forkpoint.state import (
     OPERATOR_KG,

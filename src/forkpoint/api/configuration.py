@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
+    Autoscale,
     CheckpointingMode,
     ExternalizedCheckpointRetention,
     JobOptions,
@@ -192,6 +193,11 @@ def _text(key: str, value: Any) -> str:
     return str(value)
 
 
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    return tuple(str(name).strip() for name in names if str(name).strip())
+
+
 _BACKENDS = {"hashmap": "dict", "memory": "dict", "dict": "dict", "lmdb": "lmdb", "rocksdb": "rocksdb"}
 _STRATEGIES = {
     "none": "none", "off": "none", "disable": "none",
@@ -222,6 +228,8 @@ _JOB_KEYS: dict[str, tuple[str, Parser]] = {
     "state.backend.type": ("state_backend", _choice(_BACKENDS)),
     "execution.runtime-mode": ("runtime_mode", _member(RuntimeExecutionMode)),
     "execution.engine": ("engine", _choice({"spark": "spark", "local": "local"})),
+    "execution.ship-environment": ("ship_env", parse_boolean),
+    "execution.pass-environment": ("pass_env", _names),
 }
 _CHECKPOINT_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.checkpointing.interval": ("interval_ms", parse_duration_ms),
@@ -253,8 +261,13 @@ _SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's Kubernetes
     "savepoint.history.max.count": ("keep_last", _number(int)),
     "savepoint.history.max.age": ("keep_for_ms", parse_duration_ms),
 }
+_AUTOSCALE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's autoscaler
+    "job.autoscaler.vertex.min-parallelism": ("minimum", _number(int)),
+    "job.autoscaler.vertex.max-parallelism": ("maximum", _number(int)),
+}
 _PARAMETERS = "pipeline.global-job-parameters"
-KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, _PARAMETERS)
+_SPARK = "spark."
+KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, *_AUTOSCALE_KEYS, _PARAMETERS)
 
 # Flink options without a counterpart here, accepted without effect so that Flink programs run.
 IGNORED_PREFIXES = (
@@ -271,19 +284,24 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
     """
     given = configuration.values if isinstance(configuration, Configuration) else configuration
     for key in given:
-        if key not in KEYS:
+        if key not in KEYS and not key.startswith(_SPARK):
             ignored = key.startswith(IGNORED_PREFIXES)
             near = difflib.get_close_matches(key, KEYS, 1, _TYPO if ignored else 0.6)
             if near or not ignored:
                 hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(KEYS)}"
                 raise ConfigError(f"there is no option {key!r}; {hint}")
     changes = _parsed(given, _JOB_KEYS)
-    changes["accepted"] = {**options.accepted, **{key: value for key, value in given.items() if key not in KEYS}}
+    spark = {key: _as_text(value) for key, value in given.items() if key.startswith(_SPARK)}
+    others = {key: value for key, value in given.items() if key not in KEYS and key not in spark}
+    changes["spark"] = {**options.spark, **spark}
+    changes["accepted"] = {**options.accepted, **others}
     changes["checkpoint"] = replace(options.checkpoint, **_parsed(given, _CHECKPOINT_KEYS))
     if any(key in given for key in _RESTART_KEYS):
         changes["restart"] = _restart_strategy(given, options)
     if any(key in given for key in _SCHEDULE_KEYS):
         changes["savepoint_schedule"] = _schedule(given, options.savepoint_schedule)
+    if any(key in given for key in _AUTOSCALE_KEYS):
+        changes["autoscale"] = _autoscale(given, options.autoscale)
     if _PARAMETERS in given:
         changes["parameters"] = {**options.parameters, **_parameters(given[_PARAMETERS])}
     return replace(options, **changes)
@@ -298,6 +316,13 @@ def _schedule(given: Mapping[str, Any], known: SavepointSchedule | None) -> Save
     if known is None and "interval_ms" not in parsed:
         raise ConfigError(f"{', '.join(k for k in _SCHEDULE_KEYS if k in given)}: set periodic.savepoint.interval too")
     return SavepointSchedule(**parsed) if known is None else replace(known, **parsed)
+
+
+def _autoscale(given: Mapping[str, Any], known: Autoscale | None) -> Autoscale:
+    parsed = _parsed(given, _AUTOSCALE_KEYS)
+    if known is None and "maximum" not in parsed:
+        raise ConfigError("job.autoscaler.vertex.min-parallelism: set job.autoscaler.vertex.max-parallelism too")
+    return Autoscale(**{"minimum": 1, **parsed}) if known is None else replace(known, **parsed)
 
 
 def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:

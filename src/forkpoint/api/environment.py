@@ -22,6 +22,7 @@ from forkpoint.connectors.collection import CollectionSource
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import WatermarkStrategy, to_ms
 from forkpoint.graph.options import (
+    Autoscale,
     CheckpointingMode,
     JobOptions,
     RestartStrategy,
@@ -125,6 +126,10 @@ class StreamExecutionEnvironment(AcceptedMixin):
         if not directory:
             raise ConfigError("the savepoint directory is empty; give a path or a URL")
         return self._set(savepoint_directory=str(directory))
+
+    def set_autoscale(self, minimum: int, maximum: int) -> StreamExecutionEnvironment:
+        """Let the running job choose its parallelism within these bounds, from how busy it is."""
+        return self._set(autoscale=Autoscale(minimum, maximum))
 
     def set_savepoint_schedule(
         self, interval: timedelta | int, directory: str | None = None, *,

@@ -58,7 +58,13 @@ class Job:
 
     def begin(self) -> Callable[[], Result]:
         """Announce the job to its launcher, and return a function that runs the job to its end; call it once."""
-        ended = self.launch.on_driver(self.driver) if self.launch.on_driver is not None else None
+        ended: Callable[[Result | BaseException], None] | None = None
+        if self.launch.on_driver is not None:
+            ended = self.launch.on_driver(self.driver)
+        elif self.temporary is None:
+            from forkpoint.control.presence import attend  # not needed for `import forkpoint`
+
+            ended = attend(self.driver)
         return lambda: self._run(ended)
 
     def _run(self, ended: Callable[[Result | BaseException], None] | None) -> Result:
@@ -127,10 +133,10 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         )
         warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
-    if launch.on_step is not None and engine_of(options) == "spark":
-        launch.on_step("starting Spark")
-    executor, parallelism = make_executor(options)
+    executor, parallelism = make_executor(options, launch.on_step or (lambda step: None))
     parallelism = options.parallelism or parallelism
+    if options.autoscale is not None:
+        parallelism = options.autoscale.clamp(parallelism)
     others = {uid: n for uid, n in compiled.parallelisms.items() if n != parallelism}
     if others:
         named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
@@ -143,6 +149,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         name, graph, options, storage, executor, parallelism=parallelism,
         local_dir=str(stores_directory()), steps=launch.steps, listeners=launch.listeners,
         restore=launch.restore or restore, until=launch.until, trial=launch.trial,
+        standby=launch.standby, lease=temporary is None,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)
 
@@ -153,7 +160,8 @@ def _compile(env: StreamExecutionEnvironment, options: JobOptions, *, require_ui
 
 
 def _options(env: StreamExecutionEnvironment) -> JobOptions:
-    return replace(env.options, **env.launch.options)
+    given = env.launch.options
+    return replace(env.options, **{**given, "spark": {**env.options.spark, **given.get("spark", {})}})
 
 
 def _state_root(launch: Launch, options: JobOptions) -> str | None:
@@ -198,8 +206,8 @@ def engine_of(options: JobOptions) -> str:
     return options.engine or os.environ.get("FORKPOINT_ENGINE") or "spark"
 
 
-def make_executor(options: JobOptions) -> tuple[Executor, int]:
-    """The engine's executor and default parallelism."""
+def make_executor(options: JobOptions, on_step: Callable[[str], None]) -> tuple[Executor, int]:
+    """The engine's executor and default parallelism. ``on_step`` gets the steps of its start."""
     engine = engine_of(options)
     if engine == "local":
         from forkpoint.local.executor import LocalExecutor
@@ -207,8 +215,11 @@ def make_executor(options: JobOptions) -> tuple[Executor, int]:
         return LocalExecutor(), LOCAL_PARALLELISM
     if engine == "spark":
         from forkpoint.spark.executor import make_spark_executor
+        from forkpoint.spark.provisions import Provisions
 
-        return make_spark_executor(options.checkpoint.interval_ms)
+        on_step("starting Spark")
+        provisions = Provisions(options.ship_env, options.pass_env, on_step)
+        return make_spark_executor(options.checkpoint.interval_ms, options.spark, provisions)
     raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
 
 

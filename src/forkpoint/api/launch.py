@@ -12,10 +12,10 @@ from forkpoint.graph.options import JobOptions, RestoreOptions
 
 if TYPE_CHECKING:
     from forkpoint.connectors import Sink
-    from forkpoint.driver.epochs import Trial
     from forkpoint.driver.events import Listener, Steps
     from forkpoint.driver.job_driver import JobDriver, Result
     from forkpoint.driver.replay import Until
+    from forkpoint.driver.trial import Trial
     from forkpoint.graph.job import JobGraph
 
 
@@ -29,6 +29,7 @@ class Launch:
     progress of the start. With ``inspect`` nothing runs: it is called with the compiled job, and ProgramStopped ends the
     program. ``until``: where the run stops. ``trial``: the epochs on trial. ``sinks`` replaces the program's sinks, by uid.
     ``steps`` and ``listeners``: see ``driver.events``. ``generated_uids``: uids are optional even if state outlives the run.
+    ``standby``: runs wait beside the one that leads their job, and take over when it dies.
     ``unnamed`` numbers the jobs without a name, to keep their names distinct.
     """
 
@@ -45,6 +46,7 @@ class Launch:
     trial: Trial | None = None
     sinks: Callable[[str], Sink] | None = None
     generated_uids: bool = False
+    standby: bool = False
     unnamed: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
 

@@ -143,6 +143,10 @@ class JobClient:
         """Take a savepoint while the job continues; the future has its path."""
         return self.job.driver.savepoint(savepoint_directory, label).done
 
+    def rescale(self, parallelism: int) -> Future[int]:
+        """Change the parallelism while the job runs; the future has the epoch from which it is in force."""
+        return self.job.driver.rescale(parallelism).done
+
     def get_job_execution_result(self) -> Future[JobExecutionResult]:
         """The result of the job, once it has ended."""
         return self._result

@@ -30,7 +30,7 @@ from forkpoint.functions import (
     declared_states,
     to_ms,
 )
-from forkpoint.functions.adapters import Count, Fold, KeylessProcess, KeylessWindow, WithKey
+from forkpoint.functions.adapters import Count, Fold, KeylessProcess, KeylessWindow, WithKey, user_function
 from forkpoint.runtime.operators.rolling import Rolling, RollingKind
 from forkpoint.runtime.windows.spec import Contents, WindowSpec
 from forkpoint.types import TypeInformation, Types, infer_type, type_of
@@ -164,7 +164,7 @@ class _Windowed(WindowSettings[T_co, W_co]):
         return self._add(name, "aggregating", accumulator, aggregates, WindowRows(shape), shape.type)
 
     def _elements(self, operator: str, fn: Any, output_type: Any) -> DataStream[Any]:
-        name, found = operator_name(f"window: {operator}", _inner(fn)), _type_of_results(output_type, fn)
+        name, found = operator_name(f"window: {operator}", user_function(fn)), _type_of_results(output_type, fn)
         return self._add(name, "list", self._value_type, None, fn, found)
 
 
@@ -315,13 +315,10 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
         return self._add("window: count", "aggregating", Types.LONG(), Count(), None, Types.LONG())
 
 
-def _inner(fn: Any) -> Any:
-    return fn.function if isinstance(fn, KeylessProcess | KeylessWindow) else fn
-
-
 def _type_of_results(explicit: Any, fn: Any) -> TypeInformation | None:
-    method = "apply" if isinstance(_inner(fn), WindowFunction | AllWindowFunction) else "process"
-    return type_of_output(explicit, _inner(fn), method, many=True)
+    function = user_function(fn)
+    method = "apply" if isinstance(function, WindowFunction | AllWindowFunction) else "process"
+    return type_of_output(explicit, function, method, many=True)
 
 
 def _window_function(operator: str, fn: Any) -> Any:

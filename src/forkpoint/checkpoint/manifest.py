@@ -212,7 +212,7 @@ class Job(Record):
 
 class Run(Record):
     """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
-    `machine` and `pid`: of its driver."""
+    `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -229,6 +229,7 @@ class Run(Record):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     machine: str | None = None
     pid: Count | None = None
+    engine_lost: bool = False
 
 
 MANIFEST = Format("manifest", Manifest, 1)

@@ -3,6 +3,9 @@
     jobs/<job>/job.json
     jobs/<job>/runs/<run>/run.json
     jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
+    jobs/<job>/runs/<run>/lease.json                  while it leads the job: its driver's sign of life
+    jobs/<job>/runs/<run>/requests/<id>.json          what its driver is asked to do, until that takes it
+    jobs/<job>/runs/<run>/answers/<id>.json           its driver's answer, until the caller has read it
     jobs/<job>/runs/<run>/program.json                the arguments of `forkpoint run`
     jobs/<job>/runs/<run>/program.zip                 the program's own files at that time
     jobs/<job>/checkpoints/<epoch>.json
@@ -49,6 +52,7 @@ _UNSAFE = re.compile(rb"^[._]|[^A-Za-z0-9._-]")
 _ESCAPE = re.compile(rb"!([0-9a-f]{2})")
 _MANIFEST = re.compile(r"checkpoints/(\d{12})\.(json|fence)", re.ASCII)
 _RUN_FILE = re.compile(rf"{JOBS}/([^/]+)/runs/([^/]+)/(run|endpoint)\.json")
+_MAIL = re.compile(rf"{JOBS}/[^/]+/runs/[^/]+/(?:requests|answers)/([^/]+)\.json")
 _DATA_FILE = re.compile(r"(changelog|snapshots|staging)/(\d{12})/.+", re.ASCII)
 
 
@@ -138,6 +142,22 @@ class JobPaths:
         """The address of a run's driver; exists only while that runs, or if it was killed."""
         return f"{self.runs}/{escape(run)}/endpoint.json"
 
+    def lease_file(self, run: str) -> str:
+        """A run's lease; exists while it leads the job, or if its driver was killed."""
+        return f"{self.runs}/{escape(run)}/lease.json"
+
+    def requests(self, run: str) -> str:
+        return f"{self.runs}/{escape(run)}/requests"
+
+    def request_file(self, run: str, request_id: str) -> str:
+        return f"{self.requests(run)}/{escape(request_id)}.json"
+
+    def answers(self, run: str) -> str:
+        return f"{self.runs}/{escape(run)}/answers"
+
+    def answer_file(self, run: str, request_id: str) -> str:
+        return f"{self.answers(run)}/{escape(request_id)}.json"
+
     def program_file(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/program.json"
 
@@ -200,6 +220,12 @@ def parse_run_file(path: str) -> RunFile | None:
     if match is None:
         return None
     return RunFile(unescape(match[1]), unescape(match[2]), "run" if match[3] == "run" else "endpoint")
+
+
+def parse_mail_file(path: str) -> str | None:
+    """The id in the path of a request or its answer; None if it is neither."""
+    match = _MAIL.fullmatch(path)
+    return None if match is None else unescape(match[1])
 
 
 def log_file(name: str) -> str:

@@ -11,17 +11,19 @@ import click
 from forkpoint.cli import failures
 from forkpoint.cli.ab import ab
 from forkpoint.cli.check import check
+from forkpoint.cli.doctor import doctor
 from forkpoint.cli.edit import edit
 from forkpoint.cli.fork import fork
 from forkpoint.cli.gc import gc
 from forkpoint.cli.import_spark import import_spark
-from forkpoint.cli.jobs import cancel, list_, savepoint, stop
+from forkpoint.cli.jobs import cancel, list_, rescale, savepoint, stop
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, label, savepoints, show
 from forkpoint.cli.settings import current, options
 from forkpoint.cli.state import diff_, state
+from forkpoint.cli.supervise import supervise
 from forkpoint.cli.tree import tree
 from forkpoint.cli.upgrade import upgrade
 from forkpoint.errors import ForkpointError
@@ -55,8 +57,8 @@ main = Group(
     params=options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
-    commands=[run, upgrade, fork, ab, check, list_, savepoint, stop, cancel, savepoints, show, state, diff_, edit,
-              import_spark, dispose, label, gc, recover, tree],
+    commands=[run, supervise, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, diff_,
+              edit, import_spark, dispose, label, gc, recover, tree, doctor],
     no_args_is_help=True,
 )  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -1,4 +1,4 @@
-"""Commands about running jobs: list, savepoint, stop, cancel."""
+"""Commands about running jobs: list, savepoint, rescale, stop, cancel."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def list_(everything: bool) -> None:
         for view in views:
             if view.state == "lost" and view.newest and view.endpoint is not None and view.endpoint.log:
                 out.line(f"the log of lost job {view.job!r}: {view.endpoint.log}")
+            if view.doing is not None:
+                out.line(f"job {view.job!r}: {view.doing}")
 
     settings.output.result({"jobs": [view_json(view) for view in views]}, show)
 
@@ -57,7 +59,7 @@ def view_json(view: RunView) -> dict[str, Any]:
     return {
         **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
         "late_records_dropped": None if late is None else dict(late),
-        **attributes(view, "restarts reason"),
+        **attributes(view, "restarts reason doing"),
         "parent": view.parent.model_dump(mode="json"),
         **attributes(view.endpoint, "pid machine port log"),
     }
@@ -80,6 +82,17 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
         observer=settings.output,
     )  # fmt: skip
     settings.output.result(asdict(taken), lambda out: out.line(taken.savepoint))
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@click.option("-p", "--parallelism", type=int, required=True, help="The new number of subtasks.")
+def rescale(job: str, parallelism: int) -> None:
+    """Change the parallelism of JOB while it runs, without a restart."""
+    settings = current()
+    done = operations.rescale(job, parallelism, state_root=settings.given_root, observer=settings.output)
+    said = f"job {done.job}, run {done.run}: parallelism {done.parallelism} from epoch {done.epoch} on"
+    settings.output.result(asdict(done), lambda out: out.line(said))
 
 
 @click.command(cls=Command)

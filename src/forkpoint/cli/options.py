@@ -9,7 +9,7 @@ import click
 
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.errors import ConfigError
-from forkpoint.graph.options import SavepointSchedule
+from forkpoint.graph.options import Autoscale, SavepointSchedule
 
 Pairs: TypeAlias = Mapping[str, str]
 
@@ -66,6 +66,29 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
         if found < 1:
             self.fail(f"{value!r} is not a duration; write it as 30s, 15min, 1h or 7d", param, ctx)
         return found
+
+
+class AutoscaleType(click.ParamType):  # type: ignore[type-arg]
+    """The bounds of autoscaling, MIN:MAX."""
+
+    name = "autoscale"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Autoscale:
+        if isinstance(value, Autoscale):
+            return value
+        low, colon, high = value.partition(":")
+        if not (colon and low.isdecimal() and high.isdecimal()):
+            self.fail(f"{value!r} is not of the form MIN:MAX, such as 2:16", param, ctx)
+        try:
+            return Autoscale(int(low), int(high))
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
+autoscale_option = click.option(
+    "--autoscale", metavar="MIN:MAX", type=AutoscaleType(),
+    help="Let the job change its parallelism within these bounds while it runs.",
+)  # fmt: skip
 
 
 def schedule_options(command: Callable[..., None]) -> Callable[..., None]:

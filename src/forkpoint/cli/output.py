@@ -66,12 +66,12 @@ class TextOutput(Output):
             console.print(Text("Error: ", "bold red") + Text(visible(failure.message)), soft_wrap=True)
 
     @contextmanager
-    def progress(self, what: str) -> Iterator[OnProgress]:
+    def progress(self, what: str, unit: str = "parts") -> Iterator[OnProgress]:
         console = _console(sys.stderr)
         if not console.is_terminal:
             yield lambda done, total: None
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("parts"))
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(visible_cell(what), total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)

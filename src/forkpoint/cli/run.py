@@ -13,9 +13,17 @@ import click
 
 from forkpoint import operations
 from forkpoint.cli import failures
-from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option, schedule_of, schedule_options
+from forkpoint.cli.options import (
+    allow_non_restored_option,
+    autoscale_option,
+    map_option,
+    pyflink_option,
+    schedule_of,
+    schedule_options,
+)
 from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.settings import Command, Settings, current
+from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.cli.text import visible
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restorer import NONE
@@ -24,6 +32,8 @@ from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
 from forkpoint.operations import RunRequest
 from forkpoint.operations.detached import Reporter
 from forkpoint.operations.driving import Announcer
+from forkpoint.operations.packing import pack
+from forkpoint.operations.supervising import SupervisedReport
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.places import plain_place
@@ -69,6 +79,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Subtasks of each stage.",
         ),
         allow_non_restored_option,
+        spark_options,
     ):  # fmt: skip
         command = option(command)
     return command
@@ -84,7 +95,8 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
     return RunRequest(
         app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
-        given("trial_epochs"), given("capture"),
+        given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
+        bool(given("standby")), given("autoscale"),
     )  # fmt: skip
 
 
@@ -107,48 +119,67 @@ until_option = click.option(
     "--allow-drained", is_flag=True,
     help="Resume from the newest checkpoint although the job was stopped with a drain: new elements may be late.",
 )  # fmt: skip
+@click.option(
+    "--standby", is_flag=True,
+    help="Wait beside the run that leads the job, and take over when its driver dies. Without one, lead the job at once.",
+)  # fmt: skip
 @click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job.")
 @click.option(
     "--claim-mode", type=click.Choice(["no-claim", "claim"]), default="no-claim", show_default=True,
     help="Whether the run takes ownership of the savepoint.",
 )  # fmt: skip
 @until_option
+@autoscale_option
 @schedule_options
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
+@click.option("--supervisor", type=(int, int), hidden=True)
 @click.option("--trial-epochs", type=click.IntRange(1), hidden=True)
 @click.option("--capture", metavar="DIR", hidden=True)
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def run(detached: bool, report_fd: int | None, log: str | None, app: str, args: Sequence[str], **options: Any) -> None:
+def run(
+    detached: bool, report_fd: int | None, log: str | None, supervisor: tuple[int, int] | None, app: str,
+    args: Sequence[str], **options: Any,
+) -> None:  # fmt: skip
     """Run the program APP as `python APP ARGS` would, and its jobs with these options.
 
     APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.
     The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
     and the next run resumes from the last one.
     """
-    start(request_of(app, args, options), detached, report_fd, log)
+    request = request_of(app, args, options)
+    if report_fd is not None:
+        _in_this_process(request, _Background(report_fd), log)
+    elif supervisor is not None:
+        pack(request.ship_env, current().output)
+        _in_this_process(request, _Supervised(current().output, SupervisedReport(*supervisor)))
+    else:
+        start(request, detached)
 
 
-def start(request: RunRequest, detached: bool, report_fd: int | None = None, log: str | None = None) -> None:
-    """Run a program, in the background or in this process, which may be a background driver that reports its start."""
+def start(request: RunRequest, detached: bool) -> None:
+    """Run a program, in the background or in this process."""
     if detached:
         _in_background(request)
-        return
+    else:
+        pack(request.ship_env, current().output)
+        _in_this_process(request, _Foreground(current().output))
+
+
+def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None = None) -> None:
     settings = current()
     _check_savepoint(settings, request.restore.savepoint)
-    reporter = None if report_fd is None else _Background(report_fd)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    ended = operations.drive(request, reporter or _Foreground(settings.output), log=log, state_root=settings.given_root)
+    ended = operations.drive(request, announcer, log=log, state_root=settings.given_root)
     if ended.job_error is not None:
         failure = failures.of_job(ended.job_error)
     elif ended.program_error is not None:
         failure = failures.describe(ended.program_error)
     else:
         click.get_current_context().exit(ended.code)
-    if reporter is not None:
-        reporter.failed(failure.code, failure.message, failure.exit_code)
+    announcer.failed(failure.code, failure.message, failure.exit_code)
     settings.end(failure)
 
 
@@ -204,7 +235,8 @@ class _Foreground(_LastWords):
 
     def running(self, driver: JobDriver) -> None:
         data = {"job": driver.job, "run": driver.run_id, "state_root": plain_place(driver.history.storage.url)}
-        self._output.event("running", data, f"job {driver.job}, run {driver.run_id}: running")
+        state = "standby" if driver.standby else "running"
+        self._output.event(state, data, f"job {driver.job}, run {driver.run_id}: {state}")
 
     def ended(self, driver: JobDriver, result: Result) -> None:
         savepoint = None if result.savepoint is None else plain_place(result.savepoint)
@@ -214,3 +246,15 @@ class _Foreground(_LastWords):
         }  # fmt: skip
         at = f", savepoint {savepoint}" if savepoint is not None else ""
         self._output.event("ended", data, f"job {driver.job}, run {driver.run_id}: {result.outcome}{at}")
+
+
+class _Supervised(_Foreground):
+    def __init__(self, output: Output, report: SupervisedReport) -> None:
+        super().__init__(output)
+        self._report = report
+
+    def begun(self, driver: JobDriver) -> None:
+        self._report.begun(driver)
+
+    def failed(self, code: str, message: str, exit_code: int) -> None:
+        self._report.failed(code)

@@ -215,6 +215,11 @@ class Sink(ABC, Generic[T_contra]):
         default None: jobs may share it."""
         return None
 
+    @property
+    def shared_directory(self) -> str | None:
+        """The directory of the file system that tasks and driver both write to, if there is one: all hosts must share it."""
+        return None
+
     @abstractmethod
     def create_writer(self, context: SinkContext, /) -> SinkWriter[T_contra]:
         """A writer for one subtask in one epoch; created in the task."""

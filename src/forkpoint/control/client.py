@@ -1,10 +1,11 @@
-"""The client of a running driver's control port."""
+"""Clients of a running driver: what all have in common, and that of its control port."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 from pydantic import ValidationError
@@ -15,6 +16,8 @@ from forkpoint.control.messages import (
     Answer,
     ErrorMessage,
     Message,
+    RequestBody,
+    RescaleBody,
     SavepointBody,
     SavepointProgress,
     StatusMessage,
@@ -26,53 +29,80 @@ TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.1
 
 M = TypeVar("M", bound=Message)
+_PATHS: dict[type[RequestBody], str] = {
+    SavepointBody: "/v1/savepoints", StopBody: "/v1/stop", RescaleBody: "/v1/rescale",
+}  # fmt: skip
 
 
 class Unreachable(ForkpointError):
     """A run's control port does not answer, or belongs to another process: its driver has ended."""
 
 
-class ControlClient:
+class RunClient(ABC):
     """Sends requests to one run. Raises Unreachable if its driver has ended, and ForkpointError for refused requests."""
 
-    def __init__(self, endpoint: Endpoint, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self.endpoint = endpoint
-        self._http = httpx.Client(
-            base_url=f"http://{endpoint.host}:{endpoint.port}",
-            headers={"authorization": f"Bearer {endpoint.token}"},
-            timeout=timeout_seconds,
-            trust_env=False,  # no proxy for the loopback interface
-        )
+    poll_seconds = POLL_SECONDS
 
-    def __enter__(self) -> ControlClient:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._http.close()
+        self.close()
 
+    def close(self) -> None:  # noqa: B027 - not every client has something to close
+        """Close connections."""
+
+    @abstractmethod
     def status(self) -> StatusMessage:
         """The run's status."""
-        found = self._ask("GET", "/v1/status", StatusMessage)
-        if found.run != self.endpoint.run:
-            raise Unreachable(f"{self._who}: its port now belongs to run {found.run} of job {found.job!r}")
-        return found
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
         *, skip_unreadable: bool = False,
     ) -> str:  # fmt: skip
         """Request a savepoint of the running job; returns the request's id."""
-        body = SavepointBody(directory=directory, label=label, note=note, skip_unreadable=skip_unreadable)
-        return self._ask("POST", "/v1/savepoints", Accepted, body).request_id
+        return self._request(
+            SavepointBody(directory=directory, label=label, note=note, skip_unreadable=skip_unreadable)
+        )
 
     def stop(self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False) -> str:
         """Ask the job to end with a savepoint; returns the request's id."""
-        body = StopBody(directory=directory, drain=drain, skip_unreadable=skip_unreadable)
-        return self._ask("POST", "/v1/stop", Accepted, body).request_id
+        return self._request(StopBody(directory=directory, drain=drain, skip_unreadable=skip_unreadable))
 
+    def rescale(self, parallelism: int) -> str:
+        """Ask the job to go on at another parallelism; returns the request's id."""
+        return self._request(RescaleBody(parallelism=parallelism))
+
+    def wait_rescaled(self, request_id: str, on_epoch: Callable[[str], None] | None = None) -> int:
+        """Wait until the job has been rescaled; returns the epoch from which it has its new parallelism. Raises JobFailed if it
+        was refused or the driver died."""
+        while True:
+            try:
+                answer = self.answer(request_id)
+            except Unreachable as error:
+                raise JobFailed(f"{error} before the job was rescaled{self._log}") from None
+            if answer.status == "COMPLETED" and answer.epoch is not None:
+                return answer.epoch
+            if answer.status == "FAILED":
+                raise JobFailed(f"{self._who} was not rescaled: {answer.failure}")
+            if answer.doing is not None and on_epoch is not None:
+                on_epoch(answer.doing)
+            time.sleep(self.poll_seconds)
+
+    @abstractmethod
     def cancel(self) -> None:
         """Ask the job to end without a savepoint."""
-        self._ask("POST", "/v1/cancel", StatusMessage)
+
+    @abstractmethod
+    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+        """Request what takes a while; returns the request's id."""
+
+    @abstractmethod
+    def answer(self, request_id: str) -> Answer:
+        """How far a requested savepoint or rescaling has come."""
 
     def wait(
         self, request_id: str, on_progress: Callable[[SavepointProgress], None] | None = None,
@@ -82,7 +112,7 @@ class ControlClient:
         JobFailed if the savepoint failed or the driver died."""
         while True:
             try:
-                answer = self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
+                answer = self.answer(request_id)
             except Unreachable as error:
                 raise JobFailed(f"{error} before its savepoint was complete{self._log}") from None
             if answer.status == "COMPLETED" and answer.location is not None:
@@ -93,7 +123,7 @@ class ControlClient:
                 on_progress(answer.progress)
             if answer.progress is None and answer.doing is not None and on_epoch is not None:
                 on_epoch(answer.doing)
-            time.sleep(POLL_SECONDS)
+            time.sleep(self.poll_seconds)
 
     def wait_gone(self, seconds: float) -> bool:
         """Wait until the driver has ended; False if the time has passed first."""
@@ -103,7 +133,7 @@ class ControlClient:
                 self.status()
             except Unreachable:
                 return True
-            time.sleep(POLL_SECONDS)
+            time.sleep(self.poll_seconds)
         return False
 
     @property
@@ -113,6 +143,37 @@ class ControlClient:
     @property
     def _log(self) -> str:
         return f"; its log is {self.endpoint.log}" if self.endpoint.log else ""
+
+
+class ControlClient(RunClient):
+    """The client of a run's control port, on this machine."""
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        super().__init__(endpoint)
+        self._http = httpx.Client(
+            base_url=f"http://{endpoint.host}:{endpoint.port}",
+            headers={"authorization": f"Bearer {endpoint.token}"},
+            timeout=timeout_seconds,
+            trust_env=False,  # no proxy for the loopback interface
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def status(self) -> StatusMessage:
+        found = self._ask("GET", "/v1/status", StatusMessage)
+        if found.run != self.endpoint.run:
+            raise Unreachable(f"{self._who}: its port now belongs to run {found.run} of job {found.job!r}")
+        return found
+
+    def cancel(self) -> None:
+        self._ask("POST", "/v1/cancel", StatusMessage)
+
+    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+        return self._ask("POST", _PATHS[type(body)], Accepted, body).request_id
+
+    def answer(self, request_id: str) -> Answer:
+        return self._ask("GET", f"/v1/savepoints/{request_id}", Answer)
 
     def _ask(self, method: str, path: str, expected: type[M], body: Message | None = None) -> M:
         content: dict[str, Any] = {} if body is None else {"content": body.model_dump_json(by_alias=True)}

@@ -1,6 +1,6 @@
-"""endpoint.json: the address of a run's control port. A driver writes it when it starts and removes it at its end.
+"""endpoint.json: where a run's driver is, and its control port. A driver writes it when it starts and removes it at its end.
 
-The record of a driver that was killed is stale; only a call to the port tells (`registry`).
+The record of a driver that was killed is stale; only a request tells (`registry`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from forkpoint.checkpoint.manifest import Count, Name
 from forkpoint.checkpoint.paths import JOBS, JobPaths, parse_run_file
 from forkpoint.storage.base import LocalStorage, Storage
 
+HOST = "127.0.0.1"
+
 
 class Endpoint(Record):
-    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address. ``token`` authorizes callers; on
-    local disk only the owner can read the record. ``log``: the log file of a detached driver."""
+    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address. ``port``: None if the driver takes
+    requests only as files. ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log file
+    of a detached driver. ``standby``: it waits beside the run that leads the job."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -25,10 +28,11 @@ class Endpoint(Record):
     pid: Count
     machine: str
     host: str
-    port: Annotated[int, Field(gt=0, le=65535)]
-    token: Name
+    port: Annotated[int, Field(gt=0, le=65535)] | None = None
+    token: Name | None = None
     started_ms: int
     log: str | None = None
+    standby: bool = False
 
 
 ENDPOINT = Format("endpoint.json", Endpoint, 1)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Literal
 
 from forkpoint.checkpoint.gc import needed_files
-from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of
+from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of, parse_mail_file
 from forkpoint.control.endpoint import is_endpoint
 from forkpoint.control.registry import list_runs
 from forkpoint.driver.claims import CLAIM
@@ -23,7 +23,9 @@ from forkpoint.savepoint.catalog import jobs_with_savepoints, savepoints_below
 from forkpoint.savepoint.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage
 
-Kind = Literal["unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "sink claim", "temporary file"]
+Kind = Literal[
+    "unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "request", "sink claim", "temporary file"
+]
 DEFAULT_AGE = timedelta(hours=1)
 
 
@@ -71,6 +73,7 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
             skipped[name] = str(error)
             continue
         candidates += [("endpoint", path, [path]) for path in by_job.get(name, []) if is_endpoint(path)]
+        candidates += [("request", path, [path]) for path in by_job.get(name, []) if parse_mail_file(path) is not None]
         found += [
             each for kind, path, files in candidates if (each := _aged(storage, kind, name, path, files, limit_ms))
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
 
 
 class Message(BaseModel):
@@ -32,6 +32,10 @@ class StopBody(RequestBody):
     skip_unreadable: bool = False
 
 
+class RescaleBody(RequestBody):
+    parallelism: int
+
+
 class Accepted(Message):
     request_id: str = Field(validation_alias=AliasChoices("request-id", "request_id"), serialization_alias="request-id")
 
@@ -44,11 +48,12 @@ class SavepointProgress(Message):
 
 
 class Answer(Message):
-    """The status of a savepoint request: ``location`` when COMPLETED, ``failure`` when FAILED. ``doing``: a description of
-    the long epoch that it waits for."""
+    """The status of a request. When COMPLETED, ``location`` of a savepoint, ``epoch`` from which a rescaled job has its new
+    parallelism; ``failure`` when FAILED. ``doing``: a description of the long epoch that it waits for."""
 
     status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
     location: str | None = None
+    epoch: int | None = None
     failure: str | None = None
     progress: SavepointProgress | None = None
     doing: str | None = None
@@ -58,13 +63,13 @@ class StatusMessage(Message):
     """The status of a run. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
 
     ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
-    sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``doing``: a description of a
-    long-running epoch.
+    sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``rescaling_to``: the
+    parallelism for which stores are being built. ``doing``: a description of a long epoch or start.
     """
 
     job: str
     run: str
-    state: Literal["starting", "running", "restarting", "ended"]
+    state: Literal["starting", "standby", "running", "restarting", "ended"]
     epoch: int
     started_ms: int
     now_ms: int
@@ -76,6 +81,7 @@ class StatusMessage(Message):
     ignored_files: dict[str, int] = Field(default_factory=dict)
     watermarks: dict[str, int]
     savepoint_progress: SavepointProgress | None
+    rescaling_to: int | None = None
     failure: str | None
     pid: int
     doing: str | None = None
@@ -86,8 +92,11 @@ class StatusMessage(Message):
         return sum(self.records.get(uid, 0) for uid in self.sources)
 
 
+ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
+
+
 class ErrorDetail(Message):
-    code: Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
+    code: ErrorCode
     message: str
 
 
@@ -95,3 +104,28 @@ class ErrorMessage(Message):
     """All errors: ``{"error": {"code": …, "message": …}}``."""
 
     error: ErrorDetail
+
+
+Operation = Literal["status", "savepoint", "stop", "rescale", "cancel"]
+
+
+class MailedRequest(RequestBody):
+    """A request as a file below the state root. ``run``: the only run that it is for."""
+
+    run: str
+    operation: Operation
+    body: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class MailedAnswer(Message):
+    """Its answer: ``status`` after a status or cancel request, ``savepoint`` after one for a savepoint, a stop or another
+    parallelism, as far as that has come, ``error`` if it was refused."""
+
+    status: StatusMessage | None = None
+    savepoint: Answer | None = None
+    error: ErrorDetail | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing follows."""
+        return self.savepoint is None or self.savepoint.status != "IN_PROGRESS"

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
 from forkpoint.checkpoint.manifest import RUN, Parent, Run
 from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
-from forkpoint.control.client import ControlClient, Unreachable
+from forkpoint.control.client import ControlClient, RunClient, Unreachable
 from forkpoint.control.endpoint import ENDPOINT, Endpoint, endpoints
+from forkpoint.control.mailbox_client import MailboxClient
 from forkpoint.control.messages import StatusMessage
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.storage.base import Storage
 
-PROBE_SECONDS = 3.0
+PROBE_SECONDS = 4.0  # for a list of runs; a mailbox usually needs two
+FIND_SECONDS = 10.0  # for a command, which must not miss a busy driver
+_PROBES = 16  # at once
 
 RunState = Literal[
-    "starting", "running", "restarting", "ending", "silent", "elsewhere", "lost", "unknown",
+    "starting", "standby", "running", "restarting", "ending", "silent", "elsewhere", "lost", "unknown",
     "finished", "stopped", "cancelled", "failed", "superseded",
 ]  # fmt: skip
-"""``starting`` to ``ending``: the driver answers. ``silent``: it does not answer in time. ``elsewhere``: it runs, or ran, on
-another machine. ``lost``: it was killed. ``unknown``: it has no control port (it was not started by ``forkpoint run``), and
-no end on record. The rest are recorded outcomes."""
+"""``starting`` to ``ending``: the driver answers. ``standby``: it waits beside the run that leads the job. ``silent``: it does
+not answer in time. ``elsewhere``: it ran on another machine and does not answer: it was killed, or is cut off from the state
+root. ``lost``: it was killed. ``unknown``: an older release started it, and there is no end on record. The rest are recorded
+outcomes."""
 
 _FROM_NOTHING = Parent()
 _ENDS: dict[RunState, str] = {
@@ -37,7 +43,7 @@ _ENDS: dict[RunState, str] = {
 @dataclass(frozen=True)
 class RunView:
     """One run. ``newest``: it is its job's newest one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
-    uid) are None if unknown."""
+    uid) are None if unknown. ``doing``: a description of a long epoch or start."""
 
     job: str
     run: str
@@ -53,10 +59,11 @@ class RunView:
     reason: str | None = None
     endpoint: Endpoint | None = None
     late_records_dropped: Mapping[str, int] | None = None
+    doing: str | None = None
 
     @property
     def is_live(self) -> bool:
-        return self.state in ("starting", "running", "restarting", "ending", "silent")
+        return self.state in ("starting", "standby", "running", "restarting", "ending", "silent")
 
     @property
     def may_be_live(self) -> bool:
@@ -80,14 +87,16 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
             ports[file.job, file.run] = endpoint
     starts = {key: record.started_ms for key, record in runs.items()} | {k: e.started_ms for k, e in ports.items()}
     newest: dict[str, str] = {}
-    for (name, run), _ in sorted(starts.items(), key=lambda item: (item[1], item[0])):
-        newest[name] = run
+    for key, _ in sorted(starts.items(), key=lambda item: (item[1], item[0])):
+        if key in runs or not ports[key].standby:
+            newest[key[0]] = key[1]
     epochs = _newest_epochs(paths)
-    views = []
-    for key in sorted(starts, key=lambda k: (-starts[k], k)):
-        is_newest = newest[key[0]] == key[1]
-        views.append(_view(storage, key, runs.get(key), ports.get(key), is_newest, epochs.get(key[0])))
-    return views
+
+    def view(key: tuple[str, str]) -> RunView:
+        return _view(storage, key, runs.get(key), ports.get(key), newest.get(key[0]) == key[1], epochs.get(key[0]))
+
+    with ThreadPoolExecutor(_PROBES) as pool:  # drivers that are gone take seconds not to answer
+        return list(pool.map(view, sorted(starts, key=lambda k: (-starts[k], k))))
 
 
 def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
@@ -97,16 +106,28 @@ def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
     return [record for record in found if record is not None]
 
 
-def live_endpoint(storage: Storage, job: str) -> Endpoint | None:
-    """The endpoint of the job's running driver; None if none runs on this machine."""
-    return next((each for each in endpoints(storage, job) if _is_here(each) and probe(each) is not None), None)
+def _leading(storage: Storage, job: str) -> list[Endpoint]:
+    """The endpoints of the job's runs without those that stand by, newest first."""
+    return sorted((e for e in endpoints(storage, job) if not e.standby), key=lambda each: -each.started_ms)
 
 
-def find_live(storage: Storage, job: str) -> ControlClient:
+def find_client(storage: Storage, job: str) -> RunClient | None:
+    """A client of the job's running driver, wherever that is; None if none answers."""
+    known = _leading(storage, job)
+    here = next((each for each in known if _is_here(each) and _probe_port(each) is not None), None)
+    if here is not None:
+        return ControlClient(here)
+    with ThreadPoolExecutor(_PROBES) as pool:
+        answers = zip(known, pool.map(lambda each: probe(storage, each, FIND_SECONDS), known), strict=True)
+        there = next((each for each, answer in answers if isinstance(answer, StatusMessage)), None)
+    return None if there is None else MailboxClient(storage, there)
+
+
+def find_live(storage: Storage, job: str) -> RunClient:
     """A client of the job's running driver. Raises JobNotFound, with the job's last known state."""
-    endpoint = live_endpoint(storage, job)
-    if endpoint is not None:
-        return ControlClient(endpoint)
+    client = find_client(storage, job)
+    if client is not None:
+        return client
     views = list_runs(storage, job)
     if not views:
         known = sorted({name for path in storage.list(JOBS) if (name := job_of(path)) is not None})
@@ -116,10 +137,13 @@ def find_live(storage: Storage, job: str) -> ControlClient:
 
 
 def drop_stale(storage: Storage, job: str) -> None:
-    """Remove the endpoints of the job's drivers that were killed."""
+    """Remove the endpoints and mailboxes of the job's drivers that were killed on this machine."""
+    paths = JobPaths(job)
     for endpoint in endpoints(storage, job):
-        if _is_here(endpoint) and probe(endpoint) is None:
-            storage.delete(JobPaths(job).endpoint_file(endpoint.run))
+        if _is_here(endpoint) and probe(storage, endpoint) is None:
+            storage.delete_prefix(paths.requests(endpoint.run))
+            storage.delete_prefix(paths.answers(endpoint.run))
+            storage.delete(paths.endpoint_file(endpoint.run))
 
 
 def _last_state(view: RunView) -> str:
@@ -129,9 +153,12 @@ def _last_state(view: RunView) -> str:
             log = f"; its log is {view.endpoint.log}" if view.endpoint is not None and view.endpoint.log else ""
             return f"{run} was lost (its driver was killed){log}. Run the program again; it resumes from the last checkpoint"
         case "elsewhere" if view.endpoint is not None:
-            return f"{run} was started on machine {view.endpoint.machine!r}; run this command there"
+            return (
+                f"{run} was started on machine {view.endpoint.machine!r} and does not answer: its driver was killed, or cannot "
+                "reach the state root"
+            )
         case "unknown":
-            return f"{run} has no control port, as it was not started with `forkpoint run`, and no recorded end"
+            return f"{run} was started by an older release and cannot be commanded; it has no recorded end"
         case "failed":
             return f"{run} failed: {view.reason}"
         case _:
@@ -161,20 +188,22 @@ def _view(
         )  # fmt: skip
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
-    status = probe(endpoint) if endpoint is not None and _is_here(endpoint) else None
+    # An older run has been fenced; only its port tells quickly whether its driver still runs.
+    ask = endpoint is not None and (newest or endpoint.standby or (endpoint.port is not None and _is_here(endpoint)))
+    status = probe(storage, endpoint) if endpoint is not None and ask else None
     if isinstance(status, StatusMessage):
         return RunView(
             job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
             status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure,
-            endpoint, status.late_records_dropped,
+            endpoint, status.late_records_dropped, status.doing,
         )  # fmt: skip
     state: RunState
     if endpoint is None:
         state = "unknown" if newest else "lost"
-    elif not _is_here(endpoint):
-        state = "elsewhere"
     elif status == "silent":
         state = "silent"
+    elif not _is_here(endpoint):
+        state = "elsewhere"
     else:  # the driver was killed, or has just ended, as its record then says
         state = "lost"
         record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
@@ -189,8 +218,28 @@ def _is_here(endpoint: Endpoint) -> bool:
     return endpoint.machine == socket.gethostname()
 
 
-def probe(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
-    """The driver's status; None if it has ended."""
+def probe(
+    storage: Storage, endpoint: Endpoint, seconds: float = PROBE_SECONDS
+) -> StatusMessage | Literal["silent"] | None:
+    """The driver's status, by its port or, if that cannot be reached from here, by its mailbox; "silent" if it lives and does
+    not answer; None if it has ended or, on another machine, is perhaps cut off."""
+    here = _is_here(endpoint)
+    if here and endpoint.port is not None:
+        found = _probe_port(endpoint)
+        if found is not None or not _process_exists(endpoint.pid):
+            return found
+    with MailboxClient(storage, endpoint, seconds) as client:
+        try:
+            return client.status()
+        except Unreachable:
+            return "silent" if here and endpoint.port is None and _process_exists(endpoint.pid) else None
+        except ForkpointError:
+            return "silent"
+
+
+def _probe_port(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
+    if endpoint.port is None:
+        return None
     with ControlClient(endpoint, PROBE_SECONDS) as client:
         try:
             return client.status()
@@ -198,3 +247,13 @@ def probe(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
             return None
         except ForkpointError:
             return "silent"
+
+
+def _process_exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -13,8 +13,8 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.events import Listener, SavepointEnded, SavepointProgressed
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.driver.requests import Inbox, SavepointRequest
-from forkpoint.errors import ConfigError
+from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
+from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.naming import new_savepoint_id
@@ -73,8 +73,10 @@ class Savepoints:
                     request.done.set_result(self.make(request, manifest))
                 except Exception as error:
                     request.done.set_exception(error)
-            else:
+            elif isinstance(request, CancelRequest):
                 request.done.set_result(None)
+            else:
+                request.done.set_exception(JobFailed(f"job {manifest.job!r} has finished"))
 
     def _run_tasks(self, function: Task, arguments: Sequence[bytes]) -> list[bytes]:
         return self.executor.run_tasks(function, arguments, "savepoint")

@@ -10,6 +10,7 @@ from typing import Any
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.alignment import Alignment
+from forkpoint.driver.clock import ProcessingClock
 from forkpoint.driver.events import EpochCommitted, EpochReached, Listener, Phase, added_up
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
@@ -29,6 +30,7 @@ from forkpoint.driver.manifests import (
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import publish
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
+from forkpoint.driver.trial import Trial, TrialProgress
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
@@ -37,46 +39,13 @@ from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_c
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0
 INTERRUPT_SECONDS = 1.0  # between attempts to interrupt an epoch
-IDLE_MS = 10_000  # a trial ends after so long without input
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run's output is withheld until ``epochs`` epochs are committed, or its sources have been idle for ten seconds. A run
-    that fails before that is not restarted, and its withheld output is dropped."""
-
-    epochs: int
-
-
-class TrialProgress:
-    """The state of a run's trial. None counts as a trial that is over."""
-
-    def __init__(self, trial: Trial | None, now_ms: int) -> None:
-        self._left = 0 if trial is None else trial.epochs
-        self._idle_since_ms = now_ms
-
-    @property
-    def active(self) -> bool:
-        return self._left > 0
-
-    def ends_at_ms(self) -> int | None:
-        """When it ends unless there is new input."""
-        return self._idle_since_ms + IDLE_MS if self.active else None
-
-    def withholds(self, now_ms: int, *, last: bool) -> bool:
-        """Whether the output of the epoch to be committed is withheld. ``last``: it is the job's last epoch."""
-        return self._left > 1 and not last and now_ms < self._idle_since_ms + IDLE_MS
-
-    def committed(self, withheld: bool, now_ms: int) -> None:
-        self._left = self._left - 1 if withheld else 0
-        self._idle_since_ms = now_ms
 
 
 @dataclass
 class Progress:
-    """What a run knows in addition to its manifest. ``previous``: the attempts that wrote the last epoch, by "stage-subtask".
-    ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: by subtask the epochs and
-    bytes of changes since its last snapshot."""
+    """What a run knows in addition to its manifest. ``previous``: the subtasks' attempts that wrote the last epoch, by
+    "stage-subtask". ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: by subtask the
+    epochs and bytes of changes since its last snapshot."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
@@ -98,15 +67,17 @@ class EpochRunner:
         self._history = history
         self._executor = executor
         self._timeout_ms = timeout_ms
-        self._now_ms = now_ms
-        self._began_ms = now_ms()
+        self._wall_ms = now_ms
+        self.now_ms = ProcessingClock(now_ms, manifest.processing_time_ms)
+        self._began_ms = self.now_ms()
         self._listener = listener
         self.bound = _bound(graph, until, manifest, max_rows)
         self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops)
         self._alignment = Alignment(graph)
-        self.trial = TrialProgress(trial, now_ms())
+        self.trial = TrialProgress(trial, self.now_ms())
         self._failure: Exception | None = None
         self.epoch_began_ms: int | None = None  # while an epoch is computed
+        self.undecided: Manifest | None = None  # the manifest whose commit is under way, or has failed
         # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.
         self._one_by_one: set[str] = set()
         self._with_outputs: set[str] = set()
@@ -117,6 +88,10 @@ class EpochRunner:
             since_snapshot=chains(manifest),
         )
 
+    def retire(self) -> None:
+        """Run no further epoch, also if a DataFrame's batch arrives: another layout takes over."""
+        self._failure = JobFailed(f"job {self.manifest.job!r} has been rescaled; the new layout reads this batch again")
+
     # -- what the next epoch would do
 
     def due_ms(self) -> int | None:
@@ -124,7 +99,7 @@ class EpochRunner:
         if self.progress.in_flight:
             return 0
         times = (
-            self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self._now_ms()),
+            self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self.now_ms()),
             self.trial.ends_at_ms(),
         )  # fmt: skip
         return min((t for t in times if t is not None), default=None)
@@ -144,13 +119,13 @@ class EpochRunner:
 
     def _step(self, drain: bool, frame: Any, frames: Mapping[str, SourcePosition]) -> bool:
         while True:
-            tasks = self.planner.plan(self._limits(max(self._now_ms(), self.manifest.processing_time_ms)))
+            tasks = self.planner.plan(self._limits(max(self.now_ms(), self.manifest.processing_time_ms)))
             finished = frozenset(self.planner.finished())
             ends = bool(self.graph.sources) and finished == {o.uid for o in self.graph.sources}
             if self.graph.loops and (tasks or frame is not None or self.progress.in_flight):
                 ends = False  # the final watermark follows once the loops are empty
             due = self.due_ms()
-            now_ms = max(self._now_ms(), self.manifest.processing_time_ms)
+            now_ms = max(self.now_ms(), self.manifest.processing_time_ms)
             if not (tasks or frame is not None or drain or ends or (due is not None and due <= now_ms)):
                 return False
             positions = Positions(self.planner.positions(), frames, finished)
@@ -214,15 +189,15 @@ class EpochRunner:
         self._write_epoch_sinks(rows, epoch)
         self._reached(epoch, "written")
         manifest = build_manifest(
-            self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._now_ms(),
+            self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._wall_ms(),
             kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
             paused=self._alignment.recently_paused,
         )  # fmt: skip
-        self._history.commit(manifest)
-        self._alignment.committed(self.manifest, manifest)
-        self.manifest = manifest
+        before = self.manifest
+        self._commit(manifest)
+        self._alignment.committed(before, manifest)
         self._reached(epoch, "committed")
-        self.trial.committed(withheld, self._now_ms())
+        self.trial.committed(withheld, self.now_ms())
         if not withheld:
             self._publish(manifest)
         self._reached(epoch, "published")
@@ -256,13 +231,17 @@ class EpochRunner:
         before = self.manifest
         manifest = before.model_copy(
             update={
-                "epoch": before.epoch + 1, "created_ms": self._now_ms(), "changes": [], "withheld": False,
+                "epoch": before.epoch + 1, "created_ms": self._wall_ms(), "changes": [], "withheld": False,
                 "metadata": {**before.metadata, "savepoint": savepoint},
             }
         )  # fmt: skip
-        self._history.commit(manifest)
-        self.manifest = manifest
+        self._commit(manifest)
         self._publish(manifest)
+
+    def _commit(self, manifest: Manifest) -> None:
+        self.undecided = manifest
+        self._history.commit(manifest)
+        self.manifest, self.undecided = manifest, None
 
     def _context(self, now_ms: int, drain: bool, finished: frozenset[str]) -> EpochContext:
         before = self.manifest
@@ -308,7 +287,7 @@ class EpochRunner:
         timer = threading.Timer(self._timeout_ms / 1000, interrupt)
         timer.daemon = True
         timer.start()
-        self.epoch_began_ms = self._now_ms()
+        self.epoch_began_ms = self._wall_ms()
         try:
             blobs = self._executor.run_epoch(context, tasks, frame)
         except Exception as error:
@@ -334,7 +313,9 @@ class EpochRunner:
 
     def _remember(self, context: EpochContext, rows: Sequence[CommitRow]) -> None:
         progress = self.progress
-        progress.previous = {f"{row.stage}-{row.subtask}": row.attempt for row in rows}
+        progress.previous = {
+            f"{row.stage}-{row.subtask}": row.attempt for row in rows if row.stage > 0
+        }  # 0 has no state
         timers = [row.next_processing_timer_ms for row in rows if row.next_processing_timer_ms is not None]
         progress.next_timer_ms = min(timers, default=None)
         progress.in_flight = _in_flight(rows)
@@ -348,7 +329,7 @@ class EpochRunner:
             progress.since_snapshot[row.subtask] = (epochs + (row.stage == 1), size)
 
     def _reached(self, epoch: int, phase: Phase) -> None:
-        self._listener.on_event(EpochReached(epoch, phase, self._now_ms()))
+        self._listener.on_event(EpochReached(epoch, phase, self._wall_ms()))
 
 
 def _native(manifest: Manifest) -> dict[str, Any]:

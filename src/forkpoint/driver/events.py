@@ -18,6 +18,16 @@ Phase = Literal["planned", "computed", "written", "committed", "published"]
 
 
 @dataclass(frozen=True)
+class StandingBy:
+    """The run waits for the end of another one, which leads the job."""
+
+
+@dataclass(frozen=True)
+class Leading:
+    """A standby takes over."""
+
+
+@dataclass(frozen=True)
 class RestoreProgressed:
     """``done`` of ``total`` parts of the initial state are restored."""
 
@@ -100,14 +110,31 @@ class SavepointEnded:
 
 
 @dataclass(frozen=True)
+class RescaleStarted:
+    """Stores for another parallelism are being built beside the epochs."""
+
+    parallelism: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class RescaleEnded:
+    """The job runs at this parallelism from ``epoch`` on, or goes on as before because of a failure."""
+
+    parallelism: int
+    epoch: int | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
 class RunEnded:
     outcome: Outcome
     failure: str | None = None
 
 
 Event = (
-    RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting | SavepointProgressed | SavepointEnded |
-    RunEnded
+    StandingBy | Leading | RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting |
+    SavepointProgressed | SavepointEnded | RescaleStarted | RescaleEnded | RunEnded
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.graph.job import JobGraph
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec
 from forkpoint.types import TypeInformation
 
 OnBatch = Callable[[Any, Mapping[str, SourcePosition]], None]
@@ -33,8 +33,27 @@ class Executor(Protocol):
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         """Run one epoch as one job and return the commit rows' blobs, those of stage 0 included."""
 
+    def prepare(self, spec: JobSpec, epoch: int) -> Sequence[CatchUp]:
+        """Bring the local stores of a layout that does not run yet to a committed epoch, on the hosts where its subtasks would
+        run; returns what was done. Blocks; for another thread than that of the epochs, to which it leaves cores.
+
+        Each call continues from the last one. ``start`` with this spec then finds the stores; they are never required, and may
+        be behind. The caller keeps the epoch's files, and those of the epochs since the last call, from being collected:
+        raises NotFound if they are gone.
+        """
+
+    def discard(self, spec: JobSpec) -> None:
+        """Remove what ``prepare`` has built of a layout that will not be started."""
+
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """Call ``fn`` with each argument, in parallel where the engine can; results in the arguments' order."""
+
+    @property
+    def has_other_hosts(self) -> bool:
+        """Whether tasks may run on other hosts than the driver's, or in environments unlike the driver's."""
+
+    def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
+        """Call ``fn`` with ``arg`` at least once on each host that runs tasks; waits until there is one."""
 
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from forkpoint.checkpoint.gc import plan_gc
@@ -13,12 +15,17 @@ from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGen
 from forkpoint.storage.base import Storage
 
 NEWEST_TRIES = 10
+READERS = 16
 
 
 @dataclass(frozen=True)
 class History:
+    """``outlines``: what this process knows of the manifests, by epoch, to clean up: reading all of them each time would take
+    seconds on an object store. A manifest never changes before it is removed."""
+
     storage: Storage
     paths: JobPaths
+    outlines: dict[int, Manifest] = field(default_factory=dict, compare=False, repr=False)
 
     def epochs(self) -> list[int]:
         """The epochs that have a manifest, oldest first, without fences (manifests that only reserve an epoch)."""
@@ -30,18 +37,19 @@ class History:
         return MANIFEST.load(self.storage, self.paths.manifest(epoch))
 
     def newest(self) -> Manifest | None:
-        for tries_left in reversed(range(NEWEST_TRIES)):
-            epochs = self.epochs()
-            if not epochs:
-                return None
-            try:
-                return self.load(epochs[-1])
-            except NotFound:  # its run has committed a newer one since, and cleaned up
-                if not tries_left:
-                    raise
-            except SavepointCorrupt as error:
-                raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
-        raise AssertionError
+        for _ in range(NEWEST_TRIES - 1):
+            with suppress(NotFound):  # its run has committed a newer one since, and cleaned up
+                return self._newest()
+        return self._newest()
+
+    def _newest(self) -> Manifest | None:
+        epochs = self.epochs()
+        if not epochs:
+            return None
+        try:
+            return self.load(epochs[-1])
+        except SavepointCorrupt as error:
+            raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
 
     def before(self, epoch: int) -> Manifest | None:
         """The last manifest before an epoch."""
@@ -66,6 +74,7 @@ class History:
             if other != manifest:  # else storage repeated our own request, whose response was lost
                 raise self.stale(manifest, other) from None
         self.must_be_newest(manifest, after)
+        self.outlines[manifest.epoch] = _outline(manifest)
 
     def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
         """Raise StaleGeneration if another run has committed anything after the epoch that ``manifest`` continues from.
@@ -117,7 +126,7 @@ class History:
         """Remove files that no retained checkpoint needs, as the job's newest run. Raises StaleGeneration in any other: it does
         not know what is pinned."""
         files = self.storage.list(self.paths.directory)
-        manifests = {epoch: self.load(epoch) for epoch in self.epochs()}
+        manifests = self._outlines(self.epochs())
         plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned)
         newest = manifests[max(manifests)]
         if newest.run != run:
@@ -126,8 +135,15 @@ class History:
         by_path = {self.paths.manifest(epoch): manifest for epoch, manifest in manifests.items()}
         for path in plan.manifests:
             self.remove(by_path[path])
-        for path in plan.files:
-            self.storage.delete(path)
+        self.storage.delete_all(list(plan.files))
+
+    def _outlines(self, epochs: Sequence[int]) -> dict[int, Manifest]:
+        with ThreadPoolExecutor(READERS) as pool:
+            unknown = [epoch for epoch in epochs if epoch not in self.outlines]
+            self.outlines.update(zip(unknown, map(_outline, pool.map(self.load, unknown)), strict=True))
+        for epoch in self.outlines.keys() - set(epochs):
+            del self.outlines[epoch]
+        return {epoch: self.outlines[epoch] for epoch in epochs}
 
     def remove(self, manifest: Manifest) -> None:
         """Remove a manifest that no checkpoint needs.
@@ -136,6 +152,7 @@ class History:
         has a few hundred bytes, and listings do not show it as a checkpoint.
         """
         path = self.paths.manifest(manifest.epoch)
+        self.outlines.pop(manifest.epoch, None)
         if manifest.kind != "start":
             self.storage.delete(path)
             return
@@ -146,3 +163,13 @@ class History:
             parallelism=manifest.parallelism, max_parallelism=manifest.max_parallelism, parent=manifest.parent,
         )  # fmt: skip
         self.storage.put(path, MANIFEST.dump(fence))
+
+
+def _outline(manifest: Manifest) -> Manifest:
+    """A manifest without what is of no use for cleaning up, which is most of it."""
+    return manifest.model_copy(
+        update={
+            "changes": [ref for ref in manifest.changes if ref.path is not None],
+            "sources": {}, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {},
+        }
+    )  # fmt: skip

@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors import StagingSink
+from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.epochs import INTERRUPT_SECONDS, EpochRunner, Trial, wall_clock_ms
+from forkpoint.driver.cancelling import interrupt_until_over
+from forkpoint.driver.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
     Listener,
     Listeners,
     Outcome,
-    Restarting,
     RestoreProgressed,
     RunEnded,
     StepListener,
     Steps,
 )
 from forkpoint.driver.executor import Executor, Streams
+from forkpoint.driver.failures import FailureRecord
 from forkpoint.driver.history import History
+from forkpoint.driver.layouts import Layouts
+from forkpoint.driver.lease import LeaseKeeper
+from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
-from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
-from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.driver.requests import CancelRequest, Inbox, Request, RescaleRequest, SavepointRequest
+from forkpoint.driver.rescaling import Rescaling, Switched
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
+from forkpoint.driver.standby import LeaderEnded
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
-from forkpoint.errors import JobFailed, SavepointCorrupt, StaleGeneration, StorageError
+from forkpoint.driver.succession import Led, Succession
+from forkpoint.driver.trial import Trial
+from forkpoint.errors import ConfigError, EngineLost, JobFailed, SavepointCorrupt, StaleGeneration, StorageError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
@@ -49,8 +56,6 @@ log = logging.getLogger("forkpoint")
 
 GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
-STUCK_SECONDS = 30.0
-ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class JobDriver:
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
         listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
-        trial: Trial | None = None,
+        trial: Trial | None = None, standby: bool = False, lease: bool = False,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -90,26 +95,38 @@ class JobDriver:
         self._lock = threading.RLock()  # held while an epoch runs
         self._closing = False
         self.over = threading.Event()  # set once the run has ended and its resources are released
-        self.on_stuck: Callable[[], None] | None = None  # called when a cancelled run does not end
+        self.on_stuck: Callable[[], None] = lambda: None  # called when a cancelled run does not end
         self._runner: EpochRunner | None = None
-        self._failures = Failures()
-        self._restarts = 0
+        self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
+        self._failures = FailureRecord(job, options.restart_strategy, now_ms)
         self._collected = 0  # the epoch of the last garbage collection
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
-        self._listener = Listeners([self._status, *listeners, *([StepListener(steps)] if steps is not None else [])])
+        self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
+        observers = (self._autoscaler, None if steps is None else StepListener(steps))
+        self._listener = Listeners([self._status, *listeners, *(each for each in observers if each is not None)])
         self._records = RunRecords(storage, self.history.paths, options, started_ms)
+        self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
+        self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
         self._schedule: Schedule | None = None
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
-        self._rng = random.Random()
+        if standby and restore is not None and restore.savepoint is not None:
+            raise ConfigError(
+                f"job {job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without a "
+                f"savepoint to restore ({restore.savepoint})"
+            )
         restorer = Restorer(
             restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
-        self.starter = Starter(self.run_id, restorer, self._records)
+        self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
+        self.starter = Starter(self.run_id, restorer, self._records, self._lease.start if lease else lambda: None)
+        self._succession = Succession(self.starter, restorer, executor, self._layouts, self._listener, self._inbox)
+        self.standby = standby
+        self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
 
     # -- called from other threads
 
@@ -122,32 +139,31 @@ class JobDriver:
         self._enqueue(request)
         return request
 
+    def rescale(self, parallelism: int) -> RescaleRequest:
+        """Ask the job to go on at another parallelism, without a restart."""
+        request = RescaleRequest(parallelism)
+        if self._on_trial:
+            request.done.set_exception(
+                ConfigError(f"job {self.job!r} is on trial; it can be rescaled once that is over")
+            )
+        else:
+            self._enqueue(request)
+        return request
+
     def cancel(self) -> CancelRequest:
         """Ask the job to end without a savepoint; a running epoch is abandoned."""
         request = CancelRequest()
         self._enqueue(request)
-        threading.Thread(target=self._interrupt, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
+        interrupting = partial(
+            interrupt_until_over, self.executor, self.over,
+            starting=lambda: self._status.status.state in ("starting", "standby"), stuck=lambda: self.on_stuck(),
+        )  # fmt: skip
+        threading.Thread(target=interrupting, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
-
-    def _interrupt(self) -> None:
-        """Interrupt repeatedly until the run ends: work may start just after an interrupt, or survive it."""
-        began = time.monotonic()
-        while not self.over.is_set():
-            try:
-                if self._status.status.state == "starting" or time.monotonic() - began > ABANDON_SECONDS:
-                    self.executor.abandon()
-                else:
-                    self.executor.interrupt()
-            except Exception as error:  # the engine may be shutting down
-                log.debug("job %r: could not be interrupted: %s", self.job, error)
-            if self.over.wait(INTERRUPT_SECONDS):
-                return
-            if self.on_stuck is not None and time.monotonic() - began > STUCK_SECONDS:
-                self.on_stuck()
 
     def note_cancelled(self) -> None:
         """Record that the run was cancelled, on behalf of a driver thread that is stuck."""
-        self._records.end("cancelled", None, self.now_ms())
+        self._records.end("cancelled", f"ended by force, at {self.doing()}", self.now_ms())
 
     @property
     def epoch_ms(self) -> int:
@@ -157,13 +173,17 @@ class JobDriver:
 
     def doing(self) -> str:
         """What the run is doing, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
-        runner = self._runner
-        if runner is None or not (passed_ms := self.epoch_ms):
-            return self._status.status.state
+        runner, status = self._runner, self._status.status
+        if runner is not None and (passed_ms := self.epoch_ms):
+            step = f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s"
+        elif status.state == "starting":
+            step = f"starting, for {(self.now_ms() - status.started_ms) / 1000:.1f} s"
+        else:
+            return status.state
         activity = self.executor.activity()
-        return f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s{'' if activity is None else f', {activity}'}"
+        return step if activity is None else f"{step}, {activity}"
 
-    def _enqueue(self, request: SavepointRequest | CancelRequest) -> None:
+    def _enqueue(self, request: Request) -> None:
         if self._closing:
             request.done.set_exception(JobFailed(f"job {self.job!r} has ended and no longer accepts requests"))
         else:
@@ -181,39 +201,48 @@ class JobDriver:
             result = self._run()
         except BaseException as error:
             self._listener.on_event(RunEnded("failed", str(error)))
-            try:
-                self._records.end(
-                    "superseded" if isinstance(error, StaleGeneration) else "failed", str(error), self.now_ms()
-                )
-            except StorageError as unwritten:
-                log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
-            finally:
-                self._end(error)
+            self._end(error, "superseded" if isinstance(error, StaleGeneration) else "failed", str(error))
             raise
         self._listener.on_event(RunEnded(result.outcome))
-        try:
-            self._records.end(result.outcome, None, self.now_ms())
-        finally:
-            self._end(JobFailed(f"job {self.job!r} has ended"))
+        self._end(JobFailed(f"job {self.job!r} has ended"), result.outcome, self._unsettled)
         return result
 
     def _run(self) -> Result:
         try:
-            manifest = self.starter.start()
+            check_hosts(self.executor, self._storage, self.graph, self._local_dir)
+            led = self._succession.lead() if self.standby else Led(self.starter.start(), None)
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._newest_epoch())
             raise
-        if manifest is None:
+        if led is None:
+            return self._cancelled(self._newest_epoch())
+        if isinstance(led, LeaderEnded):
+            return Result(self.run_id, led.outcome(), self._newest_epoch())
+        if led.manifest is None:
             return Result(self.run_id, "finished", self._newest_epoch())
-        return self._run_attempts(manifest)
+        if self.standby:
+            self.standby = False
+            self.on_leading()
+        return self._run_attempts(led.manifest, led.layout)
 
-    def _end(self, error: BaseException) -> None:
+    def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
+        try:
+            self._records.end(outcome, reason, self.now_ms(), engine_lost=isinstance(error, EngineLost))
+        except StorageError as unwritten:
+            log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
+        finally:
+            self._release(error)
+
+    def _release(self, error: BaseException) -> None:
         self._closing = True
         self._inbox.fail_all(error)
+        self._rescaling.stop()
         try:
+            self._lease.close()
             self._savepoints.close()
             self.executor.close()
+            self._rescaling.close(error)
         finally:
             self.over.set()
 
@@ -225,44 +254,61 @@ class JobDriver:
     def _on_trial(self) -> bool:
         return self._trial is not None and (self._runner is None or self._runner.trial.active)
 
-    def _run_attempts(self, manifest: Manifest) -> Result:
+    def _run_attempts(self, manifest: Manifest, prepared: JobSpec | None) -> Result:
         failed: Exception | None = None
         while True:
             try:
                 if failed is not None:
-                    manifest = self.starter.resume(manifest, failed)
+                    manifest = self._resume(manifest, failed)
                     if manifest.drained_early:
                         return self._stopped_by_drain(manifest, failed)
-                return self._attempt(manifest)
+                ended = self._attempt(manifest, prepared or self._layouts.next(manifest, manifest.parallelism))
+                if isinstance(ended, Result):
+                    return ended
+                manifest, prepared, failed = ended.manifest, ended.spec, None
             except Exception as error:
-                failed = error
+                failed, prepared = error, None
+                if (interrupted := self._rescaling.interrupt()) is not None:
+                    self._inbox.put(interrupted)
                 if self._on_trial and not self._inbox.cancelled:
                     raise
-                delay_ms, self._failures = next_delay_ms(
-                    self.options.restart_strategy, self._failures, error, self.now_ms(), self._rng,
-                    proven=self._runner is not None and self._runner.manifest.kind != "start",
+                epoch = manifest.epoch if self._runner is None else self._runner.manifest.epoch
+                proven = self._runner is not None and self._runner.manifest.kind != "start"
+                restarting = self._failures.after(error, epoch, proven=proven)
+                if restarting is None or self._inbox.cancelled:
+                    return self._given_up(manifest, error)
+                self._listener.on_event(restarting)
+                log.warning(
+                    "job %r: %s; restart %d in %.1f s",
+                    self.job, restarting.failure, restarting.restarts, restarting.delay_ms / 1000,
                 )  # fmt: skip
-                if delay_ms is None or self._inbox.cancelled:
-                    if isinstance(error, SavepointCorrupt):
-                        self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
-                    if self._inbox.cancelled and not isinstance(error, StaleGeneration):
-                        return self._cancelled(self.starter.resume(manifest, error).epoch)
-                    raise
-                self._restarts += 1
-                self._listener.on_event(Restarting(str(error), self._restarts, delay_ms))
-                log.warning("job %r: %s; restart %d in %.1f s", self.job, error, self._restarts, delay_ms / 1000)
-                self._inbox.pause(delay_ms / 1000)
+                self._inbox.pause(restarting.delay_ms / 1000)
 
-    def _attempt(self, manifest: Manifest) -> Result:
-        """Run from a committed epoch until the job ends or fails."""
-        self.executor.start(self._spec(manifest))
+    def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
+        return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
+
+    def _given_up(self, manifest: Manifest, error: Exception) -> Result:
+        """The end of a run that is not restarted: cancelled, or with the error."""
+        if isinstance(error, SavepointCorrupt):
+            self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
+        if not self._inbox.cancelled or isinstance(error, StaleGeneration):
+            raise error
+        if self._failures.outage is not None:
+            self._unsettled = self._failures.outage.explain(error)
+            return self._cancelled(manifest.epoch)
+        return self._cancelled(self._resume(manifest, error).epoch)
+
+    def _attempt(self, manifest: Manifest, spec: JobSpec) -> Result | Switched:
+        """Run from a committed epoch until the job ends, fails or is rescaled."""
+        self.executor.start(spec)
+        self.parallelism = spec.parallelism
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
             timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms,
             listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
-        self._listener.on_event(AttemptStarted(manifest.epoch, self._restarts, manifest.watermarks))
+        self._listener.on_event(AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks))
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
@@ -274,31 +320,17 @@ class JobDriver:
                 streams.stop()
             runner.planner.close()
 
-    def _spec(self, manifest: Manifest) -> JobSpec:
-        options = self.options
-        return JobSpec(
-            run=f"{self.run_id}-{self._restarts}",
-            job=self.job,
-            graph=self.graph.shipped(lambda s: SinkSpec(StagingSink(self._storage.url, self.job, s.type))),
-            storage_url=self._storage.url,
-            parallelism=self.parallelism,
-            max_parallelism=self.graph.max_parallelism,
-            store=options.state_backend,
-            local_dir=f"{self._local_dir}/{self.run_id}-{self._restarts}",
-            parameters=dict(options.parameters),
-            periodic_watermarks=options.auto_watermark_interval_ms > 0,
-            known_states={state.sid: state for state in manifest.states},
-        )
-
-    def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result:
+    def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result | Switched:
         interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
         while True:
-            began_ms = self.now_ms()
+            began = time.monotonic()
             with self._lock:
-                result = self._handle_requests(runner)
+                result = self._switched(runner) or self._handle_requests(runner)
                 if result is not None:
                     return result
                 worked = runner.step()
+                if worked:
+                    self._failures.committed()
                 if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
@@ -306,22 +338,39 @@ class JobDriver:
                     return self._stopped_at_bound(runner)
                 if not runner.trial.active:
                     self._trial = None
+            self._autoscale(runner, full=worked and runner.planner.full)
             if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
                 self._collected = runner.manifest.epoch
-                self._collect_garbage()
+                self._collect_garbage(runner.manifest)
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
-            self._wait(runner, worked, began_ms, interval_ms)
+            self._wait(runner, worked, began, interval_ms)
 
-    def _wait(self, runner: EpochRunner, worked: bool, began_ms: int, interval_ms: int) -> None:
+    def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
+        if self._autoscaler is None or runner.trial.active:
+            return
+        wanted = self._autoscaler.wanted(runner.manifest.parallelism, full=full, now_ms=self.now_ms())
+        if wanted is not None:
+            self._inbox.put(RescaleRequest(wanted))
+
+    def _switched(self, runner: EpochRunner) -> Switched | None:
+        """Switch to another parallelism if one is prepared. Savepoints in progress would be lost, so they come first."""
+        if not self._rescaling.due(runner.manifest, wait=bool(self._savepoints.pinned())):
+            return None
+        switched = self._rescaling.switch(runner.manifest)
+        if switched is not None:
+            runner.retire()
+        return switched
+
+    def _wait(self, runner: EpochRunner, worked: bool, began: float, interval_ms: int) -> None:
         """Wait until the next epoch may begin or is due, or a request arrives."""
-        now_ms = self.now_ms()
-        wait_ms = began_ms + interval_ms - now_ms if worked else max(interval_ms, IDLE_WAIT_MS)
+        passed_ms = (time.monotonic() - began) * 1000
+        wait_ms = interval_ms - passed_ms if worked else max(interval_ms, IDLE_WAIT_MS)
         if runner.progress.in_flight:
             wait_ms = 0  # each round of an iteration is an epoch: waiting would add up over the rounds
         due = runner.due_ms()
         if due is not None and not worked:
-            wait_ms = min(wait_ms, max(0, due - now_ms))
+            wait_ms = min(wait_ms, max(0, due - runner.now_ms()))
         wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
         # During a trial only a cancel request is handled.
         (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms / 1000)
@@ -347,6 +396,9 @@ class JobDriver:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)
                 return self._cancelled(runner.manifest.epoch)
+            if isinstance(request, RescaleRequest):
+                self._rescaling.begin(request, runner.manifest, partial(self._layouts.next, runner.manifest))
+                continue
             if not request.stop:
                 self._savepoints.begin(request, runner.manifest)
                 continue
@@ -401,12 +453,14 @@ class JobDriver:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)
             else:
-                request.done.set_exception(JobFailed(f"job {self.job!r} was cancelled before its savepoint was made"))
+                what = "its savepoint was made" if isinstance(request, SavepointRequest) else "it was rescaled"
+                request.done.set_exception(JobFailed(f"job {self.job!r} was cancelled before {what}"))
         return Result(self.run_id, "cancelled", epoch)
 
-    def _collect_garbage(self) -> None:
+    def _collect_garbage(self, newest: Manifest) -> None:
+        pinned = self._savepoints.pinned() | self._rescaling.pinned(newest)
         try:
-            self.history.collect_garbage(self.run_id, self.options.checkpoint.num_retained, self._savepoints.pinned())
+            self.history.collect_garbage(self.run_id, self.options.checkpoint.num_retained, pinned)
         except StaleGeneration:
             raise
         except Exception:

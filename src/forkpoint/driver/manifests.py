@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from forkpoint.errors import RestoreRefused, error_of
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.specs import SourceSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.runtime.event_time.watermarks import Splits, origin_splits, watermarks_of
-from forkpoint.runtime.exchange.control import CommitRow, EpochContext, SplitProgress, SplitStart
-from forkpoint.state import key_group_range
+from forkpoint.runtime.exchange.control import CommitRow, EpochContext, Snapshot, SplitProgress, SplitStart
+from forkpoint.state import OPERATOR_KG, key_group_range
+
+SNAPSHOT_FLOOR = 8 * 2**20
+"""The size of changes, in bytes, that no snapshot is written for: they are read and applied within a second."""
 
 
 @dataclass(frozen=True)
@@ -239,25 +243,37 @@ def _changes_ref(row: CommitRow, manifest: Manifest) -> ChangesRef:
 
 def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRef]:
     """The snapshots that a restore starts from: a new one replaces older ones for the key groups that it covers."""
-    refs = list(manifest.snapshots)
-    for row in rows:
-        if row.snapshot is None:
-            continue
-        start, stop = key_group_range(row.subtask, manifest.parallelism, manifest.max_parallelism)
-        new = SnapshotRef(
-            subtask=row.subtask, attempt=row.attempt, epoch=row.snapshot.epoch, kg_start=start, kg_stop=stop,
-            path=row.snapshot.path, entries=row.snapshot.entries, bytes=row.snapshot.size, checksum=row.snapshot.checksum,
-        )  # fmt: skip
-        # One without key groups has operator state only, of its subtask.
-        kept = [ref for ref in refs if ref.subtask != row.subtask or ref.kg_start != ref.kg_stop]
-        refs = [*(part for ref in kept for part in _outside(ref, start, stop)), new]
-    return refs
+    new = [_snapshot_ref(row.subtask, row.attempt, row.snapshot, manifest) for row in rows if row.snapshot is not None]
+    if not new:
+        return manifest.snapshots
+    covered = sorted((ref.kg_start, ref.kg_stop) for ref in new if ref.kg_start < ref.kg_stop)
+    renewed = {ref.subtask for ref in new}
+    # One without key groups has operator state only, of its subtask.
+    kept = [ref for ref in manifest.snapshots if ref.subtask not in renewed or ref.kg_start != ref.kg_stop]
+    return [*(part for ref in kept for part in _outside(ref, covered)), *new]
 
 
-def _outside(ref: SnapshotRef, start: int, stop: int) -> list[SnapshotRef]:
-    if ref.kg_stop <= start or stop <= ref.kg_start:
+def _snapshot_ref(subtask: int, attempt: str, snapshot: Snapshot, manifest: Manifest) -> SnapshotRef:
+    start, stop = key_group_range(subtask, manifest.parallelism, manifest.max_parallelism)
+    return SnapshotRef(
+        subtask=subtask, attempt=attempt, epoch=snapshot.epoch, kg_start=start, kg_stop=stop, path=snapshot.path,
+        entries=snapshot.entries, bytes=snapshot.size, checksum=snapshot.checksum,
+    )  # fmt: skip
+
+
+def _outside(ref: SnapshotRef, covered: Sequence[tuple[int, int]]) -> list[SnapshotRef]:
+    """What is left of a snapshot outside of these ranges, which are in order and apart."""
+    start, parts = ref.kg_start, []
+    first = max(bisect_right(covered, (ref.kg_start, OPERATOR_KG)) - 1, 0)
+    for a, b in covered[first:]:
+        if a >= ref.kg_stop:
+            break
+        if b > start:
+            parts.append((start, a))
+            start = b
+    if start == ref.kg_start and not parts:
         return [ref]
-    parts = [(ref.kg_start, min(ref.kg_stop, start)), (max(ref.kg_start, stop), ref.kg_stop)]
+    parts.append((start, ref.kg_stop))
     return [ref.model_copy(update={"kg_start": a, "kg_stop": b}) for a, b in parts if a < b]
 
 
@@ -282,12 +298,12 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
     """The subtasks that should write a snapshot: changes since the last one (``history``: their epochs and bytes, by subtask)
-    span many epochs, or are larger than it."""
+    span many epochs, or are larger than it. So a rebuild reads a limited number of files, and about twice the state."""
     sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
         sizes[ref.subtask] += ref.bytes
     return [
         subtask
         for subtask, (epochs, size) in sorted(history.items())
-        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes[subtask], 64 * 2**20))
+        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes[subtask], SNAPSHOT_FLOOR))
     ]

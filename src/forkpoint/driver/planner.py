@@ -68,6 +68,11 @@ class SourcePlanner:
         self._operators.clear()
         self._open(positions)
 
+    @property
+    def full(self) -> bool:
+        """Whether the last plan reads as much of a source as an epoch may, so that there is probably more."""
+        return any(sum(r.rows or 0 for r in ranges) >= self.limits[uid] for uid, ranges in self.planned.items())
+
     def at_stop(self) -> set[str]:
         """The sources that are planned up to their stops."""
         return {o.uid for o, enumerator in self._operators if o.uid in self._stops and enumerator.at_stop}

@@ -49,11 +49,15 @@ class RunRecords:
     def ended_well(self, run: str) -> bool:
         """Whether a run ended regularly, so that everything it committed is also published."""
         record = RUN.load_if_whole(self.storage, self.paths.run_file(run))
-        return record is not None and record.outcome in ("finished", "stopped", "cancelled")
+        return record is not None and record.outcome in ("finished", "stopped", "cancelled") and record.reason is None
 
-    def end(self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int) -> None:
+    def end(
+        self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int, *, engine_lost: bool = False
+    ) -> None:
+        """``reason``: what went wrong, if anything did. Output may then be left for the next run to publish."""
         if self._run is not None:
-            self._run = self._run.model_copy(update={"outcome": outcome, "reason": reason, "ended_ms": ended_ms})
+            end = {"outcome": outcome, "reason": reason, "ended_ms": ended_ms, "engine_lost": engine_lost}
+            self._run = self._run.model_copy(update=end)
             self._put(self._run)
 
     def _put(self, run: Run) -> None:

@@ -28,7 +28,17 @@ class CancelRequest:
     done: Future[None] = field(default_factory=Future)
 
 
-Request = SavepointRequest | CancelRequest
+@dataclass(frozen=True, eq=False)
+class RescaleRequest:
+    """``done`` receives the epoch from which the job runs at this parallelism. ``prepared`` is set while its stores are close
+    enough to the job to switch to them, and if they cannot be built."""
+
+    parallelism: int
+    prepared: threading.Event = field(default_factory=threading.Event)
+    done: Future[int] = field(default_factory=Future)
+
+
+Request = SavepointRequest | CancelRequest | RescaleRequest
 
 
 class Inbox:
@@ -61,10 +71,10 @@ class Inbox:
                 self._changed.wait(seconds)
             self._awake = False
 
-    def pause(self, seconds: float) -> None:
-        """Wait until the time has passed or there is a request to cancel."""
+    def pause(self, seconds: float) -> bool:
+        """Wait until the time has passed or there is a request to cancel; whether there is one."""
         with self._changed:
-            self._changed.wait_for(lambda: self.cancelled, seconds)
+            return self._changed.wait_for(lambda: self.cancelled, seconds)
 
     @property
     def cancelled(self) -> bool:

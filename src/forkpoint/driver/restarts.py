@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from forkpoint.errors import (
     AccessDenied,
@@ -14,6 +14,7 @@ from forkpoint.errors import (
     RestoreRefused,
     SavepointCorrupt,
     StaleGeneration,
+    StorageUnavailable,
 )
 from forkpoint.graph.options import RestartStrategy
 
@@ -24,10 +25,11 @@ FATAL = (StaleGeneration, OutputLost, RestoreRefused, SavepointCorrupt, GraphErr
 
 @dataclass(frozen=True)
 class Failures:
-    """The failures so far: their times (ms) and the last delay."""
+    """The failures so far: the times (ms) of those that count, the last delay, and the time of the last failure."""
 
     times_ms: tuple[int, ...] = ()
     delay_ms: int = 0
+    last_ms: int | None = None
 
 
 def next_delay_ms(
@@ -36,27 +38,27 @@ def next_delay_ms(
 ) -> tuple[int | None, Failures]:  # fmt: skip
     """The delay before the next attempt (None: give up), and the failures including this one.
 
-    ``proven``: the run has committed an epoch. Before that, denied access to storage is a configuration error, not worth a
-    retry.
+    Storage that does not work uses up no attempts: it cannot be cured by giving up. ``proven``: the run has committed an
+    epoch. Before that, denied access to storage is a configuration error, not worth a retry.
     """
     if isinstance(error, FATAL) or not isinstance(error, Exception) or strategy.kind == "none":
         return None, failures
     if isinstance(error, AccessDenied) and not proven:
         return None, failures
-    times = (*failures.times_ms, now_ms)
-    match strategy.kind:
-        case "failure-rate":
+    if strategy.kind == "exponential-delay" and (
+        failures.last_ms is not None and now_ms - failures.last_ms >= strategy.reset_after_ms
+    ):
+        failures = Failures()
+    times = failures.times_ms
+    if not isinstance(error, StorageUnavailable):
+        times = (*times, now_ms)
+        if strategy.kind == "failure-rate":
             times = tuple(t for t in times if now_ms - t < strategy.interval_ms)
-            limit = strategy.attempts or 0
-            return (None if len(times) > limit else strategy.delay_ms), Failures(times)
-        case "fixed-delay":
-            given_up = strategy.attempts is not None and len(times) > strategy.attempts
-            return (None if given_up else strategy.delay_ms), Failures(times)
-    if failures.times_ms and now_ms - failures.times_ms[-1] >= strategy.reset_after_ms:
-        failures, times = Failures(), (now_ms,)
-    if strategy.attempts is not None and len(times) > strategy.attempts:
-        return None, Failures(times)
+        if strategy.attempts is not None and len(times) > strategy.attempts:
+            return None, Failures(times)
+    if strategy.kind != "exponential-delay":
+        return strategy.delay_ms, Failures(times)
     grown = strategy.delay_ms if not failures.delay_ms else int(failures.delay_ms * strategy.multiplier)
     delay = min(grown, strategy.max_delay_ms)
     jittered = int(delay * (1 + rng.uniform(-strategy.jitter, strategy.jitter)))
-    return jittered, replace(Failures(times), delay_ms=delay)
+    return jittered, Failures(times, delay, now_ms)

@@ -74,6 +74,10 @@ class Restorer:
         opened = find_savepoint(storage, self._job) if place == LATEST else named_savepoint(storage, place)
         return self._from_savepoint(opened, epoch)
 
+    def fits(self, newest: Manifest) -> bool:
+        """Whether ``restore`` would use a checkpoint's files in place."""
+        return _checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(self._plan(newest))
+
     @property
     def _job(self) -> str:
         return self.history.paths.job

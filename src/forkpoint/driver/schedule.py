@@ -41,6 +41,8 @@ class Schedule:
             return None
         last_ms, epoch = self._last or self._newest(manifest)
         now_ms = self.now_ms()
+        if now_ms < last_ms:  # the clock has been set back: the interval begins anew
+            self._last = last_ms, epoch = now_ms, epoch
         if now_ms < last_ms + self.schedule.interval_ms or manifest.epoch == epoch:
             return None
         self._last = now_ms, manifest.epoch

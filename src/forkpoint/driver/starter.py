@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.claims import claim_places
@@ -22,10 +23,14 @@ START_PAUSE_SECONDS = 0.1
 
 
 class Starter:
-    """Starts one run of a job, and resumes it after a failure."""
+    """Starts one run of a job, and resumes it after a failure. ``on_leading`` is called once the run leads its job: before it
+    publishes what an earlier run left, which may take long."""
 
-    def __init__(self, run: str, restorer: Restorer, records: RunRecords) -> None:
+    def __init__(
+        self, run: str, restorer: Restorer, records: RunRecords, on_leading: Callable[[], None] = lambda: None
+    ) -> None:
         self._run = run
+        self._on_leading = on_leading
         self._restorer = restorer
         self._history = restorer.history
         self._records = records
@@ -61,14 +66,21 @@ class Starter:
             generation=generation, parallelism=self._restorer.parallelism, now_ms=now_ms(),
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
+        self._on_leading()
         self._records.start(manifest)
         if base.on_started is not None:
             base.on_started()
         self._republisher.repeat(manifest)
         return manifest
 
-    def resume(self, mine: Manifest, error: BaseException) -> Manifest:
-        """This run's newest manifest after a failure, with its output published. Raises StaleGeneration."""
+    def resume(self, mine: Manifest, error: BaseException, undecided: Manifest | None = None) -> Manifest:
+        """This run's newest manifest after a failure, with its output published. Raises StaleGeneration.
+
+        ``undecided``: one whose commit failed, but may still take effect: storage may execute a request long after it was
+        given up. So it is repeated first, as nothing it needs may be removed before its fate is known.
+        """
+        if undecided is not None:
+            self._history.commit(undecided)
         newest = self.newest_own(mine, error)
         self._republisher.repeat(newest)
         return newest
@@ -86,6 +98,7 @@ def start_manifest(
     job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int
 ) -> Manifest:
     """The first manifest of a run. Committing it fences all older runs of the job."""
+    processing_time_ms = max(now_ms, restored.processing_time_ms)
     return Manifest(
         job=job,
         run=run,
@@ -93,10 +106,10 @@ def start_manifest(
         epoch=restored.epoch,
         kind="start",
         created_ms=now_ms,
-        processing_time_ms=max(now_ms, restored.processing_time_ms),
+        processing_time_ms=processing_time_ms,
         parallelism=parallelism,
         max_parallelism=graph.max_parallelism,
-        sources={uid: _awake(position, now_ms) for uid, position in restored.sources.items()},
+        sources={uid: _awake(position, processing_time_ms) for uid, position in restored.sources.items()},
         watermarks=dict(restored.watermarks),
         input_watermarks=dict(restored.input_watermarks),
         states=list(restored.states),

@@ -12,22 +12,27 @@ from forkpoint.driver.events import (
     EpochCommitted,
     EpochReached,
     Event,
+    Leading,
+    RescaleEnded,
+    RescaleStarted,
     Restarting,
     RestoreProgressed,
     RunEnded,
     SavepointEnded,
     SavepointProgressed,
+    StandingBy,
     added_up,
 )
 
-State = Literal["starting", "running", "restarting", "ended"]
+State = Literal["starting", "standby", "running", "restarting", "ended"]
 
 
 @dataclass(frozen=True)
 class Status:
     """A run's status, as ``list`` and the control port show it. ``records`` and ``late_records_dropped`` count by operator uid
     since the last (re)start. ``ignored_files``: by source, the number of files that appeared too late to be read.
-    ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made."""
+    ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made.
+    ``rescaling_to``: the parallelism that the job will have soon."""
 
     job: str
     run: str
@@ -41,6 +46,7 @@ class Status:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     restored: tuple[int, int] | None = None
     savepoint_progress: tuple[int, int] | None = None
+    rescaling_to: int | None = None
     failure: str | None = None
 
 
@@ -59,6 +65,10 @@ class StatusListener:
 def after(status: Status, event: Event) -> Status:
     """The status after an event. Pure."""
     match event:
+        case StandingBy():
+            return replace(status, state="standby")
+        case Leading():
+            return replace(status, state="starting")
         case RestoreProgressed(done, total):
             return replace(status, restored=(done, total))
         case AttemptStarted(epoch, restarts, watermarks):
@@ -79,6 +89,10 @@ def after(status: Status, event: Event) -> Status:
             return replace(status, savepoint_progress=(event.done, event.total))
         case SavepointEnded():
             return replace(status, savepoint_progress=None)
+        case RescaleStarted(parallelism):
+            return replace(status, rescaling_to=parallelism)
+        case RescaleEnded():
+            return replace(status, rescaling_to=None)
         case RunEnded():
             return replace(status, state="ended", failure=event.failure or status.failure)
     return status

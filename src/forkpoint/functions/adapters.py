@@ -20,7 +20,7 @@ from forkpoint.functions.window_functions import (
 
 class FunctionAdapter(Function):
     """Wraps a user function: exposes its declared states, opens and closes it. Operator state and checkpoint notifications are
-    the user function's own: ``OperatorSpec.function``."""
+    the user function's own: `user_function`."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -36,6 +36,11 @@ class FunctionAdapter(Function):
 
     def close(self) -> None:
         self.function.close()
+
+
+def user_function(fn: Any) -> Any:
+    """The user function in an adapter; anything else is returned unchanged."""
+    return fn.function if isinstance(fn, FunctionAdapter) else fn
 
 
 class KeyedAdapter(FunctionAdapter, KeyedProcessFunction):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -13,6 +14,7 @@ from forkpoint.functions import to_ms
 
 DEFAULT_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 32768
+_VARIABLES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 
 def check_max_parallelism(max_parallelism: int) -> None:
@@ -185,6 +187,21 @@ class SavepointSchedule:
 
 
 @dataclass(frozen=True)
+class Autoscale:
+    """The bounds within which a running job chooses its own parallelism, both inclusive."""
+
+    minimum: int
+    maximum: int
+
+    def __post_init__(self) -> None:
+        _at_least("the minimum of autoscaling", self.minimum, 1)
+        _at_least("the maximum of autoscaling", self.maximum, self.minimum)
+
+    def clamp(self, parallelism: int) -> int:
+        return min(max(parallelism, self.minimum), self.maximum)
+
+
+@dataclass(frozen=True)
 class RestoreOptions:
     """What a run restores, and how strictly.
 
@@ -205,17 +222,22 @@ class RestoreOptions:
 class JobOptions:
     """The options of a job.
 
-    ``parallelism``: subtasks per stage, None for the engine's choice. ``state_root``: the URL or path under which state is
+    ``parallelism``: subtasks per stage, None for the engine's choice. ``autoscale``: the bounds within which the running job
+    changes it, None if it does not. ``state_root``: the URL or path under which state is
     kept beyond the run, None for a temporary directory. ``savepoint_directory``: for savepoints without an explicit path,
     None for under the state root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the
     default; see ``restart_strategy``. ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks'
     local store. ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are
-    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit.
-    ``accepted``: Flink options without effect, by key, which a program may read back.
+    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``spark``:
+    settings of the SparkSession, by name, for the session that the job starts; an active one keeps its own.
+    ``ship_env``: the executors get this process's virtual environment. ``pass_env``: the environment variables that they get from
+    this process, by name or prefix (``AWS_*``); values are not recorded. ``accepted``: Flink options without effect, by key,
+    which a program may read back.
     """
 
     parallelism: int | None = None
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    autoscale: Autoscale | None = None
     checkpoint: CheckpointOptions = CheckpointOptions()
     restart: RestartStrategy | None = None
     state_root: str | None = None
@@ -226,6 +248,9 @@ class JobOptions:
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+    ship_env: bool = False
+    pass_env: Sequence[str] = ()
     accepted: Mapping[str, object] = field(default_factory=dict)
     runtime_mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
 
@@ -238,12 +263,25 @@ class JobOptions:
                 f"the parallelism {self.parallelism} exceeds the maximum parallelism {self.max_parallelism}; "
                 "lower it, or raise the maximum with set_max_parallelism()"
             )
+        if isinstance(self.autoscale, Mapping):  # as recorded with a run
+            object.__setattr__(self, "autoscale", Autoscale(**self.autoscale))
+        if self.autoscale is not None and self.autoscale.maximum > self.max_parallelism:
+            raise ConfigError(
+                f"the maximum of autoscaling, {self.autoscale.maximum}, exceeds the maximum parallelism {self.max_parallelism}; "
+                "lower it, or raise the maximum parallelism with set_max_parallelism()"
+            )
         if self.engine not in (None, "spark", "local"):
             raise ConfigError(f"the engine is {self.engine!r}; it must be 'spark' or 'local'")
         if self.state_backend not in ("lmdb", "rocksdb", "dict"):
             raise ConfigError(f"the state backend is {self.state_backend!r}; it must be 'lmdb', 'rocksdb' or 'dict'")
         if isinstance(self.savepoint_schedule, Mapping):  # as recorded with a run
             object.__setattr__(self, "savepoint_schedule", SavepointSchedule(**self.savepoint_schedule))
+        for name in self.pass_env:
+            if not _VARIABLES.fullmatch(name):
+                raise ConfigError(
+                    f"{name!r} does not name environment variables to pass to executors; write a name, or a prefix and *, "
+                    "as in AWS_*"
+                )
         if self.max_epoch_rows is not None:
             _at_least("the maximum number of rows an epoch reads from a source", self.max_epoch_rows, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)

@@ -17,7 +17,7 @@ from forkpoint.functions import (
     StateDescriptor,
     WatermarkStrategy,
 )
-from forkpoint.functions.adapters import FunctionAdapter
+from forkpoint.functions.adapters import user_function
 from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class OperatorSpec:
     @property
     def function(self) -> Any:
         """The user function, None without one."""
-        fn = getattr(self, "fn", None)
-        return fn.function if isinstance(fn, FunctionAdapter) else fn
+        return user_function(getattr(self, "fn", None))
 
     @property
     def has_operator_state(self) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from forkpoint.checkpoint.manifest import SourcePosition
@@ -13,11 +11,11 @@ from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.interrupting import EpochInterrupted, Interruptible
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
+from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.runtime.tasks.worker import drop_worker
-from forkpoint.state import destroy_store
 from forkpoint.types import TypeInformation, dumps
 
 
@@ -66,8 +64,21 @@ class LocalExecutor:
         if self._interrupted:
             raise EpochInterrupted
 
+    def prepare(self, spec: JobSpec, epoch: int) -> list[CatchUp]:
+        return catch_ups(self.run_tasks(prepare_store, preparations(spec, epoch), "prepare stores"))
+
+    def discard(self, spec: JobSpec) -> None:
+        remove_stores(spec.local_dir)
+
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         return [fn(arg) for arg in args]
+
+    @property
+    def has_other_hosts(self) -> bool:
+        return False
+
+    def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
+        return [fn(arg)]
 
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
@@ -92,7 +103,5 @@ class LocalExecutor:
     def close(self) -> None:
         if self._spec is not None:
             drop_worker(self._spec.run)
-            for store in Path(self._spec.local_dir).glob("*"):
-                destroy_store(store)
-            shutil.rmtree(self._spec.local_dir, ignore_errors=True)
+            remove_stores(self._spec.local_dir)
             self._spec = None

@@ -1,20 +1,23 @@
 """What the ``forkpoint`` command does, as Python functions over plain values.
 
-    running jobs      list_jobs, savepoint, stop, cancel, wait
-    programs          run (in the background), drive (in this process), check, upgrade, fork, replay, ab
+    running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
+    programs          run (in the background), drive (in this process), supervise, check, upgrade, fork, replay, ab
     savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
     saved state       states, entries, query, diff
     the state root    tree, recover, gc
+    the cluster       doctor
 
 ``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. Long operations report to an
 ``Observer``. All raise forkpoint's errors.
 """
 
+from forkpoint.driver.preflight import HostReport
 from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
 from forkpoint.operations.checking import check
 from forkpoint.operations.cleaning import gc
 from forkpoint.operations.comparing import VersionsCompared, ab
 from forkpoint.operations.detached import DriverFailed, Started
+from forkpoint.operations.doctor import doctor
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
 from forkpoint.operations.foreground import ProgramEnd, drive
@@ -34,8 +37,19 @@ from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
 from forkpoint.operations.recovering import Recovery, recover
 from forkpoint.operations.request import RunRequest
-from forkpoint.operations.running import Cancelled, SavepointTaken, Stopped, cancel, list_jobs, savepoint, stop
+from forkpoint.operations.running import (
+    Cancelled,
+    Rescaled,
+    SavepointTaken,
+    Stopped,
+    cancel,
+    list_jobs,
+    rescale,
+    savepoint,
+    stop,
+)
 from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
+from forkpoint.operations.supervising import supervise
 from forkpoint.operations.upgrading import Refused, Upgraded, upgrade
 
 __all__ = [
@@ -45,6 +59,7 @@ __all__ = [
     "DriverFailed",
     "EditRequest",
     "Edited",
+    "HostReport",
     "ImportRequest",
     "NoJob",
     "Observer",
@@ -54,6 +69,7 @@ __all__ = [
     "Recovery",
     "Refused",
     "Replayed",
+    "Rescaled",
     "RunRequest",
     "SavepointShown",
     "SavepointTaken",
@@ -71,6 +87,7 @@ __all__ = [
     "check",
     "diff",
     "dispose",
+    "doctor",
     "drive",
     "edit",
     "entries",
@@ -84,12 +101,14 @@ __all__ = [
     "query",
     "recover",
     "replay",
+    "rescale",
     "run",
     "savepoint",
     "savepoints",
     "show",
     "states",
     "stop",
+    "supervise",
     "tree",
     "upgrade",
     "wait",

@@ -17,6 +17,7 @@ from forkpoint.driver.history import History
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.operations.detached import DriverFailed, driver_command, tail
 from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.packing import pack
 from forkpoint.operations.replaying import write_positions
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
@@ -68,6 +69,7 @@ def ab(
             raise ConfigError(f"--keep {place}: the directory is not empty; name a new or empty one")
         end = request.until or _newest(storage, opened, place)
         trials = _Trials(place, replace(request, restore=replace(request.restore, savepoint=plain_place(opened.url))))
+        pack(request.ship_env, observer)
         with observer.progress("running both versions") as report:
             for done, (version, app) in enumerate(zip(VERSIONS, (request.app, app_b), strict=True)):
                 report(done, len(VERSIONS))

@@ -40,7 +40,8 @@ class Reporter(Announcer):
 
     def running(self, driver: JobDriver) -> None:
         root = plain_place(driver.history.storage.url)
-        self._say({"job": driver.job, "run": driver.run_id, "state": "running", "state_root": root}, last=True)
+        state = "standby" if driver.standby else "running"
+        self._say({"job": driver.job, "run": driver.run_id, "state": state, "state_root": root}, last=True)
 
     def failed(self, code: str, message: str, exit_code: int) -> None:
         """The program ended without a running job."""

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
-from forkpoint.control.endpoint import Endpoint, register, withdraw
-from forkpoint.control.registry import drop_stale, live_endpoint
-from forkpoint.control.server import HOST, ControlServer
-from forkpoint.driver.epochs import wall_clock_ms
+from forkpoint.control.commands import Commands
+from forkpoint.control.presence import Presence
+from forkpoint.control.registry import drop_stale, find_client
+from forkpoint.control.server import ControlServer
 from forkpoint.driver.job_driver import JobDriver, Result
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, StorageError
 
 SETTLED_SECONDS = 1.0
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
+SLOW_START_SECONDS = 5.0  # after this long, a start says what it waits for
 _POLL_SECONDS = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -35,6 +35,9 @@ class Announcer:
     def starting(self, step: str) -> None:
         """A step of a job's start, in words."""
 
+    def begun(self, driver: JobDriver) -> None:
+        """A job is about to start; it has committed nothing yet."""
+
     def running(self, driver: JobDriver) -> None:
         """The job has restored its state, and has committed an epoch or run for a moment without failing."""
 
@@ -43,6 +46,9 @@ class Announcer:
 
     def exiting(self, message: str) -> None:
         """The program called sys.exit() with a message."""
+
+    def failed(self, code: str, message: str, exit_code: int) -> None:
+        """The program failed, or one of its jobs; the process ends."""
 
     def killed(self, message: str) -> None:
         """The job could not be cancelled, so this process ends right after this call."""
@@ -73,32 +79,32 @@ class Driving:
         self._handle_signals_again()
         self._announcer.starting(f"starting job {driver.job}")
         storage = driver.history.storage
-        other = live_endpoint(storage, driver.job)
+        other = None if driver.standby else find_client(storage, driver.job)
         if other is not None:
             raise ConfigError(
-                f"job {driver.job!r} is running already (run {other.run}, process {other.pid}) under {storage.url}; stop or "
-                "cancel it first, or give this one another name with --name"
+                f"job {driver.job!r} is running already (run {other.endpoint.run}, process {other.endpoint.pid} on machine "
+                f"{other.endpoint.machine!r}) under {storage.url}; stop or "
+                "cancel it first, give this one another name with --name, or start it as a standby with --standby"
             )
         drop_stale(storage, driver.job)
         self._record(driver)
-        server = ControlServer(driver)
-        endpoint = Endpoint(
-            job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=server.start(),
-            token=server.token, started_ms=wall_clock_ms(), log=self._log,
-        )  # fmt: skip
+        self._announcer.begun(driver)
+        commands = Commands(driver)
+        server = ControlServer(driver.job, commands)
+        presence = Presence(driver, commands, port=server.start(), token=server.token, log=self._log)
         try:
-            register(storage, endpoint)
+            presence.begin()
         except BaseException:
             server.close(0)
             raise
-        driver.on_stuck = partial(self._end_process, driver, endpoint)
+        driver.on_stuck = partial(self._end_process, driver, presence)
         with self._changed:
             self.started += 1
             self._active[driver.run_id] = driver
         threading.Thread(target=self._watch, args=(driver,), name=f"forkpoint-watch-{driver.job}", daemon=True).start()
 
         def ended(outcome: Result | BaseException) -> None:
-            withdraw(storage, endpoint)
+            presence.end()
             if isinstance(outcome, Result):
                 self._announce_running(driver)
                 self._announcer.ended(driver, outcome)
@@ -115,10 +121,19 @@ class Driving:
         running_since: float | None = None
         first = 0
         restored, reported = None, False
+        looked = time.monotonic()
+        stands_by = False
         while (status := driver.status()).state != "ended":
+            preparing = status.state == "starting" and status.restored is None
+            if preparing and time.monotonic() - looked > SLOW_START_SECONDS:
+                looked = time.monotonic()
+                self._announcer.starting(driver.doing())
             if status.restored != restored and running_since is None:
                 restored = status.restored
                 self._announcer.starting("restoring {} of {}".format(*restored or (0, 0)))
+            if status.state == "standby" and not stands_by:
+                stands_by = True
+                self._announcer.running(driver)
             if status.state == "running":
                 if running_since is None:
                     running_since, first = time.monotonic(), status.epoch
@@ -151,7 +166,7 @@ class Driving:
         for driver in list(self._active.values()):
             driver.cancel()
 
-    def _end_process(self, driver: JobDriver, endpoint: Endpoint) -> None:
+    def _end_process(self, driver: JobDriver, presence: Presence) -> None:
         """End this process, as a function of the cancelled job does not return, whatever is raised in it."""
         with self._changed:
             if list(self._active) != [driver.run_id]:
@@ -159,8 +174,9 @@ class Driving:
         job = f"job {driver.job}, run {driver.run_id}"
         message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
-            driver.note_cancelled()
-            withdraw(driver.history.storage, endpoint)
+            with suppress(StorageError):
+                driver.note_cancelled()
+                presence.withdraw()
             self._announcer.killed(message)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)

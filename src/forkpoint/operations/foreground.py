@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.epochs import Trial
 from forkpoint.driver.restorer import NONE
+from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.driving import Announcer, Driving
 from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program
@@ -50,7 +50,7 @@ def drive(
     options = invoked.options if root.given is None else {**invoked.options, "state_root": place}
     if request.capture is not None:
         # A version that fails must end rather than restart forever, and none may leave savepoints behind.
-        options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None}
+        options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None, "autoscale": None}
     driving = Driving(announcer, invoked.record, log)
     launch = Launch(
         options=options,
@@ -63,6 +63,7 @@ def drive(
         trial=None if request.trial_epochs is None else Trial(request.trial_epochs),
         sinks=None if request.capture is None else capturing(request.capture),
         generated_uids=installed(),
+        standby=request.standby,
     )
     return _run(invoked, launch, driving, announcer)
 

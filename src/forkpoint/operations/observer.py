@@ -13,8 +13,8 @@ OnStep = Callable[[str], None]
 class Observer:
     """Gets an operation's progress. This one ignores it; override what you need."""
 
-    def progress(self, what: str) -> AbstractContextManager[Progress]:
-        """Entered when ``what`` starts; provides a function of (done, total)."""
+    def progress(self, what: str, unit: str = "parts") -> AbstractContextManager[Progress]:
+        """Entered when ``what`` starts; provides a function of (done, total), both in ``unit``."""
         return nullcontext(no_progress)
 
     def steps(self, what: str) -> AbstractContextManager[OnStep]:

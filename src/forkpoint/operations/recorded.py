@@ -13,6 +13,7 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.paths import PROGRAMS
 from forkpoint.control.programs import Program, find_program, load_files, pack, save_program
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.graph.secrets import is_secret
 from forkpoint.operations.program import Source
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
@@ -36,10 +37,17 @@ class Invocation:
         """Save it with the driver's run, which is about to start."""
         archive = pack(_files(self.source))
         program = Program(
-            app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name, options=self.options,
-            engine=os.environ.get(ENGINE), pyflink=installed(), bytes=len(archive), checksum=checksum(archive),
+            app=self.source.place, arguments=list(self.arguments), directory=os.getcwd(), name=self.name,
+            options=_without_secrets(self.options), engine=os.environ.get(ENGINE), pyflink=installed(), bytes=len(archive),
+            checksum=checksum(archive),
         )  # fmt: skip
         save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
+
+
+def _without_secrets(options: dict[str, Any]) -> dict[str, Any]:
+    """What may be recorded: credentials among Spark's settings are given anew each time."""
+    spark = {name: value for name, value in options.get("spark", {}).items() if not is_secret(name)}
+    return {**options, "spark": spark} if spark else {name: value for name, value in options.items() if name != "spark"}
 
 
 def invocation(root: StateRoot, request: RunRequest) -> Invocation:
@@ -57,12 +65,9 @@ def invocation(root: StateRoot, request: RunRequest) -> Invocation:
         os.environ[ENGINE] = program.engine
     if program.pyflink:
         install()
-    return Invocation(
-        source,
-        request.arguments or tuple(program.arguments),
-        {**program.options, **request.overrides},
-        request.name or program.name,
-    )
+    recorded: dict[str, Any] = dict(program.options)
+    options = {**recorded, **request.overrides, "spark": {**recorded.get("spark", {}), **request.spark}}
+    return Invocation(source, request.arguments or tuple(program.arguments), options, request.name or program.name)
 
 
 def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:

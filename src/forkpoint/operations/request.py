@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from forkpoint.errors import ConfigError
-from forkpoint.graph.options import RestoreOptions, SavepointSchedule
+from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,11 @@ class RunRequest:
     speed and stop with a savepoint there: a time (ISO 8601, UTC by default, or ms), or a savepoint, for its sources'
     positions. ``engine``: "spark" or "local". ``savepoint_schedule``: overrides the program's. ``pyflink``: the program
     imports pyflink. ``trial_epochs``: withhold the output until so many epochs are committed, and fail without restart
-    before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks.
+    before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
+    SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
+    environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
+    leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job
+    changes its parallelism.
     """
 
     app: str
@@ -33,6 +38,11 @@ class RunRequest:
     pyflink: bool = False
     trial_epochs: int | None = None
     capture: str | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+    ship_env: bool = False
+    pass_env: Sequence[str] = ()
+    standby: bool = False
+    autoscale: Autoscale | None = None
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -42,13 +52,15 @@ class RunRequest:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What overrides the program's options, as plain data: it is recorded with the run."""
+        """What overrides the program's options, as plain data."""
         schedule = self.savepoint_schedule
         given = {
             "parallelism": self.parallelism, "max_parallelism": self.max_parallelism, "engine": self.engine,
             "savepoint_schedule": None if schedule is None else {
                 "interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms,
             },
+            "spark": dict(self.spark) or None, "ship_env": self.ship_env or None, "pass_env": list(self.pass_env) or None,
+            "autoscale": None if self.autoscale is None else asdict(self.autoscale),
         }  # fmt: skip
         return {option: value for option, value in given.items() if value is not None}
 
@@ -61,7 +73,10 @@ class RunRequest:
     def options(self) -> list[str]:
         """The options of ``command_line``."""
         restore, schedule = self.restore, self.savepoint_schedule
-        flags = {"-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained}
+        flags = {
+            "-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
+            "--ship-env": self.ship_env, "--standby": self.standby,
+        }  # fmt: skip
         values = [
             ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
             ("--max-parallelism", self.max_parallelism), ("--engine", self.engine),
@@ -71,7 +86,10 @@ class RunRequest:
                 ("--savepoint-keep-last", schedule.keep_last),
                 ("--savepoint-keep-for", None if schedule.keep_for_ms is None else f"{schedule.keep_for_ms}ms"),
             ]),
+            ("--autoscale", None if self.autoscale is None else f"{self.autoscale.minimum}:{self.autoscale.maximum}"),
             ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
+            *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
+            ("--pass-env", ",".join(self.pass_env) or None),
             ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
         ]  # fmt: skip
         given = [flag for flag, on in flags.items() if on]

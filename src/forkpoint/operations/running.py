@@ -1,11 +1,12 @@
-"""Running jobs: list, savepoint, stop, cancel."""
+"""Running jobs: list, savepoint, rescale, stop, cancel."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from forkpoint.control.client import ControlClient
+from forkpoint.control.client import RunClient
 from forkpoint.control.registry import RunView, find_live, list_runs
 from forkpoint.errors import ForkpointError
 from forkpoint.operations.observer import SILENT, Observer
@@ -23,6 +24,16 @@ class SavepointTaken:
     job: str
     run: str
     savepoint: str
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """A job that goes on at another parallelism, from ``epoch`` on."""
+
+    job: str
+    run: str
+    parallelism: int
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,19 @@ def savepoint(
     return SavepointTaken(job, client.endpoint.run, path)
 
 
+def rescale(job: str, parallelism: int, *, state_root: str | None = None, observer: Observer = SILENT) -> Rescaled:
+    """Change the parallelism of a job while it runs. Its stores are built beside the epochs, then it switches within moments.
+
+    Raises JobNotFound, and JobFailed if it stays at its parallelism: above its max parallelism, during a trial.
+    """
+    what = f"rescaling {job} to {parallelism}"
+    with find_live(StateRoot(state_root).storage, job) as client:
+        request_id = client.rescale(parallelism)
+        with observer.progress(what):
+            epoch = client.wait_rescaled(request_id, _remarks(client, what, observer))
+    return Rescaled(job, client.endpoint.run, parallelism, epoch)
+
+
 def stop(
     job: str, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False,
     state_root: str | None = None, observer: Observer = SILENT,
@@ -84,8 +108,15 @@ def cancel(job: str, *, state_root: str | None = None) -> Cancelled:
     return Cancelled(job, client.endpoint.run)
 
 
-def wait_for_savepoint(client: ControlClient, request_id: str, what: str, observer: Observer) -> str:
+def wait_for_savepoint(client: RunClient, request_id: str, what: str, observer: Observer) -> str:
     """Wait for a requested savepoint; return its path."""
+    waiting = _remarks(client, what, observer)
+    with observer.progress(what) as report:
+        return plain_place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waiting))
+
+
+def _remarks(client: RunClient, what: str, observer: Observer) -> Callable[[str], None]:
+    """Tells people about a long epoch that a request waits for, now and then."""
     remarked = -REMARK_SECONDS
 
     def waiting(doing: str) -> None:
@@ -98,17 +129,18 @@ def wait_for_savepoint(client: ControlClient, request_id: str, what: str, observ
                 "the epoch and keeps the checkpoints"
             )
 
-    with observer.progress(what) as report:
-        return plain_place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waiting))
+    return waiting
 
 
-def wait_gone(client: ControlClient) -> None:
+def wait_gone(client: RunClient) -> None:
     """Wait until the driver has ended. Raises ForkpointError after a minute."""
     if not client.wait_gone(ENDING_SECONDS):
         endpoint = client.endpoint
         doing = client.status().doing
         passed = f"{ENDING_SECONDS:.0f} s" if doing is None else f"{ENDING_SECONDS:.0f} s: it is at {doing}"
-        look = f"check process {endpoint.pid}" + (f" and its log {endpoint.log}" if endpoint.log else "")
+        look = f"check process {endpoint.pid} on machine {endpoint.machine!r}" + (
+            f" and its log {endpoint.log}" if endpoint.log else ""
+        )
         raise ForkpointError(f"job {endpoint.job!r} has not ended after {passed}; {look}")
 
 

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, replace
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.client import ControlClient
-from forkpoint.control.registry import RunView, list_runs, live_endpoint
+from forkpoint.control.registry import RunView, find_client, list_runs
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.operations.detached import Started, start_detached
 from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.packing import pack
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
@@ -36,6 +36,7 @@ def run(
 
     ``verbose``: log full tracebacks. Raises DriverFailed if the process ends first.
     """
+    pack(request.ship_env, observer)
     with observer.steps(f"starting {request.app}") as report:
         return start_detached(StateRoot(state_root), request, report, verbose=verbose)
 
@@ -71,11 +72,11 @@ def forked(
             f"job {name!r} already exists under {storage.url}; give the fork another name, or use `forkpoint run -s SAVEPOINT` "
             "to restore that job from a savepoint"
         )
-    endpoint = live_endpoint(storage, origin)
-    if endpoint is None:
+    live = find_client(storage, origin)
+    if live is None:
         path = plain_place(named_savepoint(storage, origin).url)
     else:
-        with ControlClient(endpoint) as client:
+        with live as client:
             requested = client.savepoint(note=f"where {name} was forked")
             path = wait_for_savepoint(client, requested, f"savepoint of {origin}", observer)
         observer.remark(f"forking {name} from savepoint {path}")

@@ -13,7 +13,7 @@ from typing import Literal
 
 from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.client import ControlClient
+from forkpoint.control.client import ControlClient, RunClient
 from forkpoint.control.endpoint import ENDPOINT
 from forkpoint.control.programs import Program, load_files, load_program
 from forkpoint.control.registry import find_live, probe
@@ -25,6 +25,7 @@ from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 from forkpoint.operations.checking import inspect_program
 from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, start_detached, tail
 from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.packing import pack
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
@@ -80,6 +81,7 @@ def upgrade(
     """
     if request.pyflink:
         install()
+    pack(request.ship_env, observer)
     root = StateRoot(StateRoot(state_root).place)
     with find_live(root.storage, job) as client:
         run = client.endpoint.run
@@ -111,15 +113,16 @@ def _recorded(root: StateRoot, job: str, run: str, app: str) -> Program:
     program = load_program(root.storage, job, run)
     if program is None:
         raise ForkpointError(
-            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program, as an older release started "
-            f"it. Upgrade it by hand: `forkpoint stop {job}`, then `forkpoint run -d -s latest {app}`"
+            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program, as only `forkpoint run` "
+            f"records it. Upgrade it by hand: `forkpoint stop {job}`, then start {app} as you started the old one, or with "
+            f"`forkpoint run -d -s latest {app}`"
         )
     load_files(root.storage, job, run, program)
     return program
 
 
 def _plan(
-    root: StateRoot, client: ControlClient, graph: JobGraph, restore: RestoreOptions, observer: Observer
+    root: StateRoot, client: RunClient, graph: JobGraph, restore: RestoreOptions, observer: Observer
 ) -> RestorePlan:
     """The plan for restoring the job's state to the new program."""
     job, run, renames = client.endpoint.job, client.endpoint.run, restore.renames
@@ -134,7 +137,7 @@ def _plan(
     return plan
 
 
-def _counted(client: ControlClient, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
+def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
     """The plan for a savepoint, which unlike a checkpoint counts entries: the program may lack states that have none."""
     observer.remark(f"checking whether states of {client.endpoint.job} that the program no longer has are empty")
     requested = client.savepoint(note="to check an upgrade")
@@ -198,7 +201,7 @@ class _Replacement:
         """Why the run has ended; None while it runs."""
         storage, paths = self.root.storage, JobPaths(self.job)
         endpoint = ENDPOINT.load_if_whole(storage, paths.endpoint_file(run))
-        if endpoint is not None and probe(endpoint) is not None:
+        if endpoint is not None and probe(self.root.storage, endpoint) is not None:
             return None
         record = RUN.load_if_whole(storage, paths.run_file(run))
         if record is None:

@@ -5,6 +5,7 @@ Blocks have at most some ten thousand entries of one state. All work per entry i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,19 +78,19 @@ def _explained(layout: Layout, what: str) -> Iterator[None]:
         raise SavepointCorrupt(f"{layout.info.where}: {what} do not fit its recorded types: {error}") from error
 
 
-class Codec:
+class Codec(ABC):
     """Converts one state's entries in both directions. Each row is an entry, unless a codec says otherwise."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
+    @abstractmethod
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         """A block of entries in store order, with their key groups. Lists: blocks must be passed in order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         """A block of rows as store entries, in no particular order. Lists: only those that are complete."""
-        raise NotImplementedError
 
     def finish(self, target: EntryTarget) -> Entries:
         """The entries that ``to_entries`` has held back."""

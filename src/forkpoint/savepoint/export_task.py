@@ -208,6 +208,11 @@ class _Reader:
         return found
 
 
+def operator_state(storage: Storage, files: StateFiles) -> Entries:
+    """The operator state of all subtasks, in the order of the store."""
+    return _Reader(storage, files).operator_state()
+
+
 def _merge(pieces: list[Columns]) -> Entries:
     """Merges a snapshot's pieces with later changes: the last value of each key wins, deleted keys are dropped."""
     if not pieces:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from forkpoint.spark.exchange import map_bytes
+from forkpoint.spark.exchange import failed_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import struct_of
 from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
@@ -57,12 +58,16 @@ def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]
 
 
 def map_arguments(
-    sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int
-) -> list[bytes]:
-    """`[fn(each) for each in arguments]` in Spark tasks. Raises tasks' original exceptions."""
+    sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int,
+    hosts: Sequence[str] | None = None,
+) -> list[bytes]:  # fmt: skip
+    """`[fn(each) for each in arguments]` in Spark tasks. Raises tasks' original exceptions.
+
+    ``hosts``: where each partition runs, if that host has a free core within Spark's locality wait.
+    """
     stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
-    with raising_originals(stage.token):
-        return map_bytes(sc, stage, arguments, partitions)
+    with raising_originals(stage.token, partial(failed_hosts, sc)):
+        return map_bytes(sc, stage, arguments, partitions, hosts)
 
 
 def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:

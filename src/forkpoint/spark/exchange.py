@@ -16,11 +16,14 @@ from pyspark.core.rdd import _wrap_function
 from pyspark.sql import DataFrame
 from pyspark.util import _load_from_socket
 
+from forkpoint.spark.placement import place
 from forkpoint.spark.rows import BlobSerializer, PairWriter, RowReader, blob_of_payload, frames_of
 
 # Two exchanges with the same partitioner id and number of partitions are co-partitioned; Python functions' ids are
 # never negative.
 _PARTITIONER_ID = -4242
+
+_LISTENER_MS, _MAX_TASKS = 5_000, 1_000
 
 
 class EpochJobs:
@@ -45,12 +48,15 @@ class EpochJobs:
         # Java's own serialization would retain the last 100 objects written to each partition: whole chunks here.
         self._kryo = getattr(sc._jvm, "org.apache.spark.serializer.KryoSerializer")(sc._jsc.sc().conf())
         self._binary = getattr(sc._jvm, "org.apache.spark.sql.Encoders").BINARY()
-        several_hosts = not sc.master.startswith("local") or sc.master.startswith("local-cluster")
-        self._anchor = self._make_anchor() if subtasks and several_hosts else None
+        self._anchor: Anchor | None = None
+        if subtasks and has_several_hosts(sc.master):
+            self._anchor = Anchor(sc, parallelism, self._partitioner)
 
     def run(self, plans: Sequence[bytes], frame: DataFrame | None) -> list[bytes]:
         """Runs one job over the native source tasks and the DataFrame of pairs; returns commit blobs in partition order."""
         shuffles: list[Any] = []
+        if self._anchor is not None:
+            self._anchor.update()
         heads: list[Any] = []
         if plans:
             heads.append(self._python(parallel_bytes(self._sc, plans, len(plans)), self._source).asJavaRDD())
@@ -74,11 +80,6 @@ class EpochJobs:
         finally:
             self._clean(shuffles)
 
-    def close(self) -> None:
-        """Releases the run's resources on the cluster."""
-        if self._anchor is not None:
-            self._anchor.unpersist(False)
-
     def _python(self, rdd: Any, function: Any) -> Any:
         return self._sc._jvm.PythonRDD(rdd, function, False, False)
 
@@ -86,24 +87,13 @@ class EpochJobs:
         pairs = self._partition(frames)
         shuffles.append(pairs.rdd())
         if self._anchor is not None:
-            # Spark unions co-partitioned RDDs by partition, preferably on the host that has most of them.
-            pairs = pairs.union(self._anchor)
+            pairs = self._anchor.attach(pairs)
         return self._sc._jvm.PythonRDD.valueOfPair(pairs).rdd()
 
     def _partition(self, frames: Any) -> Any:
         pairs = self._sc._jvm.PairwiseRDD(frames).asJavaPairRDD().partitionBy(self._partitioner)
         pairs.rdd().setSerializer(self._kryo)
         return pairs
-
-    def _make_anchor(self) -> Any:
-        """A cached empty RDD whose partition i is on the host that is to run subtask i in all stages and epochs.
-
-        Local stores are caches of state; without the anchor every host would eventually hold all of it, and catch up.
-        """
-        level = self._sc._jvm.org.apache.spark.storage.StorageLevel.MEMORY_ONLY()
-        anchor = self._partition(parallel_bytes(self._sc, (), self._parallelism)).persist(level)
-        anchor.count()
-        return anchor
 
     def _clean(self, shuffles: list[Any]) -> None:
         """Deletes the epoch's shuffle files. Spark would only do so on garbage collection of the RDDs, often hours later."""
@@ -112,6 +102,76 @@ class EpochJobs:
             return
         for rdd in shuffles:
             cleaner.get().doCleanupShuffle(rdd.dependencies().head().shuffleId(), False)
+
+
+class Anchor:
+    """Makes Spark run subtask i of all stages and epochs on the host that `place` chose, where it has a free core."""
+
+    def __init__(self, sc: SparkContext, subtasks: int, partitioner: Any) -> None:
+        self._sc = sc
+        self._subtasks = subtasks
+        self._partitioner = partitioner
+        self._executors = ""
+        self._hosts: tuple[str, ...] = ()
+        self._pairs: Any = None
+
+    def update(self) -> None:
+        """Places the subtasks anew if executors have come or gone."""
+        executors = self._sc._jsc.sc().getExecutorIds().mkString(",")
+        if executors == self._executors:
+            return
+        hosts = place(self._subtasks, executor_cores(self._sc), self._hosts)
+        if hosts and hosts != self._hosts:
+            self._pairs = self._empty_pairs(hosts)
+            self._hosts = hosts
+        self._executors = executors if hosts else ""
+
+    def attach(self, pairs: Any) -> Any:
+        """The pairs, located where the subtasks are: Spark unions co-partitioned RDDs by partition, where they prefer to be."""
+        return pairs if self._pairs is None else pairs.union(self._pairs)
+
+    def _empty_pairs(self, hosts: Sequence[str]) -> Any:
+        """An empty RDD of pairs with the subtasks' partitioner, and the hosts as its partitions' preferred locations."""
+        jvm, rdd = self._sc._jvm, located(self._sc, (), hosts)
+        # Only an RDD made by a shuffle has a partitioner; no partition of this one has a row that it could contradict.
+        field = rdd.getClass().getSuperclass().getDeclaredField("partitioner")
+        field.setAccessible(True)
+        field.set(rdd, jvm.scala.Some(self._partitioner))
+        return getattr(jvm, "org.apache.spark.api.java.JavaPairRDD")(rdd, _anything(jvm), _anything(jvm))
+
+
+def executor_cores(sc: SparkContext) -> dict[str, int]:
+    """The cores of the executors by host, without the driver's JVM."""
+    executors = sc._jsc.sc().statusStore().executorList(True)
+    found: dict[str, int] = {}
+    for i in range(executors.size()):
+        executor = executors.apply(i)
+        if executor.id() != "driver":
+            host = executor.hostPort().rsplit(":", 1)[0]
+            found[host] = found.get(host, 0) + executor.totalCores()
+    return found
+
+
+def failed_hosts(sc: SparkContext) -> list[str]:
+    """The hosts where tasks of the last failed Spark job failed. Spark's exceptions do not name them."""
+    spark = sc._jsc.sc()
+    spark.listenerBus().waitUntilEmpty(_LISTENER_MS)
+    jobs = spark.statusStore().jobsList(None)
+    failed = [job for i in range(jobs.size()) if (job := jobs.apply(i)).status().toString() == "FAILED"]
+    if not failed:
+        return []
+    last = max(failed, key=lambda job: int(job.jobId()))
+    hosts: set[str] = set()
+    for stage in last.stageIds().mkString(",").split(","):
+        tasks = spark.statusStore().taskList(int(stage), 0, _MAX_TASKS)
+        found = (tasks.apply(i) for i in range(tasks.size()))
+        hosts |= {task.host() for task in found if task.status() == "FAILED"}
+    return sorted(hosts)
+
+
+def has_several_hosts(master: str) -> bool:
+    """Whether tasks may run outside of the driver's JVM."""
+    return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def parallel_bytes(sc: SparkContext, items: Sequence[bytes], partitions: int) -> Any:
@@ -126,7 +186,34 @@ def collect_bytes(sc: SparkContext, rdd: Any) -> list[bytes]:
         return list(blobs)
 
 
-def map_bytes(sc: SparkContext, fn: Callable[..., Any], items: Sequence[bytes], partitions: int) -> list[bytes]:
-    """Runs `fn(partition, items)` over the items divided into partitions; returns its results in order."""
+def located(sc: SparkContext, items: Sequence[bytes], hosts: Sequence[str]) -> Any:
+    """A Scala RDD with a partition for each host, which it prefers; the items are divided into the partitions."""
+    jvm = sc._jvm
+    locations = jvm.java.util.HashMap()
+    for partition, host in enumerate(hosts):
+        locations.put(partition, jvm.PythonUtils.toSeq([host]))
+    return getattr(jvm, "org.apache.spark.rdd.ParallelCollectionRDD")(
+        sc._jsc.sc(),
+        jvm.PythonUtils.toSeq(list(items)),
+        len(hosts),
+        jvm.PythonUtils.toScalaMap(locations),
+        _anything(jvm),
+    )
+
+
+def _anything(jvm: Any) -> Any:
+    return jvm.scala.reflect.ClassTag.AnyRef()
+
+
+def map_bytes(
+    sc: SparkContext,
+    fn: Callable[..., Any],
+    items: Sequence[bytes],
+    partitions: int,
+    hosts: Sequence[str] | None = None,
+) -> list[bytes]:
+    """Runs `fn(partition, items)` over the items divided into partitions, each on its host if there are hosts; returns its
+    results in order."""
     wrapped = _wrap_function(sc, fn, BlobSerializer(), BlobSerializer())
-    return collect_bytes(sc, sc._jvm.PythonRDD(parallel_bytes(sc, items, partitions), wrapped, False, False))
+    rdd = parallel_bytes(sc, items, partitions) if hosts is None else located(sc, items, hosts)
+    return collect_bytes(sc, sc._jvm.PythonRDD(rdd, wrapped, False, False))

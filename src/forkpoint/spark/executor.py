@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from forkpoint.checkpoint.manifest import SourcePosition
@@ -17,14 +17,18 @@ from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, encode_context
 from forkpoint.runtime.tasks import entry_points
+from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.spark.background_tasks import map_arguments
-from forkpoint.spark.exchange import EpochJobs
+from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
+from forkpoint.spark.placement import place
+from forkpoint.spark.provisions import NOTHING, Provisions
 from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
+from forkpoint.spark.shipping import ship_program
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,
@@ -34,6 +38,7 @@ from forkpoint.spark.tasks import (
     SourceStage,
     SubtaskStage,
     pack_job,
+    prepare_on_host,
 )
 from forkpoint.types import TypeInformation
 
@@ -74,8 +79,13 @@ class SparkExecutor(Executor):
         """Ships the job to the cluster, and closes an earlier run. Raises EngineLost if Spark has terminated."""
         self.close()
         stages = spec.graph.stages
-        with self._detecting_loss(), self._job(self._epoch_tag, {_DESCRIPTION_PROPERTY: "forkpoint: place subtasks"}):
-            handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(pack_job(self._runtime, spec)))
+        with self._detecting_loss():
+            if self.has_other_hosts:
+                ship_program(self._sc)
+            # Spark gives a task to any idle Python process of the executor.
+            spec = replace(spec, several_processes=True)
+            packed = pack_job(self._runtime, spec, on_cluster=self.has_other_hosts)
+            handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(packed))
             subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
             jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
             self._run = _Run(spec, handle, jobs)
@@ -94,11 +104,15 @@ class SparkExecutor(Executor):
         run = self._started("run_epoch")
         self._epochs_started = True
         properties = {
-            EPOCH_PROPERTY: msgspec.json.encode(ctx).decode(),
+            EPOCH_PROPERTY: encode_context(ctx),
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
-        with self._detecting_loss(), raising_originals(run.handle.token), self._job(self._epoch_tag, properties):
+        with (
+            self._detecting_loss(),
+            raising_originals(run.handle.token, partial(failed_hosts, self._sc)),
+            self._job(self._epoch_tag, properties),
+        ):
             return run.jobs.run(source_tasks, frame)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
@@ -109,10 +123,48 @@ class SparkExecutor(Executor):
         """
         if not args:
             return []
-        slots = max(1, self._sc.defaultParallelism // 2) if self._epochs_started else len(args)
-        properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
-        with self._job(self._background_tag, properties):
-            return map_arguments(self._sc, fn, args, min(slots, len(args)))
+        with self._beside_epochs(description):
+            return map_arguments(self._sc, fn, args, min(self._slots(len(args)), len(args)))
+
+    def prepare(self, spec: JobSpec, epoch: int) -> list[CatchUp]:
+        """On the hosts where the layout's subtasks would run if it were started with the executors that there are now."""
+        done: list[CatchUp] = []
+        work = preparations(spec, epoch)
+        hosts: Sequence[str] = ()
+        if self.has_other_hosts:
+            ship_program(self._sc)
+            hosts = place(spec.parallelism, executor_cores(self._sc))
+        task = prepare_on_host if self.has_other_hosts else prepare_store
+        slots = self._slots(len(work))
+        for start in range(0, len(work), slots):
+            some, where = work[start : start + slots], hosts[start : start + slots]
+            with self._beside_epochs(f"forkpoint: stores for epoch {epoch}"):
+                done += catch_ups(map_arguments(self._sc, task, some, len(some), where or None))
+        return done
+
+    def discard(self, spec: JobSpec) -> None:
+        """In a cluster, the stores go with the application, or when a later attempt of the run begins."""
+        if not self.has_other_hosts:
+            remove_stores(spec.local_dir)
+
+    def _slots(self, wanted: int) -> int:
+        """The number of tasks beside epochs at a time."""
+        return max(1, self._sc.defaultParallelism // 2) if self._epochs_started else wanted
+
+    def _beside_epochs(self, description: str) -> AbstractContextManager[None]:
+        return self._job(self._background_tag, {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description})
+
+    @property
+    def has_other_hosts(self) -> bool:
+        return has_several_hosts(self._sc.master)
+
+    def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
+        """`fn(arg)` at least once on each host that has an executor. Executors start in parallel, so the first one is waited for
+        with a task, and the others are those that there are then."""
+        with self._detecting_loss(), self._job(self._background_tag, {_DESCRIPTION_PROPERTY: "forkpoint: try hosts"}):
+            first = map_arguments(self._sc, fn, [arg], 1)
+            hosts = sorted(executor_cores(self._sc))
+            return first + map_arguments(self._sc, fn, [arg] * len(hosts), len(hosts), hosts)
 
     def frame_stage(self, operator: int, frame: DataFrame) -> DataFrame:
         """Stage 0 of a DataFrame source: a DataFrame, streaming if `frame` is, that `run_epoch` takes as its `frame`.
@@ -176,7 +228,10 @@ class SparkExecutor(Executor):
             return None
         running = sum(info.numActiveTasks for info in stages)
         waiting = sum(info.numTasks - info.numCompletedTasks for info in stages) - running
-        return f"Spark runs {running} tasks, {waiting} wait" + ("" if running else ": it has no free core for them")
+        if running:
+            return f"Spark runs {running} tasks, {waiting} wait"
+        lacking = "executor" if self.has_other_hosts and not executor_cores(self._sc) else "free core"
+        return f"{waiting} tasks wait: Spark has no {lacking} for them"
 
     def close(self) -> None:
         """Cancels the run's Spark jobs and releases its resources on the cluster, but keeps the session. Idempotent."""
@@ -184,8 +239,8 @@ class SparkExecutor(Executor):
         if run is None or self._is_lost():
             return
         self.abandon()
-        run.jobs.close()
         run.handle.payload.unpersist(blocking=False)
+        self.discard(run.spec)
 
     @contextmanager
     def _detecting_loss(self) -> Iterator[None]:
@@ -223,7 +278,10 @@ class SparkExecutor(Executor):
                     self._sc.setLocalProperty(name, old)
 
 
-def make_spark_executor(interval_ms: int | None) -> tuple[SparkExecutor, int]:
-    """An executor on the active SparkSession, or on a new one with forkpoint's settings, and its default parallelism."""
-    executor = SparkExecutor(get_session(), timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
+def make_spark_executor(
+    interval_ms: int | None, settings: Mapping[str, str], provisions: Provisions = NOTHING
+) -> tuple[SparkExecutor, int]:
+    """An executor on the active SparkSession, or on a new one with these settings, and its default parallelism."""
+    session = get_session(settings, provisions)
+    executor = SparkExecutor(session, timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
     return executor, executor.session.sparkContext.defaultParallelism

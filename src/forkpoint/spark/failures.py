@@ -11,12 +11,13 @@ from __future__ import annotations
 import base64
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-from forkpoint.errors import ConfigError, ForkpointError, UserFunctionError, error_of
+from forkpoint.errors import ConfigError, ForkpointError, StorageUnavailable, UserFunctionError, error_of
+from forkpoint.spark.environment import PYTHON, interpreter
 
 _MARK = "forkpoint-error"
 _MAX_TEXT = 20_000
@@ -35,6 +36,9 @@ _MISSING_MODULE = re.compile(
 )
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_OTHER_SYSTEM = re.compile(r"error while loading shared libraries: (\S+?):|version `(GLIBC_[\d.]+)' not found")
+
+_FULL_DISK = "No space left on device"
 
 
 class TaskFailure(Exception):
@@ -79,38 +83,56 @@ def unpack_failure(error: BaseException, token: str) -> BaseException | None:
 
 
 @contextmanager
-def raising_originals(token: str) -> Iterator[None]:
-    """Raise tasks' original exceptions, ConfigError for executors that cannot run tasks, and Spark's exceptions for its other
-    failures."""
+def raising_originals(token: str, failed_hosts: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """Raise tasks' original exceptions, ConfigError for executors that cannot run tasks, StorageUnavailable for full disks, and
+    Spark's exceptions for its other failures. ``failed_hosts``: asks on which hosts tasks of the last job failed."""
     try:
         yield
     except Exception as error:
         original = unpack_failure(error, token)
         if original is not None:
             raise original from None
-        if (unfit := _deployment_error(str(error))) is not None:
-            raise unfit from error
+        if (problem := deployment_problem(str(error))) is not None:
+            hosts = failed_hosts()
+            raise ConfigError(f"on {', '.join(hosts)}: {problem}" if hosts else problem) from error
+        if _FULL_DISK in str(error):
+            hosts = ", ".join(failed_hosts()) or "a host"
+            raise StorageUnavailable(
+                f"Spark's local directories (spark.local.dir, SPARK_LOCAL_DIRS) on {hosts}: {_FULL_DISK}. Free space there: a "
+                "paused job then goes on"
+            ) from error
         raise
 
 
-def _deployment_error(report: str) -> ConfigError | None:
+def deployment_problem(report: str) -> str | None:
     """Why executors cannot run forkpoint's tasks, according to Spark's report of a failed task; None if they can.
 
     Such a task fails before it runs any code of forkpoint, so there is only Spark's text. It only decides whether to restart.
     """
     if (missing := _MISSING_MODULE.search(report)) is not None:
-        return ConfigError(
-            f"the executors' Python has no module {missing[1]!r}; install forkpoint there in the same version as here, or ship "
-            "an environment that has it (spark.archives) and set PYSPARK_PYTHON to its interpreter"
+        return (
+            f"the executors' Python has no module {missing[1]!r}; send them this virtual environment with --ship-env, or install "
+            "forkpoint there in the same version as here"
         )
     if any(sign in report for sign in _OTHER_PYTHON):
-        return ConfigError(
+        return (
             "the executors run another Python version than the driver; give both the same one (PYSPARK_PYTHON, "
             "PYSPARK_DRIVER_PYTHON)"
         )
     if (program := _NO_PYTHON.search(report)) is not None:
-        return ConfigError(
-            f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there"
+        if program[1] == PYTHON:
+            return (
+                f"there is no {interpreter()}, which the virtual environment of --ship-env uses; install that Python there, or "
+                "make the environment with a Python outside of /usr, which then travels along"
+            )
+        return (
+            f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there, or send them this "
+            "virtual environment with --ship-env"
+        )
+    if (library := _OTHER_SYSTEM.search(report)) is not None:
+        return (
+            f"the Python of --ship-env lacks {library[1] or library[2]}, a library of the system; run the driver on the "
+            "executors' release of Linux or on an older one, or install the library there"
         )
     return None
 

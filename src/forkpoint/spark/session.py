@@ -1,7 +1,7 @@
 """The SparkSession that forkpoint runs on: the active one, or a new one with settings for short epochs.
 
-A user's session keeps its settings. Those that forkpoint's streaming query needs (`QUERY_SETTINGS`) are only set while the
-query starts, when Spark clones the session.
+The user's settings win, wherever they are from: the program, the command line, spark-submit or spark-defaults.conf. Those that
+forkpoint's streaming query needs (`QUERY_SETTINGS`) are only set while the query starts, when Spark clones the session.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from forkpoint.errors import ConfigError
+from forkpoint.spark.provisions import NOTHING, Provisions
 
 EPOCH_POOL = "forkpoint-epochs"
 BACKGROUND_POOL = "forkpoint-background"
 
 _HERE = Path(__file__).resolve().parent
+_PROGRESS = "spark.ui.showConsoleProgress"
 _PANDAS_WARNING = "PySpark does not yet fully support pandas"
 
 # Spark's default manager of checkpoint files uses FileContext, which forks processes without the native Hadoop library
@@ -45,13 +47,14 @@ QUERY_SETTINGS: Mapping[str, str] = {
     "fs.file.impl.disable.cache": "true",
 }
 
-OWN_SETTINGS: Mapping[str, str] = {
+DEFAULT_SETTINGS: Mapping[str, str] = {
     **{name: value for name, value in QUERY_SETTINGS.items() if name.startswith("spark.")},
-    "spark.driver.memory": "2g",
     "spark.executorEnv.PYTHONWARNINGS": f"ignore:{_PANDAS_WARNING}:FutureWarning",
     "spark.log.level": "WARN",
     # Loopback TCP would add 40 ms to each Python stage.
     "spark.python.unix.domain.socket.enabled": "true",
+    # The temporary directory of a YARN container has a longer path than a socket can have.
+    "spark.python.unix.domain.socket.dir": "/tmp",
     "spark.python.worker.reuse": "true",
     # How long a cancelled task may continue, and hold a core, before its worker is killed.
     "spark.python.task.killTimeout": "500ms",
@@ -61,16 +64,24 @@ OWN_SETTINGS: Mapping[str, str] = {
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    _PROGRESS: "false",
+}
+
+# What the driver's JVM starts with, where spark-submit looks last.
+_JVM_DEFAULTS: Mapping[str, str] = {
+    "SPARK_DRIVER_MEMORY": "2g",
+    "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}",
 }
 
 
-def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
+def get_session(options: Mapping[str, str] | None = None, provisions: Provisions = NOTHING) -> SparkSession:
     """The active SparkSession, or else a new one.
 
-    `options` are Spark settings by name ("spark.master": "local[4]"); they override forkpoint's own, and apply only to a new
-    session. The master is that of the options, of the environment's SPARK_MASTER, of spark-submit or spark-defaults.conf,
-    or local[*], in this order. Raises ConfigError for Spark Connect, and if no Java is found.
+    `options` are Spark settings by name ("spark.master": "local[4]"). They apply only to a new session, and override those of
+    spark-submit and spark-defaults.conf, which override forkpoint's defaults. The master is that of the options, of the
+    environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. `provisions`: what executors
+    get from this process. Raises ConfigError for Spark Connect, if no Java is found, and if the active session's executors do
+    not have the provisions.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
         raise ConfigError(
@@ -81,21 +92,20 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         _refuse_connect(active)
+        provisions.check(active.sparkContext.getConf())
         return active
-    settings = {**OWN_SETTINGS, **(options or {})}
-    if "spark.master" not in settings and os.environ.get("SPARK_MASTER"):
-        settings["spark.master"] = os.environ["SPARK_MASTER"]
-    logging = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
-    given = settings.get("spark.driver.extraJavaOptions", "")
-    if "log4j" not in given:
-        settings["spark.driver.extraJavaOptions"] = f"{given} {logging}".strip()
-    # Workers would otherwise run the system's python3, without the project's packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    given = dict(options or {})
+    if given.get("spark.submit.deployMode") == "cluster":
+        raise ConfigError(
+            "this process is the driver, so it cannot run in the cluster. To start one there: spark-submit --deploy-mode cluster "
+            "APP; `forkpoint list`, `stop` and all other commands work with its job from every host"
+        )
+    if "spark.master" not in given and os.environ.get("SPARK_MASTER"):
+        given["spark.master"] = os.environ["SPARK_MASTER"]
     _set_java_home()
-    settings.setdefault("spark.app.name", "forkpoint")
     try:
-        session = _start(settings)
+        with _environment(_JVM_DEFAULTS):
+            session = _start(given, provisions)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
             raise
@@ -107,6 +117,18 @@ def get_session(options: Mapping[str, str] | None = None) -> SparkSession:
     # A session is only active on the thread that created it.
     SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
     return session
+
+
+@contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Within it, the environment has these variables unless it has them already."""
+    added = [name for name in defaults if name not in os.environ]
+    os.environ.update({name: defaults[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _set_java_home() -> None:
@@ -121,7 +143,7 @@ def _set_java_home() -> None:
         os.environ["JAVA_HOME"] = str(find_java_home())
 
 
-def _start(settings: dict[str, str]) -> SparkSession:
+def _start(given: Mapping[str, str], provisions: Provisions) -> SparkSession:
     """Starts Spark, unless it runs, on a separate thread, so that Ctrl-C ends the waiting but not PySpark's work.
 
     On the main thread PySpark would install its own handler of Ctrl-C, which fails in the middle of a call to the JVM. The
@@ -132,8 +154,23 @@ def _start(settings: dict[str, str]) -> SparkSession:
 
     def start() -> None:
         try:
-            SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
-            started.set_result(SparkSession.builder.config(map=settings).getOrCreate())
+            # These become arguments of the JVM, which every user of this machine can see.
+            visible = {name: value for name, value in given.items() if not name.startswith("spark.executorEnv.")}
+            # The JVM starts as PySpark's shell, which would show a bar for each stage.
+            visible.setdefault(_PROGRESS, DEFAULT_SETTINGS[_PROGRESS])
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(visible.items())))
+            conf = SparkConf().setAll(list(given.items()))  # now with what spark-submit and spark-defaults.conf set
+            if conf.get("spark.app.name", "pyspark-shell") == "pyspark-shell":  # PySpark's default
+                conf.setAppName("forkpoint")
+            for name, value in {"spark.master": "local[*]", **DEFAULT_SETTINGS}.items():
+                conf.setIfMissing(name, value)
+            provisions.add_to(conf)
+            # Only spark-submit reads spark.pyspark.python. Workers would otherwise run the system's python3, without packages.
+            os.environ["PYSPARK_PYTHON"] = (
+                conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+            )
+            os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+            started.set_result(SparkSession.builder.config(conf=conf).getOrCreate())
         except BaseException as error:
             started.set_exception(error)
 

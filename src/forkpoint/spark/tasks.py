@@ -9,18 +9,21 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
+from forkpoint.runtime.tasks.preparing import Preparation, prepare_store
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.rows import pair_batch
@@ -44,9 +47,9 @@ class Job(NamedTuple):
     spec: JobSpec
 
 
-def pack_job(runtime: Runtime, spec: JobSpec) -> bytes:
+def pack_job(runtime: Runtime, spec: JobSpec, *, on_cluster: bool) -> bytes:
     """The bytes to broadcast: the job, and the driver's import path, for modules beside a script."""
-    return pickle.dumps((import_path(), dumps(Job(runtime, spec))))
+    return pickle.dumps((import_path(), on_cluster, dumps(Job(runtime, spec))))
 
 
 def import_path() -> list[str]:
@@ -66,15 +69,52 @@ class JobHandle:
         job = _jobs.pop(self.token, None)
         if job is None:
             collecting = gc.isenabled()
-            path, pickled = pickle.loads(self.payload.value)
+            path, on_cluster, pickled = pickle.loads(self.payload.value)
             if not collecting:
                 gc.disable()  # PySpark enables the collector after reading a broadcast
             extend_import_path(path)
             job = pickle.loads(pickled)
-            while len(_jobs) >= _MAX_JOBS:
-                drop_worker(_jobs.pop(next(iter(_jobs))).spec.run)
+            if on_cluster:
+                local_dir = executors_directory(job.spec.local_dir)
+                remove_earlier(local_dir)
+                job = job._replace(spec=replace(job.spec, local_dir=local_dir))
+            for token, other in list(
+                _jobs.items()
+            ):  # the stores of the run's earlier layouts take memory and disk space
+                if len(_jobs) >= _MAX_JOBS or _run_of(other.spec) == _run_of(job.spec):
+                    drop_worker(_jobs.pop(token).spec.run)
         _jobs[self.token] = job  # at the end, as the most recently used
         return job
+
+
+def _run_of(spec: JobSpec) -> str:
+    return spec.run.rpartition("-")[0]
+
+
+def executors_directory(local_dir: str) -> str:
+    """Where this host keeps the local stores: in Spark's directory of the application, which all its executors on the host
+    share, and which the cluster manager removes after the application."""
+    spark_dirs = os.environ.get("SPARK_LOCAL_DIRS")
+    if spark_dirs is None:
+        return local_dir
+    # Spark gives workers the block manager's own directory, which goes with the executor.
+    return str(Path(spark_dirs.split(",")[0]).parent / "forkpoint-stores" / Path(local_dir).name)
+
+
+def remove_earlier(local_dir: str) -> None:
+    """Remove the local stores of the run's earlier attempts from this host."""
+    here = Path(local_dir)
+    run, _, attempt = here.name.rpartition("-")
+    for other in here.parent.glob(f"{run}-*"):
+        if (number := other.name.rpartition("-")[2]).isdigit() and int(number) < int(attempt):
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def prepare_on_host(encoded: bytes) -> bytes:
+    """``prepare_store`` in a cluster."""
+    work = msgspec.msgpack.decode(encoded, type=Preparation)
+    here = msgspec.structs.replace(work, local_dir=executors_directory(work.local_dir))
+    return prepare_store(msgspec.msgpack.encode(here))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +198,6 @@ def extend_import_path(path: Sequence[str]) -> None:
 # Concurrent jobs of one session share its workers; the least recently used one is dropped.
 _MAX_JOBS = 4
 _jobs: dict[str, Job] = {}
-_decode_context = msgspec.json.Decoder(EpochContext).decode
 
 
 def _context() -> EpochContext:
@@ -167,7 +206,7 @@ def _context() -> EpochContext:
         raise RuntimeError(
             f"the Spark job has no property {EPOCH_PROPERTY!r}: only run_epoch may use forkpoint's frames"
         )
-    return _decode_context(text)
+    return decode_context(text)
 
 
 @contextmanager

@@ -5,21 +5,23 @@ See arrow_file.py for the format.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import lt
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, ArrowFileWriter
-from forkpoint.state.keys import range_for
+from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, ArrowFileWriter, as_list
 from forkpoint.state.store import Changes
 
 _BATCH_ROWS = 16384
 _BATCH_BYTES = 8 << 20  # of values
+Columns = tuple[pa.Array, pa.Array]
+"""Keys and values, as large_binary; a value is null for a delete."""
+
 _STEP = 64  # entries read at once; a batch exceeds a limit by less than a step
 
 
@@ -49,14 +51,29 @@ def _ascending(keys: pa.Array) -> bool:
 
 def read_changes(data: bytes, name: str = "changelog") -> Changes:
     """The changes in a changelog, in key order. Raises SavepointCorrupt, which names it as `name`, if it is damaged."""
+    return as_changes(*read_change_columns(data, name))
+
+
+def read_change_columns(data: bytes, name: str) -> Columns:
+    """As `read_changes`, in Arrow."""
     file = ArrowFile(data, CHANGES, name)
-    keys: list[bytes] = []
-    values: list[Any] = []
-    for number in range(len(file.blocks)):
-        some_keys, some_values = file.read(number)
-        keys += some_keys
-        values += some_values
-    return Changes(keys, values)
+    none = pa.array([], pa.large_binary())
+    columns = [file.read_columns(number) for number in range(len(file.blocks))]
+    return pa.concat_arrays([none, *(k for k, _ in columns)]), pa.concat_arrays([none, *(v for _, v in columns)])
+
+
+def as_changes(keys: pa.Array, values: pa.Array) -> Changes:
+    return Changes(as_list(keys), as_list(values))
+
+
+def first_kgs(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """The key group of each store key."""
+    _, offsets, data = keys.buffers()
+    starts = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys)]
+    if not len(keys):
+        return starts
+    content = np.frombuffer(data, np.uint8)
+    return content[starts].astype(np.int64) << 8 | content[starts + 1]
 
 
 def write_snapshot(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -94,16 +111,20 @@ def read_snapshot(data: bytes, kg_start: int, kg_stop: int, name: str = "snapsho
     Reads only the batches with these key groups, and checks each before its piece is returned. Raises SavepointCorrupt, which
     names the file as `name`, if one is damaged.
     """
+    return (as_changes(*columns) for columns in read_snapshot_columns(data, kg_start, kg_stop, name))
+
+
+def read_snapshot_columns(data: bytes, kg_start: int, kg_stop: int, name: str) -> Iterator[Columns]:
+    """As `read_snapshot`, in Arrow."""
     file = ArrowFile(data, SNAPSHOT, name)
     return (
-        slice_changes(Changes(*file.read(number)), kg_start, kg_stop)
+        _sliced(*file.read_columns(number), kg_start, kg_stop)
         for number, block in enumerate(file.blocks)
         if block.first_kg < kg_stop and block.last_kg >= kg_start
     )
 
 
-def slice_changes(changes: Changes, kg_start: int, kg_stop: int) -> Changes:
-    """The changes of the key groups kg_start <= kg < kg_stop, from changes in key order."""
-    start, stop = range_for(kg_start, kg_stop)
-    low, high = bisect_left(changes.keys, start), bisect_left(changes.keys, stop)
-    return Changes(changes.keys[low:high], changes.values[low:high])
+def _sliced(keys: pa.Array, values: pa.Array, kg_start: int, kg_stop: int) -> Columns:
+    """The entries of these key groups, from entries in key order."""
+    low, high = np.searchsorted(first_kgs(keys), [kg_start, max(kg_start, kg_stop)])
+    return keys.slice(low, high - low), values.slice(low, high - low)

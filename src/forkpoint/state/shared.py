@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import threading
 import weakref
 from bisect import bisect_left
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-from forkpoint.errors import StorageError
+from forkpoint.errors import StorageError, StorageUnavailable
 
 H = TypeVar("H", bound="Handle")
 Page = list[tuple[bytes, bytes]]
@@ -62,10 +63,11 @@ class Handle:
         if _is_full(cause):
             where = os.path.dirname(self.path)
             free, total = (size // 2**20 for size in _free_and_total(where))
-            return StorageError(
-                f"local store {self.path} cannot be written: {cause}. The file system of {where} is full ({free} of {total} MiB "
-                "are free): free space there, or set TMPDIR to a directory that has more, then start the job again: it resumes "
-                "from its last checkpoint"
+            return StorageUnavailable(
+                f"local store {self.path} on host {socket.gethostname()} cannot be written: {cause}. The file system of {where} "
+                f"is full ({free} of {total} MiB are free). Free space there: a paused job then goes on, an ended one resumes "
+                "from its last checkpoint when it is started again; or start it again with TMPDIR (on a cluster, Spark's local "
+                "directories) on a larger file system"
             )
         return StorageError(
             f"local store {self.path} cannot be used: {cause}; if it is damaged, remove it: it is only a cache"

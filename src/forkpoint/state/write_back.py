@@ -6,7 +6,7 @@ for many epochs. Held changes are already committed: if they are lost, they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, repeat
 from operator import itemgetter
 from typing import Any
@@ -28,10 +28,14 @@ class WriteBackStore:
     """A store whose latest changes are held in memory, up to a limit of epochs, entries and bytes.
 
     For one thread. Other processes may write to the same store: `version` looks there first, so it is never behind them.
+    ``stored`` is called with each version that this process has written to the store.
     """
 
-    def __init__(self, store: Store, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(
+        self, store: Store, max_entries: int = MAX_ENTRIES, stored: Callable[[int], None] = lambda version: None
+    ) -> None:
         self._store = store
+        self._stored = stored
         self._max_entries = max_entries
         self._held: dict[bytes, bytes | None] = {}
         self._bytes = self._epochs = 0
@@ -60,7 +64,7 @@ class WriteBackStore:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         if self._held and self._touches(start, stop):
-            self._flush()
+            self.flush()
         return self._store.scan(start, stop)
 
     def _touches(self, start: bytes, stop: bytes) -> bool:
@@ -81,14 +85,16 @@ class WriteBackStore:
         self._version = version
         self._epochs += 1
         if len(self._held) > self._max_entries or self._bytes > MAX_BYTES or self._epochs >= MAX_EPOCHS:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        version = self.version
-        if self._held:  # unless `version` has dropped them
+    def flush(self) -> None:
+        """Write what is held to the store, where other processes see it."""
+        version = self.version  # may drop what is held
+        if self._base < version:
             self._store.apply(Changes(list(self._held), list(self._held.values())), version, self._base)
             self._base = version
             self._drop()
+            self._stored(version)
 
     def _drop(self) -> None:
         self._held, self._sids = {}, set()
@@ -98,6 +104,7 @@ class WriteBackStore:
         self._drop()
         self._store.load(chunks, version)
         self._base = self._version = version
+        self._stored(version)
 
     def clear(self) -> None:
         self._drop()

@@ -6,6 +6,7 @@ import builtins
 import errno
 import os
 import re
+import socket
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,13 +17,15 @@ from time import time
 from typing import Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
-from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.storage import private
 
 TEMPORARY_PREFIX = ".fp-tmp-"
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _OBJECT_SCHEMES = ("s3", "gs", "az", "memory")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# A disk or a file server has failed, and may come back.
+_AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN)
 _MKDIR_ATTEMPTS = 20
 
 
@@ -33,12 +36,11 @@ class Storage(Protocol):
     The commit protocol relies on these guarantees of every implementation:
 
     * `create` is atomic and exclusive: of any number of callers, in any process on any machine, at most one returns;
-      the others raise `AlreadyExists`. Partial content is never visible. An object store that retries a request whose
-      response was lost can raise `AlreadyExists` for the caller that created the file: a caller that must know who won
-      reads the file and looks for its own run in it.
+      the others raise `AlreadyExists`. Partial content is never visible. If it raises `StorageUnavailable`, the file may have
+      been created nevertheless, or may be later.
     * `put` replaces atomically: a reader sees either the old content or the new one.
     * A `create` or `put` that returned is durable, and visible to every later `read`, `exists`, `size` and `list`.
-    * `delete` and `delete_prefix` do nothing if the path is absent; `delete_prefix` is not atomic.
+    * `delete`, `delete_all` and `delete_prefix` do nothing if a path is absent; the last two are not atomic.
 
     A path is either a file or a directory of files, never both. There are no empty directories: `list` and `exists`
     consider files only. Paths that are absolute, empty, or contain an empty, "." or ".." segment raise `StorageError`, so
@@ -64,6 +66,9 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove the file if it exists."""
+
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        """Remove those of the files that exist, in any order; object stores take many in one request."""
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every file below the directory `prefix`, which cannot be the root."""
@@ -94,10 +99,10 @@ def check_path(path: str) -> str:
 
 
 def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Storage:
-    """Open the storage at `url`: a plain path, file://, s3://, gs://, az:// or memory://.
+    """Open the storage at `url`: a plain path, file://, s3://, gs://, az://, hdfs:// or memory://.
 
-    `config` has the object store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the
-    environment (AWS_*, GOOGLE_*, AZURE_*). memory://NAME is one store per NAME within this process. Raises ConfigError for
+    `config` has the store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the environment
+    (AWS_*, GOOGLE_*, AZURE_*, HADOOP_CONF_DIR). memory://NAME is one store per NAME within this process. Raises ConfigError for
     an invalid URL; opening accesses neither disk nor network.
     """
     place = os.fspath(url)
@@ -110,8 +115,12 @@ def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None =
         if not place:
             raise ConfigError("the storage URL is empty; give a directory or a URL such as s3://bucket/path")
         return LocalStorage(os.path.abspath(Path(place).expanduser()))
+    if match[1] == "hdfs":
+        from forkpoint.storage.hdfs import HdfsStorage
+
+        return HdfsStorage(place, config)
     if match[1] not in _OBJECT_SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES))
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES, "hdfs"))
         raise ConfigError(
             f"storage URL {place!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}"
         )
@@ -168,6 +177,10 @@ class LocalStorage:
                     return
                 raise
             self._prune(os.path.dirname(place))
+
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", self._place(prefix)) as top:
@@ -314,14 +327,16 @@ class LocalStorage:
             if code in (errno.EISDIR, errno.ENOTDIR):
                 raise StorageError(f"cannot {verb} {place}: a path is a file or a directory, never both") from error
             if code in _NO_SPACE:
-                raise StorageError(
-                    f"cannot {verb} {place}: {reason}. Free space on the file system or raise its quota (fewer retained "
-                    f"checkpoints need less), then start the job again: it resumes from the last checkpoint"
+                raise StorageUnavailable(
+                    f"cannot {verb} {place} on host {socket.gethostname()}: {reason}. Free space on the file system or raise its "
+                    "quota (fewer retained checkpoints need less): a paused job then goes on, an ended one resumes from the last "
+                    "checkpoint when it is started again"
                 ) from error
             if code in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise AccessDenied(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
-            raise StorageError(
-                f"cannot {verb} {place}: {reason}. Check that {self.root} is a reachable directory"
+            kind = StorageUnavailable if code in _AWAY else StorageError
+            raise kind(
+                f"cannot {verb} {place} on host {socket.gethostname()}: {reason}. Check that {self.root} is a reachable directory"
             ) from error
 
 

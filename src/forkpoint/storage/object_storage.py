@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import socket
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, cast
@@ -16,6 +19,7 @@ import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
+    GenericError,
     NotSupportedError,
     PermissionDeniedError,
     PreconditionError,
@@ -23,11 +27,21 @@ from obstore.exceptions import (
 )
 from obstore.store import MemoryStore, from_url
 
-from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.storage.base import check_path
 
 if TYPE_CHECKING:  # these names exist for type checkers only
-    from obstore.store import ClientConfig, ObjectStore, S3Config
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
+
+# A request is repeated for a minute, after which a job pauses and says so. The number of tries does not limit that: they follow
+# each other so fast that the default, ten, lasts for three seconds.
+RETRY: RetryConfig = {
+    "max_retries": 100_000,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+# A silent connection counts as lost; a slow one may take its time.
+TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "30m"}
 
 # Settings of the HTTP client; the parser of store settings panics on these.
 _CLIENT_SETTINGS = {
@@ -36,6 +50,11 @@ _CLIENT_SETTINGS = {
     "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes",
     "proxy_url", "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
 }  # fmt: skip
+
+_REQUEST = "forkpoint"  # the attribute of a created object that names the request which created it
+_REFUSED = re.compile(r"status code: 4(?!08|29)\d\d")  # the request is wrong, and will be the next time
+_SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
+_DELETED_AT_ONCE = 1000
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = Lock()
@@ -77,24 +96,45 @@ class ObjectStorage:
             obstore.put(store, path, data)
 
     def create(self, path: str, data: bytes) -> None:
-        with self._errors("write", path) as store:
-            # In one request, so that condition and write are atomic.
-            obstore.put(store, path, data, mode="create", use_multipart=False)
+        request = uuid.uuid4().hex
+        try:
+            self._create(path, data, request)
+        except StorageUnavailable:  # it may have been executed: the second one tells
+            self._create(path, data, request)
+
+    def _create(self, path: str, data: bytes, request: str) -> None:
+        """Create the file, unless this request has done so before: its answer may have been lost."""
+        try:
+            with self._errors("write", path) as store:
+                # In one HTTP request, so that condition and write are atomic.
+                obstore.put(
+                    store, path, data, mode="create", use_multipart=False, attributes={_REQUEST: request}
+                )  # fmt: skip
+        except AlreadyExists as error:
+            try:
+                with self._errors("read", path) as store:
+                    creator = obstore.get(store, path).attributes.get(_REQUEST)
+            except NotFound:  # S3 answers so while another request for the name is under way, too
+                raise StorageUnavailable(
+                    f"{self._place(path)} cannot be created: another request is under way"
+                ) from error
+            if creator != request:
+                raise
 
     def delete(self, path: str) -> None:
         with self._errors("delete", path) as store, suppress(FileNotFoundError):
             obstore.delete(store, path)
 
+    def delete_all(self, paths: builtins.list[str]) -> None:
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[start : start + _DELETED_AT_ONCE]
+            with self._errors("delete", some[0]) as store:
+                _delete_all(store, [check_path(path) for path in some])
+
     def delete_prefix(self, prefix: str) -> None:
         with self._errors("delete", prefix) as store:
             for chunk in obstore.list(store, prefix):
-                paths = [meta["path"] for meta in chunk]
-                try:
-                    obstore.delete(store, paths)
-                except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
-                    for path in paths:
-                        with suppress(FileNotFoundError):
-                            obstore.delete(store, path)
+                _delete_all(store, [meta["path"] for meta in chunk])
 
     def exists(self, path: str) -> bool:
         try:
@@ -122,14 +162,17 @@ class ObjectStorage:
             client.setdefault("allow_http", "true")
         try:
             # The overloads expect the settings of one type of store, which depends on the URL.
-            return from_url(self._url, config=cast("S3Config", config), client_options=cast("ClientConfig", client))
+            return from_url(
+                self._url, config=cast("S3Config", config), client_options=cast("ClientConfig", {**TIMEOUTS, **client}),
+                retry_config=RETRY,
+            )  # fmt: skip
         except (BaseError, ValueError) as error:
             raise ConfigError(f"storage URL {self._url!r} or its settings cannot be used: {_reason(error)}") from error
 
     @contextmanager
     def _errors(self, verb: str, path: str | None) -> Iterator[ObjectStore]:
         """The store, with its errors converted to ours."""
-        place = self._url.rstrip("/") if path is None else f"{self._url.rstrip('/')}/{check_path(path)}"
+        place = self._place(path)
         try:
             yield self._store
         except (AlreadyExistsError, PreconditionError) as error:
@@ -145,9 +188,26 @@ class ObjectStorage:
         except (BaseError, OSError) as error:
             if isinstance(error, FileNotFoundError) and verb in ("read", "look at"):
                 raise NotFound(f"there is no file {place}") from error
+            if type(error) is GenericError and not _REFUSED.search(str(error)):
+                raise StorageUnavailable(
+                    f"cannot {verb} {place} from host {socket.gethostname()}, as the store does not answer: {_reason(error)}. "
+                    "Check the store, the endpoint and the network"
+                ) from error
             raise StorageError(
                 f"cannot {verb} {place}: {_reason(error)}. Check the bucket, region, endpoint and network"
             ) from error
+
+    def _place(self, path: str | None) -> str:
+        return self._url.rstrip("/") if path is None else f"{self._url.rstrip('/')}/{check_path(path)}"
+
+
+def _delete_all(store: ObjectStore, paths: list[str]) -> None:
+    try:
+        obstore.delete(store, paths)
+    except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
+        for path in paths:
+            with suppress(FileNotFoundError):
+                obstore.delete(store, path)
 
 
 def _endpoint(config: Mapping[str, str]) -> str:
@@ -157,5 +217,8 @@ def _endpoint(config: Mapping[str, str]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The first paragraph, in one line; the rest is a dump of the client's internals."""
-    return " ".join(str(error).split("\n\n", 1)[0].split()).rstrip(".")
+    """The first paragraph, in one line, with the system's message; the rest is a dump of the client's internals."""
+    told, _, internals = str(error).partition("\n\n")
+    reason = " ".join(told.split()).rstrip(".")
+    system = _SYSTEM_MESSAGE.search(internals)
+    return reason if system is None else f"{reason}: {system[1]}"

@@ -16,7 +16,7 @@ from forkpoint.testing.function_harnesses import (
 )
 from forkpoint.testing.local import LocalRun, run_local
 from forkpoint.testing.sink import Record, TestSink
-from forkpoint.testing.source import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause, TestSource
+from forkpoint.testing.source import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause, Rescale, TestSource
 from forkpoint.testing.window_harness import WindowHarness
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Pause",
     "ProcessHarness",
     "Record",
+    "Rescale",
     "TestSink",
     "TestSource",
     "TwoInputHarness",

@@ -14,6 +14,7 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
 from forkpoint.driver.events import Outcome, Steps
 from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.driver.requests import RescaleRequest
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph
@@ -163,11 +164,17 @@ class _Script(Steps):
         self.driver: JobDriver | None = None
         self.committed = 0
         self.savepoint: Future[str] | None = None  # the one that the run is stopped with
+        self.rescaling: RescaleRequest | None = None
 
     def on_step(self, step: str, epoch: int) -> None:
         self.committed += step == "committed"
         for source in self.sources:
             source.on_step(step)
+        if step == "planned" and self.rescaling is not None:
+            self._await_stores(self.rescaling)
+        wanted = [source.rescale for source in self.sources if source.rescale is not None]
+        if step == "published" and wanted and self.driver is not None:
+            self.rescaling = self.driver.rescale(wanted[0].parallelism)
         stops = [source.stop for source in self.sources if source.stop is not None]
         if step == "published" and stops and self.driver is not None:
             if any(stop.savepoint for stop in stops):
@@ -177,9 +184,17 @@ class _Script(Steps):
             for source in self.sources:
                 source.stop = None
 
+    def _await_stores(self, request: RescaleRequest) -> None:
+        """Wait until the rescaling can take place, right after the epoch that is about to run."""
+        while not request.done.done() and not request.prepared.wait(0.01):
+            pass
+        self.rescaling = None
+        if request.done.done():
+            request.done.result()
+
     def run(self, driver: JobDriver) -> Result | None:
         """Run until the job ends or the process dies, which gives no result."""
-        self.driver, self.savepoint = driver, None
+        self.driver, self.savepoint, self.rescaling = driver, None, None
         try:
             return driver.run()
         except ProcessDied:

@@ -62,11 +62,19 @@ class Eof:
     drain: bool = False
 
 
+@dataclass(frozen=True)
+class Rescale:
+    """An epoch ends here, and the job goes on at another parallelism after the next one, beside which it is prepared. If none
+    follows, the job stays as it is."""
+
+    parallelism: int
+
+
 PAUSE = Pause()
 ABORT = Abort()
 EOF = Eof()
 
-Ending = Pause | Advance | Eof
+Ending = Pause | Advance | Rescale | Eof
 
 
 @dataclass
@@ -104,7 +112,7 @@ def parse(items: Iterable[Any], cuts: Sequence[int] = ()) -> Script:
     places = set(cuts)
     for item in items:
         match item:
-            case Pause() | Advance() | Eof():
+            case Pause() | Advance() | Rescale() | Eof():
                 end(item)
             case Abort():
                 sections[-1].aborts.append((len(elements), item))
@@ -124,7 +132,8 @@ class TestSource(Source[Any]):
     """A source for tests: ``TestSource([1, 2, PAUSE, 3])``, or several lists for as many splits.
 
     Sentinels between the elements: ``PAUSE`` (an epoch ends here), ``Advance(timedelta)`` (and processing time advances),
-    ``ABORT`` or ``Abort(at)`` (the process dies here, once), ``EOF`` or ``Eof(savepoint=True)`` (the run stops here).
+    ``ABORT`` or ``Abort(at)`` (the process dies here, once), ``Rescale(parallelism)`` (the job goes on at another one after the
+    next epoch), ``EOF`` or ``Eof(savepoint=True)`` (the run stops here).
     Section k of all splits is read together, in one epoch or, under a limit of rows, in several.
 
     ``type``: a ``TypeInformation`` or annotation; untyped elements are passed unchanged. ``columnar``: elements travel as
@@ -147,6 +156,7 @@ class TestSource(Source[Any]):
         self.clock: ManualClock | None = None
         self.next_abort: tuple[tuple[int, int, int], Abort] | None = None
         self.stop: Eof | None = None
+        self.rescale: Rescale | None = None
         self.aborted: set[tuple[int, int, int]] = set()
         self.advanced: set[int] = set()
 
@@ -191,7 +201,7 @@ class _Enumerator(SplitEnumerator):
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         source, at = self._source, self._section
-        source.next_abort = source.stop = None
+        source.next_abort = source.stop = source.rescale = None
         if self.finished:
             return []
         self._advance_clock()
@@ -212,6 +222,7 @@ class _Enumerator(SplitEnumerator):
         if not any(aborts) and self._next == limits:
             self._section += 1
             source.stop = next((s.ending for s in sections if isinstance(s.ending, Eof)), None)
+            source.rescale = next((s.ending for s in sections if isinstance(s.ending, Rescale)), None)
         return ranges
 
     def _ranges(self, shares: list[int], parallelism_hint: int) -> list[SplitRange]:

@@ -136,6 +136,10 @@ class FileSink(Sink):
     def place(self) -> str:
         return f"{self.path}/{self.prefix}-*"
 
+    @property
+    def shared_directory(self) -> str:
+        return str(self.path)
+
     def create_writer(self, context: SinkContext) -> SinkWriter:
         owner = _owner(context.uid, context.job)
         stem = f"{self.prefix}-{context.epoch:012d}-{context.subtask}"

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
-from forkpoint.errors import ConfigError, StorageError, TypeNotSupported, UserFunctionError
+from forkpoint.errors import ConfigError, StorageError, StorageUnavailable, TypeNotSupported, UserFunctionError
 from forkpoint.storage.base import sync_directory
 from forkpoint.types import Row, TypeInformation, infer_type
 
@@ -123,13 +124,14 @@ def _explained(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = (
-            "Free space on the file system or raise its quota"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            else "Check that it is a reachable directory that this user may write to"
-        )
+        failed = f"FileSink: cannot write below {root} on host {socket.gethostname()}: {error.strerror or error}."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StorageUnavailable(
+                f"{failed} Free space on the file system or raise its quota: a paused job then goes on, an ended one resumes "
+                "from the last checkpoint when it is started again"
+            ) from error
         raise StorageError(
-            f"FileSink: cannot write below {root}: {error.strerror or error}. {remedy}, then start the job again: it resumes "
+            f"{failed} Check that it is a reachable directory that this user may write to, then start the job again: it resumes "
             "from the last checkpoint"
         ) from error
 

@@ -38,18 +38,17 @@ class Reduction(ABC):
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """The leaves of each group's accumulator with its rows added."""
 
-    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        """The leaves after each row; the default of ``running`` needs them."""
-        raise NotImplementedError
-
+    @abstractmethod
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """The accumulators and the results after each row."""
-        leaves = self.after_each(segments, saved)
-        return None if leaves is None else Running([leaf.take(segments.last) for leaf in leaves], [self.result(leaves)])
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         """The column of results."""
         return leaves[0]
+
+    def _running(self, segments: Segments, leaves: Leaves) -> Running:
+        """``running``, from the leaves after each row."""
+        return Running([leaf.take(segments.last) for leaf in leaves], [self.result(leaves)])
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,11 @@ class Counting(Reduction):
         counts = segments.sizes if present is None else np.add.reduceat(present, segments.starts[:-1], dtype=np.int64)
         return [pa.array(counts + self._before(segments, saved))]
 
+    def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running:
+        return self._running(segments, self.after_each(segments, saved))
+
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
+        """The leaves after each row."""
         present = None if self.of is None else segments.present(self.of)
         before, begins = self._before(segments, saved), segments.starts[:-1]
         if present is None:
@@ -92,9 +95,9 @@ class OfValues(Reduction):
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """``update`` if each row has a value and no saved entry is None."""
 
+    @abstractmethod
     def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """``running`` under the same condition, as ``after_each`` is."""
-        return super().running(segments, saved)
+        """``running`` under the same condition."""
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
@@ -128,8 +131,20 @@ class OfValues(Reduction):
         return [either(new, at, old, segments.saved_at) for new, old in zip(leaves, saved, strict=True)]
 
 
+class RowByRow(OfValues):
+    """An aggregate whose accumulators after each row are computed as leaves."""
+
+    @abstractmethod
+    def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
+        """The leaves after each row, under the condition of ``add``."""
+
+    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        leaves = self.after_each(segments, saved)
+        return None if leaves is None else self._running(segments, leaves)
+
+
 @dataclass(frozen=True)
-class Summing(OfValues):
+class Summing(RowByRow):
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         values, seeds = self._numbers(segments, saved)
         if values.dtype.kind == "f":
@@ -169,7 +184,7 @@ def _largest(values: Numbers) -> int:
 
 
 @dataclass(frozen=True)
-class Averaging(OfValues):
+class Averaging(RowByRow):
     exact: bool  # whether sums are ints
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
@@ -189,7 +204,7 @@ class Averaging(OfValues):
 
 
 @dataclass(frozen=True)
-class Deviating(OfValues):
+class Deviating(RowByRow):
     """Welford's recurrence: one row of each group at a time, the few largest groups in a loop each."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
@@ -240,7 +255,7 @@ def _welford(values: list[float], count: int, mean: float, square: float) -> tup
 
 
 @dataclass(frozen=True)
-class Extreme(OfValues):
+class Extreme(RowByRow):
     """The least or greatest value. ``ufunc``: numpy's minimum or maximum."""
 
     ufunc: np.ufunc
@@ -305,7 +320,7 @@ class ExtremeBy(Extreme):
 
 
 @dataclass(frozen=True)
-class FirstOrLast(OfValues):
+class FirstOrLast(RowByRow):
     last: bool
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,7 +20,7 @@ class JobSpec:
     """Everything that is constant during a run; shipped to every worker once.
 
     ``local_dir``: where workers keep their stores, a cache private to this run. ``known_states``: the restored states, by
-    sid.
+    sid. ``several_processes``: whether a host's subtasks run in several processes, any of them in any.
     """
 
     run: str
@@ -33,6 +35,7 @@ class JobSpec:
     known_states: Mapping[int, StateInfo]
     inline_changes_bytes: int = 20_000
     periodic_watermarks: bool = True
+    several_processes: bool = False
 
 
 class SplitStart(msgspec.Struct, frozen=True):
@@ -113,12 +116,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     checksum: str
 
 
+CatchUpKind = Literal["memory", "host", "changes", "rebuild"]
+
+
 class CatchUp(msgspec.Struct, frozen=True):
     """How a subtask's local store reached the committed epoch. ``by``: ``memory`` if the worker still held its own changes (a
-    cache hit), ``changes`` by applying those of so many epochs, ``rebuild`` from snapshots and the changes since."""
+    cache hit), ``host`` by what other processes of its host have left there, ``changes`` by applying those of so many epochs
+    from the state root, ``rebuild`` from snapshots and the changes since. Only the last two read from the state root."""
 
     subtask: int
-    by: Literal["memory", "changes", "rebuild"]
+    by: CatchUpKind
     epochs: int
     duration_ms: int
 
@@ -158,7 +165,17 @@ class CommitRow(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
+def encode_context(context: EpochContext) -> str:
+    """As text, and small: it is sent with every task, and has something about every subtask."""
+    return base64.b85encode(zlib.compress(_encoder.encode(context), 1)).decode()
+
+
+def decode_context(text: str) -> EpochContext:
+    return _decode_context(zlib.decompress(base64.b85decode(text)))
+
+
 _encoder = msgspec.msgpack.Encoder()
+_decode_context = msgspec.msgpack.Decoder(EpochContext).decode
 encode_commit: Callable[[CommitRow], bytes] = _encoder.encode
 decode_commit = msgspec.msgpack.Decoder(CommitRow).decode
 encode_progress: Callable[[list[SplitProgress]], bytes] = _encoder.encode

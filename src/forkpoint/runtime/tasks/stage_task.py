@@ -31,6 +31,7 @@ Waiting = dict[int, dict[int, list[Batch]]]
 
 _CHUNK_ROWS = 131_072
 _SPLIT_SHIFT = 32
+_NO_CHANGES = write_changes(Changes([], []))
 
 
 @dataclass
@@ -175,9 +176,10 @@ class StageTask(Task):
 
     def _write_changes(self, worker: Worker, state: SubtaskState, log: Changes) -> ChangesPart | None:
         state.keep(self.context.epoch, self.stage, self.attempt, log)
+        data = write_changes(log) if log.keys else _NO_CHANGES
+        state.offer(self.context.epoch, self.stage, self.attempt, data)
         if not log.keys:
             return None
-        data = write_changes(log)
         if len(data) <= self.spec.inline_changes_bytes:
             return ChangesPart(None, data, len(log), len(data), checksum(data))
         path = worker.paths.changelog(self.context.epoch, self.stage, self.subtask, self.attempt)

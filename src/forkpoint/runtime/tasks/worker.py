@@ -13,8 +13,9 @@ from forkpoint.graph.job import Operator
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_code
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
-from forkpoint.runtime.tasks.subtask_store import Share, SubtaskState
-from forkpoint.state import Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
+from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
+from forkpoint.state import HostChanges, Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.private import make_own_directory
 
@@ -41,18 +42,14 @@ class Worker:
             directory = Path(self.spec.local_dir) / str(subtask)
             make_own_directory(str(directory))
             share = Share(subtask, *key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism))
-            state = self.states[subtask] = SubtaskState(self._store(directory), self.storage, self.paths, share)
+            # With the other kinds, a process that takes over cannot read the store of the one before either.
+            shared = self.spec.several_processes and self.spec.store == "lmdb"
+            host = HostChanges(directory.with_name(f"{subtask}.changes")) if shared else None
+            store = open_cache(self.spec.store, directory)
+            if self.spec.store != "dict":
+                store = WriteBackStore(store) if host is None else WriteBackStore(store, stored=host.remove)
+            state = self.states[subtask] = SubtaskState(store, self.storage, self.paths, share, host)
         return state
-
-    def _store(self, directory: Path) -> Store:
-        kind: StoreKind = self.spec.store
-        try:
-            store = open_store(kind, directory)
-        except StorageError:
-            # A cache, so it can be rebuilt from committed state.
-            destroy_store(directory)
-            store = open_store(kind, directory)
-        return store if kind == "dict" else WriteBackStore(store)
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
         """The operator's instance for this subtask. If its last epoch was not accepted, its attributes hold state that was never
@@ -91,6 +88,15 @@ class Worker:
 
 
 _workers: dict[tuple[int, str], Worker] = {}
+
+
+def open_cache(kind: StoreKind, directory: Path) -> Store:
+    """The store in this directory. A damaged one is replaced by an empty one: it can be rebuilt from committed state."""
+    try:
+        return open_store(kind, directory)
+    except StorageError:
+        destroy_store(directory)
+        return open_store(kind, directory)
 
 
 def worker_for(spec: JobSpec) -> Worker:

@@ -1,0 +1,70 @@
+"""The failures of one run: whether and when it goes on after each, and since when it has been waiting for storage."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from forkpoint.driver.events import Restarting
+from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.errors import StorageUnavailable
+from forkpoint.graph.options import RestartStrategy
+
+log = logging.getLogger("forkpoint")
+
+
+@dataclass(frozen=True)
+class Outage:
+    """Storage has failed ``since_ms``, and nothing has been committed after ``epoch`` in the meantime."""
+
+    since_ms: int
+    epoch: int
+
+    def explain(self, error: BaseException) -> str:
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC)
+        return f"paused, as storage has not worked since {since:%Y-%m-%d %H:%M:%S} UTC: {error}"
+
+
+def outage_after(before: Outage | None, error: BaseException, epoch: int, now_ms: int) -> Outage | None:
+    """The outage that an error belongs to, if it is one of storage. ``epoch``: the last committed one."""
+    if not isinstance(error, StorageUnavailable):
+        return None
+    return before if before is not None and before.epoch == epoch else Outage(now_ms, epoch)
+
+
+@dataclass
+class FailureRecord:
+    """``restarts``: how often the run has been restarted; all attempts within one outage count as one."""
+
+    job: str
+    strategy: RestartStrategy
+    now_ms: Callable[[], int]
+    restarts: int = 0
+    outage: Outage | None = None
+    _failures: Failures = field(default_factory=Failures)
+    _rng: random.Random = field(default_factory=random.Random)
+
+    def after(self, error: BaseException, epoch: int, *, proven: bool) -> Restarting | None:
+        """The next restart; None if there is none. ``epoch``: the last committed one. ``proven``: see `next_delay_ms`."""
+        monotonic_ms = time.monotonic_ns() // 10**6  # nobody sets this clock
+        delay_ms, self._failures = next_delay_ms(
+            self.strategy, self._failures, error, monotonic_ms, self._rng, proven=proven
+        )
+        before, self.outage = self.outage, outage_after(self.outage, error, epoch, self.now_ms())
+        if delay_ms is None:
+            return None
+        if before is None or before is not self.outage:
+            self.restarts += 1
+        failure = str(error) if self.outage is None else self.outage.explain(error)
+        return Restarting(failure, self.restarts, delay_ms)
+
+    def committed(self) -> None:
+        """An epoch was committed, so storage works."""
+        if self.outage is not None:
+            passed_s = max(0, self.now_ms() - self.outage.since_ms) / 1000
+            log.info("job %r goes on: storage works again, after %.0f s", self.job, passed_s)
+            self.outage = None

@@ -1,0 +1,105 @@
+"""Before a job's first commit: can every host do its work? A mistake of deployment would else restart the job for ever."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from forkpoint.driver.executor import Executor
+from forkpoint.errors import ConfigError
+from forkpoint.graph.job import JobGraph
+from forkpoint.graph.specs import SinkSpec
+from forkpoint.runtime.tasks.preflight import (
+    MAX_CLOCK_SKEW_MS,
+    Finding,
+    Probe,
+    marker,
+    probe_file,
+    storage_variables,
+    try_host,
+    versions,
+)
+from forkpoint.storage.base import Storage
+
+log = logging.getLogger("forkpoint")
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """What was found on one host; nothing if ``problems`` is empty."""
+
+    host: str
+    problems: tuple[str, ...]
+
+
+def check_hosts(executor: Executor, storage: Storage, graph: JobGraph, local_dir: str) -> None:
+    """Try every host that runs tasks. Raises ConfigError that names hosts, problems and remedies."""
+    if not executor.has_other_hosts:
+        return
+    reports = try_hosts(executor, storage, sink_directories(graph), local_dir)
+    found = [f"\n  {report.host} {problem}" for report in reports for problem in report.problems]
+    if found:
+        raise ConfigError("the job cannot run on these hosts:" + "".join(dict.fromkeys(found)))
+    log.info("preflight: %s can run the job", ", ".join(sorted({report.host for report in reports})))
+
+
+def sink_directories(graph: JobGraph) -> dict[str, str]:
+    """The directories that hosts must share, by the uid of their sink."""
+    sinks = {operator.uid: operator.spec.sink for operator in graph.sinks if isinstance(operator.spec, SinkSpec)}
+    return {uid: sink.shared_directory for uid, sink in sinks.items() if sink.shared_directory is not None}
+
+
+def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str], local_dir: str) -> list[HostReport]:
+    """What each host found."""
+    token = uuid.uuid4().hex
+    with _laid_out(storage, directories, token):
+        sent_ms = _now_ms()
+        probe = Probe(
+            token, storage.url, storage_variables(storage.url), local_dir, directories, platform.python_version(),
+            versions(), sent_ms,
+        )  # fmt: skip
+        found = executor.run_on_hosts(try_host, msgspec.msgpack.encode(probe))
+        answered_ms = _now_ms()
+    return [_report(msgspec.msgpack.decode(each, type=Finding), sent_ms, answered_ms) for each in found]
+
+
+def _report(finding: Finding, sent_ms: int, answered_ms: int) -> HostReport:
+    skew_ms = max(sent_ms - finding.now_ms, finding.now_ms - answered_ms, 0)
+    clock = []
+    if skew_ms > MAX_CLOCK_SKEW_MS:
+        clock = [f"has a clock that differs by {skew_ms / 1000:.0f} s from the driver's; synchronize them (NTP)"]
+    return HostReport(finding.host, (*finding.problems, *clock))
+
+
+@contextmanager
+def _laid_out(storage: Storage, directories: dict[str, str], token: str) -> Iterator[None]:
+    """Within it, the files that hosts must see are there."""
+    markers = [Path(directory) / marker(token) for directory in set(directories.values())]
+    try:
+        storage.create(probe_file(token), token.encode())
+        for place in markers:
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(token.encode())
+            except OSError as error:
+                raise ConfigError(
+                    f"the driver cannot write to {place.parent}, the directory of a sink: {error}"
+                ) from error
+        yield
+    finally:
+        for place in markers:
+            with suppress(OSError):
+                place.unlink()
+        storage.delete(probe_file(token))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 10**6

@@ -1,0 +1,15 @@
+"""Which settings hold credentials, by their names: they are not recorded with a run."""
+
+from __future__ import annotations
+
+import re
+
+_SECRET = re.compile(  # Spark's own redaction, and the names of clouds' credentials in the environment
+    r"secret|passw|passphrase|token|credential|(access|account|private|storage|signing|api|sas|shared)[._-]?key|connection[._-]?string",
+    re.IGNORECASE,
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting or an environment variable of this name holds a credential."""
+    return _SECRET.search(name) is not None

@@ -1,0 +1,269 @@
+"""Reads what a subtask owns of a job's committed state: snapshots, and the changes of the epochs after them.
+
+Requests to an object store take tens of milliseconds and come by the hundred, so files are read in parallel, ahead of their use.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.checkpoint.manifest import MANIFEST, ChangesRef, Manifest, SnapshotRef
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.errors import NotFound
+from forkpoint.state import (
+    OPERATOR_KG,
+    Changes,
+    Columns,
+    as_changes,
+    decode_operator_key,
+    first_kgs,
+    in_key_order,
+    read_change_columns,
+    read_snapshot_columns,
+)
+from forkpoint.storage.base import Storage
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+NOTHING = 0  # the epoch before the first, with empty state
+READERS = 16
+_AHEAD = 32  # epochs that are read before they are used
+_SNAPSHOTS_AHEAD = 2
+_LOAD_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one subtask owns: a range of key groups, and its own operator state."""
+
+    subtask: int
+    kg_start: int
+    kg_stop: int
+
+    def overlaps(self, ref: ChangesRef | SnapshotRef) -> bool:
+        return ref.subtask == self.subtask or (ref.kg_start < self.kg_stop and self.kg_start < ref.kg_stop)
+
+    def covers(self, ref: ChangesRef) -> bool:
+        """Whether this file holds only the subtask's own entries: always true while the parallelism stays the same."""
+        return ref.subtask == self.subtask and self.kg_start <= ref.kg_start and ref.kg_stop <= self.kg_stop
+
+
+@dataclass(frozen=True)
+class Bases:
+    """What a subtask's state is rebuilt from: the newest snapshot of each key group, or nothing."""
+
+    share: Share
+    epochs: tuple[int, ...]  # of the share's key groups, in order
+    ranges: tuple[tuple[SnapshotRef, int, int], ...]
+    operator_epoch: int
+    operator_refs: tuple[SnapshotRef, ...]
+
+    @staticmethod
+    def of(manifest: Manifest, share: Share) -> Bases:
+        newest: list[SnapshotRef | None] = []
+        for group in range(share.kg_start, share.kg_stop):
+            covering = [ref for ref in manifest.snapshots if ref.kg_start <= group < ref.kg_stop]
+            newest.append(max(covering, key=lambda ref: ref.epoch, default=None))
+        ranges: list[tuple[SnapshotRef, int, int]] = []
+        for group, ref in enumerate(newest, share.kg_start):
+            if ref is not None and ranges and ranges[-1][0] is ref:
+                ranges[-1] = (ref, ranges[-1][1], group + 1)
+            elif ref is not None:
+                ranges.append((ref, group, group + 1))
+        mine = [ref for ref in manifest.snapshots if ref.subtask == share.subtask]
+        epochs = tuple(NOTHING if ref is None else ref.epoch for ref in newest)
+        # A subtask without a snapshot of its own is new since the last rescaling, and had no operator state before it.
+        operator_epoch = max((ref.epoch for ref in mine), default=min(epochs, default=NOTHING))
+        # A rescaling divides a reference in two of the same file.
+        operator_refs = tuple({ref.path: ref for ref in mine if ref.epoch == operator_epoch}.values())
+        return Bases(share, epochs, tuple(ranges), operator_epoch, operator_refs)
+
+    @property
+    def oldest(self) -> int:
+        return min((*self.epochs, self.operator_epoch))
+
+
+def read_manifest(storage: Storage, paths: JobPaths, epoch: int) -> Manifest:
+    return MANIFEST.load(storage, paths.manifest(epoch))
+
+
+def columns_of(storage: Storage, ref: ChangesRef) -> Columns:
+    """The changes of one stage and subtask in one epoch."""
+    inline = ref.inline_data()
+    name = ref.path or f"changes of stage {ref.stage}, subtask {ref.subtask} in the manifest"
+    return read_change_columns(storage.read(ref.path) if inline is None and ref.path else inline or b"", name)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An epoch, and what a subtask owns of its changes, stage by stage."""
+
+    manifest: Manifest
+    changes: Sequence[Columns]
+
+
+@dataclass(frozen=True)
+class CommittedState:
+    """A subtask's part of the state below a state root."""
+
+    storage: Storage
+    paths: JobPaths
+    share: Share
+
+    def manifest(self, epoch: int) -> Manifest:
+        return read_manifest(self.storage, self.paths, epoch)
+
+    def after(self, version: int, committed: int) -> Iterator[Changes]:
+        """The changes of each epoch after a version; ends before ``committed`` if the next epoch's state is not based on the one
+        before, or its files are gone."""
+        with ThreadPoolExecutor(READERS) as pool:
+            try:
+                for step in _in_parallel(pool, self._step, range(version + 1, committed + 1)):
+                    epoch = step.manifest.epoch
+                    restored = any(ref.epoch == epoch for ref in step.manifest.snapshots)
+                    if restored or step.manifest.epoch_before != epoch - 1:
+                        return
+                    yield as_changes(*_joined(step.changes))
+            except NotFound:
+                return
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def entries(self, manifest: Manifest) -> Iterator[Changes]:
+        """All entries as of an epoch, in key order, in pieces that a store can load."""
+        bases = Bases.of(manifest, self.share)
+        with ThreadPoolExecutor(READERS) as pool:
+            try:
+                steps = self._steps(pool, manifest, bases)
+                changed = in_key_order(*_joined([part for step in steps for part in step.changes]))
+                yield from map(_puts, _overlaid(self._snapshots(pool, bases), changed))
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- changes
+
+    def _steps(self, pool: Executor, newest: Manifest, bases: Bases) -> list[_Step]:
+        """The epochs after the snapshots, oldest first, at most back to the job's first state. Nearly always, each is based on
+        the epoch before by number, so these are read without waiting for the manifest that says so."""
+        if newest.epoch <= bases.oldest:
+            return []
+        ahead: dict[int, Future[_Step]] = {}
+        steps = [_Step(newest, self._changes(newest, bases))]
+        while True:
+            step = steps[-1].manifest
+            before = step.epoch_before
+            if before is None or before <= bases.oldest or not step.states:
+                return steps[::-1]
+            for epoch in range(before, max(bases.oldest, before - _AHEAD), -1):
+                if epoch not in ahead:
+                    ahead[epoch] = pool.submit(self._step, epoch, bases)
+            steps.append(ahead.pop(before).result())
+
+    def _step(self, epoch: int, bases: Bases | None = None) -> _Step:
+        manifest = self.manifest(epoch)
+        return _Step(manifest, self._changes(manifest, bases))
+
+    def _changes(self, manifest: Manifest, bases: Bases | None) -> list[Columns]:
+        """This subtask's changes of an epoch, without those that ``bases`` contain."""
+        refs = sorted((r for r in manifest.changes if self.share.overlaps(r)), key=lambda r: (r.stage, r.subtask))
+        parts = []
+        for ref in refs:
+            columns = columns_of(self.storage, ref)
+            uniform = bases is None or len({*bases.epochs, bases.operator_epoch}) == 1
+            parts.append(columns if uniform and self.share.covers(ref) else self._owned(columns, bases, manifest.epoch))
+        return parts
+
+    def _owned(self, columns: Columns, bases: Bases | None, epoch: int) -> Columns:
+        keys, values = columns
+        kgs, share = first_kgs(keys), self.share
+        mine = (kgs >= share.kg_start) & (kgs < share.kg_stop)
+        if bases is not None and mine.any():
+            mine[mine] = np.array(bases.epochs)[kgs[mine] - share.kg_start] < epoch
+        if bases is None or bases.operator_epoch < epoch:
+            mine |= _operator_entries(keys, kgs, share.subtask)
+        return keys.filter(pa.array(mine)), values.filter(pa.array(mine))
+
+    # -- snapshots
+
+    def _snapshots(self, pool: Executor, bases: Bases) -> Iterator[Columns]:
+        """The entries of the snapshots, in key order."""
+        refs = [ref for ref, _, _ in bases.ranges] + list(bases.operator_refs)
+        files = _in_parallel(pool, lambda ref: self.storage.read(ref.path), refs, _SNAPSHOTS_AHEAD)
+        for ref, start, stop in bases.ranges:
+            yield from read_snapshot_columns(next(files), start, stop, ref.path)
+        operator = []
+        for ref in bases.operator_refs:
+            for keys, values in read_snapshot_columns(next(files), OPERATOR_KG, OPERATOR_KG + 1, ref.path):
+                mine = pa.array(_operator_entries(keys, first_kgs(keys), self.share.subtask))
+                operator.append((keys.filter(mine), values.filter(mine)))
+        yield in_key_order(*_joined(operator))
+
+
+def _operator_entries(keys: pa.Array, kgs: npt.NDArray[np.int64], subtask: int) -> npt.NDArray[np.bool_]:
+    """Which keys are of a subtask's operator state. There are few, as operator state is small."""
+    found: npt.NDArray[np.bool_] = kgs == OPERATOR_KG
+    for index in np.flatnonzero(found):
+        found[index] = decode_operator_key(keys[int(index)].as_py()).subtask == subtask
+    return found
+
+
+def _in_parallel(pool: Executor, fn: Callable[[T], R], items: Iterable[T], number: int = _AHEAD) -> Iterator[R]:
+    """``map(fn, items)``, a number of items ahead."""
+    ahead: deque[Future[R]] = deque()
+    for item in items:
+        ahead.append(pool.submit(fn, item))
+        if len(ahead) >= number:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    none = pa.array([], pa.large_binary())
+    return pa.concat_arrays([none, *(k for k, _ in parts)]), pa.concat_arrays([none, *(v for _, v in parts)])
+
+
+def _overlaid(base: Iterator[Columns], changed: Columns) -> Iterator[Columns]:
+    """Entries in key order with changes on top of them, also in key order, in larger pieces."""
+    keys, values = changed
+    done = 0
+    for piece in _larger(base):
+        last = piece[0][-1].as_py()
+        until = bisect_right(range(len(keys)), last, done, key=lambda index: keys[index].as_py())
+        changes = (keys.slice(done, until - done), values.slice(done, until - done))
+        yield in_key_order(*_joined([piece, changes])) if until > done else piece
+        done = until
+    for start in range(done, len(keys), _LOAD_ROWS):
+        yield keys.slice(start, _LOAD_ROWS), values.slice(start, _LOAD_ROWS)
+
+
+def _larger(pieces: Iterator[Columns]) -> Iterator[Columns]:
+    """Fewer pieces, none of them empty: each is written in a transaction of its own."""
+    held: list[Columns] = []
+    rows = 0
+    for piece in pieces:
+        held.append(piece)
+        rows += len(piece[0])
+        if rows >= _LOAD_ROWS or sum(v.nbytes for _, v in held) > 8 << 20:
+            yield _joined(held)
+            held, rows = [], 0
+    if rows:
+        yield _joined(held)
+
+
+def _puts(columns: Columns) -> Changes:
+    keys, values = columns
+    if values.null_count:
+        present = values.is_valid()
+        keys, values = keys.filter(present), values.filter(present)
+    return as_changes(keys, values)

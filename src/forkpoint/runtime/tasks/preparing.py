@@ -1,0 +1,76 @@
+"""Local stores of a layout that does not run yet, built beside the epochs of the one that does.
+
+A rescaled job, a standby and a new version start with stores that are only a few epochs behind, which their first epoch
+makes up for as in any other: by ``catch_up``. So a store that is missing, or on another host, costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.runtime.exchange.control import CatchUp, JobSpec
+from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.subtask_store import SubtaskState
+from forkpoint.runtime.tasks.worker import open_cache
+from forkpoint.state import StoreKind, destroy_store, key_group_range
+from forkpoint.storage.base import open_storage
+from forkpoint.storage.private import make_own_directory
+
+
+class Preparation(msgspec.Struct, frozen=True):
+    """The store of one subtask, and the committed epoch to bring it to. ``local_dir``: that of the layout's ``JobSpec``."""
+
+    job: str
+    storage_url: str
+    store: StoreKind
+    local_dir: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    epoch: int
+
+
+def preparations(spec: JobSpec, epoch: int) -> list[bytes]:
+    """The encoded preparations of all subtasks."""
+    return [
+        msgspec.msgpack.encode(
+            Preparation(
+                spec.job, spec.storage_url, spec.store, spec.local_dir, subtask, spec.parallelism, spec.max_parallelism, epoch
+            )
+        )
+        for subtask in range(spec.parallelism)
+    ]  # fmt: skip
+
+
+def prepare_store(encoded: bytes) -> bytes:
+    """The task: an encoded ``Preparation`` to an encoded ``CatchUp``, or None. Nothing is held back in memory: the tasks that
+    use the store may run in other processes."""
+    return msgspec.msgpack.encode(prepared(msgspec.msgpack.decode(encoded, type=Preparation)))
+
+
+def prepared(work: Preparation) -> CatchUp | None:
+    directory = Path(work.local_dir) / str(work.subtask)
+    make_own_directory(str(directory))
+    share = Share(work.subtask, *key_group_range(work.subtask, work.parallelism, work.max_parallelism))
+    store = open_cache(work.store, directory)
+    try:
+        return SubtaskState(store, open_storage(work.storage_url), JobPaths(work.job), share).prepare(work.epoch)
+    finally:
+        store.close()
+
+
+def catch_ups(encoded: list[bytes]) -> list[CatchUp]:
+    """The results of ``prepare_store``, without those of stores that had nothing to do."""
+    found = (msgspec.msgpack.decode(each, type=CatchUp | None) for each in encoded)
+    return [each for each in found if each is not None]
+
+
+def remove_stores(local_dir: str) -> None:
+    """Remove the local stores of a layout from this host."""
+    for store in Path(local_dir).glob("*"):
+        destroy_store(store)
+    shutil.rmtree(local_dir, ignore_errors=True)
