@@ -76,7 +76,9 @@ class Restorer:
 
     def fits(self, newest: Manifest) -> bool:
         """Whether ``restore`` would use a checkpoint's files in place."""
-        return _checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(self._plan(newest))
+        return _parallelism_fits(newest, self.parallelism) and is_usable_in_place(
+            newest, self.graph, self._plan(newest)
+        )
 
     @property
     def _job(self) -> str:
@@ -98,7 +100,7 @@ class Restorer:
         if self._depends_on_entries(newest):
             return self._from_checkpoint_by_savepoint(newest, epoch)
         plan = self._plan(newest)
-        if _checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(plan):
+        if _parallelism_fits(newest, self.parallelism) and is_usable_in_place(newest, self.graph, plan):
             states = tuple(mapping.target for mapping in plan.states)  # same entries, but types as declared now
             return replace(from_checkpoint(newest), states=states, epoch=epoch)
         return self._from_checkpoint_by_savepoint(newest, epoch)
@@ -193,14 +195,17 @@ def from_checkpoint(manifest: Manifest) -> Restored:
     )  # fmt: skip
 
 
-def _checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bool:
-    """Whether the new run can use a checkpoint's files in place; otherwise it is restored by way of a savepoint."""
-    if manifest.max_parallelism != graph.max_parallelism:
+def is_usable_in_place(manifest: Manifest, graph: JobGraph, plan: RestorePlan) -> bool:
+    """Whether a run of the program can use a checkpoint's files as they are, at a parallelism that fits; otherwise it is restored
+    by way of a savepoint."""
+    if manifest.max_parallelism != graph.max_parallelism or not {s.uid for s in manifest.states} <= set(graph.by_uid):
         return False
-    operator_state = any(s.is_operator_state for s in manifest.states)
-    if operator_state and manifest.parallelism != parallelism:
-        return False
-    return {s.uid for s in manifest.states} <= set(graph.by_uid)
+    return not _changed(plan)
+
+
+def _parallelism_fits(manifest: Manifest, parallelism: int) -> bool:
+    """Operator state belongs to subtasks."""
+    return manifest.parallelism == parallelism or not any(state.is_operator_state for state in manifest.states)
 
 
 def _changed(plan: RestorePlan) -> bool:

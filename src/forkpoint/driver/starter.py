@@ -29,7 +29,7 @@ class Starter:
     def __init__(
         self, run: str, restorer: Restorer, records: RunRecords, on_leading: Callable[[], None] = lambda: None
     ) -> None:
-        self._run = run
+        self.run = run
         self._on_leading = on_leading
         self._restorer = restorer
         self._history = restorer.history
@@ -49,7 +49,7 @@ class Starter:
                 return self._try(newest, generation)
             except StaleGeneration as error:
                 newest = self._history.newest()
-                if not tries_left or newest is None or newest.run == self._run or newest.generation >= generation:
+                if not tries_left or newest is None or newest.run == self.run or newest.generation >= generation:
                     raise
                 log.warning("%s. Trying again", error)
                 time.sleep(random.uniform(0, START_PAUSE_SECONDS))
@@ -62,7 +62,7 @@ class Starter:
         job, graph, now_ms = self._history.paths.job, self._restorer.graph, self._restorer.now_ms
         claim_places(graph, self._history.storage, job, now_ms())
         manifest = start_manifest(
-            job, self._run, graph, base,
+            job, self.run, graph, base,
             generation=generation, parallelism=self._restorer.parallelism, now_ms=now_ms(),
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
@@ -89,7 +89,7 @@ class Starter:
         """This run's newest manifest. Raises StaleGeneration if another run has committed a later one."""
         newest = self._history.newest()
         assert newest is not None
-        if newest.run != self._run:
+        if newest.run != self.run:
             raise self._history.stale(mine, newest) from error
         return newest
 

@@ -64,6 +64,7 @@ def drive(
         sinks=None if request.capture is None else capturing(request.capture),
         generated_uids=installed(),
         standby=request.standby,
+        succeeds=request.succeeds,
     )
     return _run(invoked, launch, driving, announcer)
 

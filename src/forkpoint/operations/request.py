@@ -23,7 +23,7 @@ class RunRequest:
     SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
     environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
     leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job
-    changes its parallelism.
+    changes its parallelism. ``succeeds``: the run that hands the job over to this one.
     """
 
     app: str
@@ -43,6 +43,7 @@ class RunRequest:
     pass_env: Sequence[str] = ()
     standby: bool = False
     autoscale: Autoscale | None = None
+    succeeds: str | None = None
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -90,7 +91,7 @@ class RunRequest:
             ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
             *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
             ("--pass-env", ",".join(self.pass_env) or None),
-            ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
+            ("--succeed", self.succeeds), ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
         ]  # fmt: skip
         given = [flag for flag, on in flags.items() if on]
         return given + [part for option, value in values if value is not None for part in (option, str(value))]
