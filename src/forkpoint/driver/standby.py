@@ -132,7 +132,7 @@ class Standby:
                 if lease is not None and not watch.overdue(self._clock()):
                     continue
                 newest = self._history.newest()
-                if newest is not None and newest.run == watch.successor:
+                if newest is not None and self._was_handed_over(watch, newest.run):
                     return HandedOver(newest.job, watch.leader, newest.run)
                 watch = watch if newest is None else after_commit(watch, newest, self._clock())
                 record = self._record(watch.leader)
@@ -148,6 +148,17 @@ class Standby:
                 log.warning("job %r: the standby cannot look after its leader: %s", self._history.paths.job, error)
                 watch = None if watch is None else replace(watch, since=self._clock(), epoch=None)
         return None
+
+    def _was_handed_over(self, watch: Watch, run: str) -> bool:
+        """Whether the leader let this run take its place, rather than being replaced as it seemed dead. It says so in its lease,
+        which it removes only after it has recorded its end."""
+        if run == watch.leader:
+            return False
+        lease = LEASE.load_if_whole(self._history.storage, self._history.paths.lease_file(watch.leader))
+        if run == watch.successor or (lease is not None and lease.successor == run):
+            return True
+        record = self._record(watch.leader)
+        return record is not None and record.outcome in ("stopped", "finished", "cancelled")
 
     def _record(self, run: str) -> Run | None:
         """The run's record if that has an end."""

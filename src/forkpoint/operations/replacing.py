@@ -19,7 +19,7 @@ from forkpoint.control.registry import probe
 from forkpoint.driver.history import History
 from forkpoint.driver.recovery import go_back
 from forkpoint.driver.succession import NotInPlace
-from forkpoint.errors import ForkpointError, NotFound
+from forkpoint.errors import ForkpointError, JobFailed, NotFound
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, start_detached, tail
 from forkpoint.operations.observer import Observer
@@ -27,7 +27,6 @@ from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint, wait_gone
-from forkpoint.savepoint.reading import open_savepoint
 
 ENDING_SECONDS = 5.0
 _POLL_SECONDS = 0.1
@@ -88,26 +87,26 @@ class Replacement:
             if problem.code == NotInPlace.__name__:
                 raise NotHandedOver(str(problem).splitlines()[0]) from None
             return self._never_stopped(old, problem)
-        epoch = None
+        last: Manifest | None = None
         try:
             with ControlClient(ENDPOINT.load(self.root.storage, JobPaths(self.job).endpoint_file(started.run))) as new:
                 try:
-                    epoch = self._switch(old, new, started)
-                    saving = new.savepoint(note=f"the last epoch of run {self.run}", epoch=epoch)
+                    last = self._switch(old, new, started)
+                    saving = new.savepoint(note=f"the last epoch of run {self.run}", epoch=last.epoch)
                     self._watch(started)
                     path = wait_for_savepoint(new, saving, f"saving the last state of run {self.run}", self.observer)
                 except Unreachable:
                     raise self._failed(started, self._ended(started.run) or "its driver does not answer") from None
         except DriverFailed as problem:
-            return self._never_stopped(old, problem) if epoch is None else self._go_back(epoch, problem)
+            return self._never_stopped(old, problem) if last is None else self._go_back(last, problem)
         finally:
-            if epoch is None and self._succeeded(started.run) is None:
+            if last is None and self._succeeded(started.run) is None:
                 self._end(started)
         wait_gone(old)
-        return self._result("upgraded", started.run, started.pid, started.log, epoch, path)
+        return self._result("upgraded", started, last.created_ms, path)
 
-    def _switch(self, old: RunClient, new: RunClient, started: Started) -> int:
-        """Wait until the new run is close, then have the job handed over to it; returns the last epoch of the old one."""
+    def _switch(self, old: RunClient, new: RunClient, started: Started) -> Manifest:
+        """Wait until the new run is close, then have the job handed over to it; returns the old one's last manifest."""
         until = time.monotonic() + self.timeout_seconds
         with self.observer.steps(f"preparing run {started.run}") as report:
             while not (status := new.status()).caught_up:
@@ -128,12 +127,12 @@ class Replacement:
         except ForkpointError as error:  # a driver of an earlier release
             raise NotHandedOver(f"run {self.run} cannot hand the job over: {error}") from None
         try:
-            return old.wait_epoch(request, "handed over")
+            return self.history.load(old.wait_epoch(request, "handed over"))
         except ForkpointError as error:
             epoch = self._succeeded(started.run)
             if epoch is None:
                 raise self._failed(started, str(error)) from None
-            return epoch
+            return self.history.load(epoch)
 
     def _succeeded(self, run: str) -> int | None:
         """The epoch from which the run leads the job; None if it does not."""
@@ -144,17 +143,21 @@ class Replacement:
         return first.parent.epoch
 
     def _never_stopped(self, old: RunClient, problem: DriverFailed) -> Upgraded:
+        """The new version failed while the old one led the job. Raises JobFailed if that has ended, too."""
         if problem.log_tail is not None:
             self.observer.remark(problem.log_tail)
-        self.observer.remark(f"the new version failed: {problem}\nrun {self.run} was never stopped")
         endpoint = old.endpoint
-        return Upgraded(
-            self.job, "rolled-back", self.run, self.run, None, 0, str(problem), endpoint.pid, endpoint.log
-        )  # fmt: skip
+        if probe(self.root.storage, endpoint) is None:
+            raise JobFailed(
+                f"job {self.job!r}: run {self.run} ended while the new version was being prepared: {problem}. Resume it with: "
+                f"forkpoint --state-root {self.root.place} run -d {PREFIX}{self.run}"
+            )
+        self.observer.remark(f"the new version failed: {problem}\nrun {self.run} was never stopped")
+        return Upgraded(self.job, "rolled-back", self.run, self.run, None, 0, str(problem), endpoint.pid, endpoint.log)
 
-    def _go_back(self, epoch: int, problem: DriverFailed) -> Upgraded:
-        go_back(self.history, epoch, f"the version that followed run {self.run} has failed")
-        return self._restart(RestoreOptions(), epoch, None, problem)
+    def _go_back(self, last: Manifest, problem: DriverFailed) -> Upgraded:
+        go_back(self.history, last.epoch, f"the version that followed run {self.run} has failed")
+        return self._restart(RestoreOptions(), last.created_ms, None, problem)
 
     # -- stopping first
 
@@ -165,13 +168,14 @@ class Replacement:
         path = wait_for_savepoint(old, old.stop(), f"stopping {self.job}", self.observer)
         self.observer.remark(f"job {self.job} is stopped; its savepoint is {path}")
         wait_gone(old)
-        epoch = open_savepoint(path).savepoint.epoch
+        newest = self.history.newest()
+        assert newest is not None
         try:
             started = self._start(replace(self.request, restore=replace(self.request.restore, savepoint=path)))
             self._watch(started)
         except DriverFailed as problem:
-            return self._restart(RestoreOptions(path), epoch, path, problem)
-        return self._result("upgraded", started.run, started.pid, started.log, epoch, path)
+            return self._restart(RestoreOptions(path), newest.created_ms, path, problem)
+        return self._result("upgraded", started, newest.created_ms, path)
 
     def _by_hand(self) -> str:
         command = f"forkpoint --state-root {shlex.quote(self.root.place)} run -d -s latest"
@@ -234,7 +238,7 @@ class Replacement:
             os.killpg(started.pid, signal.SIGKILL)  # with its workers: it has its own session
 
     def _restart(
-        self, restore: RestoreOptions, epoch: int, savepoint: str | None, problem: DriverFailed
+        self, restore: RestoreOptions, last_ms: int, savepoint: str | None, problem: DriverFailed
     ) -> Upgraded:  # fmt: skip
         """Start the old program again. What the new version withheld is never published."""
         if problem.log_tail is not None:
@@ -252,21 +256,22 @@ class Replacement:
                 f"resume with: forkpoint --state-root {self.root.place} run -d {source}{PREFIX}{self.run}"
             )
             raise DriverFailed(message, failed.code, FAILED, failed.log_tail) from None
-        return self._result("rolled-back", started.run, started.pid, started.log, epoch, savepoint, str(problem))
+        return self._result("rolled-back", started, last_ms, savepoint, str(problem))
 
     def _result(
-        self, outcome: Outcome, run: str, pid: int, log: str, epoch: int, savepoint: str | None, failure: str | None = None
+        self, outcome: Outcome, started: Started, last_ms: int, savepoint: str | None, failure: str | None = None
     ) -> Upgraded:  # fmt: skip
+        """``last_ms``: when the old program committed its last epoch."""
         return Upgraded(
-            self.job, outcome, run, self.run, savepoint, self._downtime_ms(run, epoch), failure, pid, log
+            self.job, outcome, started.run, self.run, savepoint, self._downtime_ms(started.run, last_ms), failure, started.pid,
+            started.log,
         )  # fmt: skip
 
-    def _downtime_ms(self, run: str, epoch: int) -> int | None:
-        """From the commit of the old program's last epoch to the run's first one; None if that is not there."""
-        last = self._loaded(epoch)
+    def _downtime_ms(self, run: str, last_ms: int) -> int | None:
+        """From then to the run's first epoch; None if that is not there."""
         mine = (self._loaded(each) for each in self.history.epochs())
         first = next((m for m in mine if m is not None and m.run == run and m.kind != "start"), None)
-        return None if first is None or last is None else max(0, first.created_ms - last.created_ms)
+        return None if first is None else max(0, first.created_ms - last_ms)
 
     def _loaded(self, epoch: int) -> Manifest | None:
         """The manifest; None if it has been removed in the meantime."""
