@@ -19,7 +19,7 @@ from jobs import JOB, Click, Crash, Sum, clicks, history, state_of, sums
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver import autoscaling, garbage, rescaling
+from forkpoint.driver import autoscaling, following, garbage, rescaling
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.epochs import Trial
 from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, Restarting
@@ -140,7 +140,7 @@ def test_many_epochs_pass_while_stores_are_built(tmp_path: Path) -> None:
 
     with (
         patch.object(LocalExecutor, "prepare", slow), patch.object(driver_epochs, "SNAPSHOT_CHAIN", 3),
-        patch.object(garbage, "EVERY_EPOCHS", 2), patch.object(rescaling, "CLOSE_SECONDS", 0),
+        patch.object(garbage, "EVERY_EPOCHS", 2), patch.object(following, "CLOSE_SECONDS", 0),
     ):  # fmt: skip
         run(
             tmp_path,
