@@ -204,6 +204,30 @@ def test_a_version_that_does_not_start_stops_nothing(counting):
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
 
+def test_a_version_whose_functions_do_not_open_stops_nothing(counting):
+    """They are opened on the engine before the new version takes over."""
+    cli, started = counting
+    cli.wait_epoch(3, "counts")
+    model = """
+class Model(fp.MapFunction):
+    def open(self, context):
+        raise FileNotFoundError("model.bin")
+
+    def map(self, counted):
+        return counted
+
+
+def build("""
+    mapped = APP.replace("\ndef build(", model).replace("counted.sink_to(", "counted.map(Model(), Counted).sink_to(")
+    cli.write("app2.py", mapped)
+    done, _ = failing(cli, "upgrade", "counts", "app2.py", "--output", "json", "--", "out", code=3)
+    assert (done["outcome"], done["run"], done["downtime_ms"]) == ("rolled-back", started["run"], 0)
+    assert "model.bin" in done["failure"]
+    (running,) = cli.look("list")["jobs"]
+    assert (running["run"], running["state"]) == (started["run"], "running")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
 def test_a_driver_that_is_killed_on_trial_is_taken_back(counting):
     """So is one that dies between the hand-over and its first epoch."""
     cli, started = counting

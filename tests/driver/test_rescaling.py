@@ -19,7 +19,7 @@ from jobs import JOB, Click, Crash, Sum, clicks, history, state_of, sums
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver import autoscaling, following, garbage, rescaling
+from forkpoint.driver import autoscaling, following, garbage
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.epochs import Trial
 from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, Restarting

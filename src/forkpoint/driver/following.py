@@ -27,7 +27,7 @@ def is_close(took_seconds: float, last_seconds: float) -> bool:
 
 class Follower:
     """Calls ``prepare`` with the newest manifests of the run that leads, on a thread of its own, one at a time. ``on_close`` is
-    called with the epoch after each round that ends close to the job."""
+    called there with the epoch after each round that ends close to the job; what it raises, ``follow`` raises."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class Follower:
         self._took = math.inf
         self._thread = ThreadPoolExecutor(1, "forkpoint-prepare")
         self._round: Future[None] | None = None
+        self._error: Exception | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +54,8 @@ class Follower:
 
     def follow(self, epoch: int) -> None:
         """Begin a round up to this epoch, unless one is running."""
+        if self._error is not None:
+            raise self._error
         if epoch > self._prepared and (self._round is None or self._round.done()):
             self._prepared = epoch
             self._round = self._thread.submit(self._try, epoch)
@@ -69,4 +72,7 @@ class Follower:
             return
         last, self._took = self._took, time.monotonic() - began
         if is_close(self._took, last):
-            self._on_close(epoch)
+            try:
+                self._on_close(epoch)
+            except Exception as error:
+                self._error = error

@@ -113,13 +113,13 @@ class Successor:
                 watch = seen(watch, lease, self._clock())
                 if watch.successor == self._run:
                     return
-                if lease is not None:
-                    self._follow(lease.epoch)
                 if lease is None or watch.overdue(self._clock()):
                     watch = self._look_closer(watch)
             except StorageError as error:  # what can't be seen can't be judged
                 log.warning("job %r: run %s, which leads it, cannot be seen: %s", paths.job, self._leader, error)
-                watch = replace(watch, since=self._clock(), epoch=None)
+                watch, lease = replace(watch, since=self._clock(), epoch=None), None
+            if lease is not None:
+                self._follow(lease.epoch)
 
     def _look_closer(self, watch: Watch) -> Watch:
         """The watch after a look at commits and at the leader's record. Raises JobFailed if it leads no more."""

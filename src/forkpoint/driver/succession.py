@@ -11,6 +11,7 @@ from forkpoint.driver.executor import Executor
 from forkpoint.driver.following import Follower
 from forkpoint.driver.handing_over import Successor
 from forkpoint.driver.layouts import Layouts
+from forkpoint.driver.rehearsal import rehearse
 from forkpoint.driver.requests import Inbox
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.standby import Over, Standby
@@ -46,6 +47,7 @@ class Succession:
     inbox: Inbox
     succeeds: str | None = None
     _layout: JobSpec | None = field(default=None, init=False)
+    _rehearsed: bool = field(default=False, init=False)
 
     def lead(self) -> Led | Over | None:
         """Wait until this run leads the job; None if it is cancelled before."""
@@ -72,7 +74,7 @@ class Succession:
 
     def _wait(self) -> Over | None:
         history = self.restorer.history
-        with Follower(history, self._prepare, lambda epoch: self.listener.on_event(CaughtUp(epoch))) as follower:
+        with Follower(history, self._prepare, self._caught_up) as follower:
             if self.succeeds is None:
                 return Standby(history, follower.follow).wait(self.inbox.pause)
             Successor(history, self.starter.run, self.succeeds, follower.follow).wait(self.inbox.pause)
@@ -96,3 +98,18 @@ class Succession:
         if self._layout is None:
             self._layout = self.layouts.next(manifest, self.restorer.parallelism)
         self.executor.prepare(self._layout, manifest.epoch)
+
+    def _caught_up(self, epoch: int) -> None:
+        if not self._rehearsed and self._layout is not None:
+            self._rehearsed = True
+            self._rehearse(self.layouts.another(self._layout))
+        self.listener.on_event(CaughtUp(epoch))
+
+    def _rehearse(self, layout: JobSpec) -> None:
+        """Warm the engine up. A program that fails at this does not replace one that runs; a standby may find a better day."""
+        try:
+            rehearse(self.executor, layout)
+        except Exception as error:
+            if self.succeeds is not None:
+                raise
+            log.warning("job %r: the standby's first epoch on trial has failed: %s", self.layouts.job, error)
