@@ -21,7 +21,7 @@ from forkpoint.driver.recovery import go_back
 from forkpoint.driver.succession import NotInPlace
 from forkpoint.errors import ForkpointError, JobFailed, NotFound
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, start_detached, tail
+from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, last_error, start_detached, tail
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
@@ -96,7 +96,7 @@ class Replacement:
                     self._watch(started)
                     path = wait_for_savepoint(new, saving, f"saving the last state of run {self.run}", self.observer)
                 except Unreachable:
-                    raise self._failed(started, self._ended(started.run) or "its driver does not answer") from None
+                    raise self._failed(started, self._ended(started) or "its driver does not answer") from None
         except DriverFailed as problem:
             return self._never_stopped(old, problem) if last is None else self._go_back(last, problem)
         finally:
@@ -197,7 +197,7 @@ class Replacement:
         """Wait until the new version's trial is over. Raises DriverFailed if it failed."""
         until = time.monotonic() + self.timeout_seconds
         while self.epochs and not self._passed(started.run):
-            ended = self._ended(started.run)
+            ended = self._ended(started)
             if ended is not None and not self._passed(started.run):
                 raise self._failed(started, ended)
             if time.monotonic() > until:
@@ -212,15 +212,15 @@ class Replacement:
         newest = self.history.newest()
         return newest is not None and newest.run == run and newest.kind != "start" and not newest.withheld
 
-    def _ended(self, run: str) -> str | None:
+    def _ended(self, started: Started) -> str | None:
         """Why the run has ended; None while it runs."""
-        storage, paths = self.root.storage, JobPaths(self.job)
+        storage, paths, run = self.root.storage, JobPaths(self.job), started.run
         endpoint = ENDPOINT.load_if_whole(storage, paths.endpoint_file(run))
         if endpoint is not None and probe(storage, endpoint) is not None:
             return None
         record = RUN.load_if_whole(storage, paths.run_file(run))
         if record is None:
-            return "it ended before its first epoch"
+            return last_error(Path(started.log)) or "it ended before its first epoch"
         if record.outcome is None:
             return "its driver was killed" if endpoint is not None else None
         return record.reason or f"it was {record.outcome} before its first epochs were committed"
