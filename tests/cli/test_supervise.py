@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 from cli_process import DIGITS
 
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.history import History
 from forkpoint.driver.restarts import Failures
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.operations.supervising import Done, Ended, GivenUp, Restart, next_step
+from forkpoint.storage.base import open_storage
 
 # Each start writes its process id. Every epoch takes a moment, so that runs can be killed in the middle.
 NUMBERS = """
@@ -120,12 +123,15 @@ def restarts(err):
 
 
 def test_a_run_that_is_killed_three_times_gives_its_output_exactly_once(cli, supervise):
-    process = supervise(["--", "app.py"])
+    process = supervise(["--", "-p", "2", "app.py"])
     for number in (1, 2, 3):
         pid = wait_start(cli, number)
         wait_run(cli, pid)
+        if number == 2:
+            cli("rescale", "numbers", "-p", "3")  # the next runs keep that, although the options say -p 2
         os.kill(pid, signal.SIGKILL)
     wait_run(cli, wait_start(cli, 4))
+    assert History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("numbers")).newest().parallelism == 3
     cli("stop", "numbers")
     _, err = ended(process, 0)
     assert len(starts(cli)) == 4

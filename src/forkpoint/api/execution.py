@@ -149,7 +149,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         name, graph, options, storage, executor, parallelism=parallelism,
         local_dir=str(stores_directory()), steps=launch.steps, listeners=launch.listeners,
         restore=launch.restore or restore, until=launch.until, trial=launch.trial,
-        standby=launch.standby, lease=temporary is None,
+        standby=launch.standby, lease=temporary is None, pinned=launch.pinned,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)
 

@@ -96,7 +96,7 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
         app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
         given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
-        bool(given("standby")), given("autoscale"),
+        bool(given("standby")), given("autoscale"), bool(given("resumed")),
     )  # fmt: skip
 
 
@@ -134,6 +134,7 @@ until_option = click.option(
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
 @click.option("--supervisor", type=(int, int), hidden=True)
+@click.option("--resumed", is_flag=True, hidden=True)
 @click.option("--trial-epochs", type=click.IntRange(1), hidden=True)
 @click.option("--capture", metavar="DIR", hidden=True)
 @click.argument("app", type=AppType())

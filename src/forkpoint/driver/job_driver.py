@@ -41,6 +41,7 @@ from forkpoint.driver.rescaling import Rescaling, Switched
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.standby import LeaderEnded
+from forkpoint.driver.start_parallelism import StartParallelism
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.succession import Led, Succession
@@ -69,13 +70,17 @@ class Result:
 
 
 class JobDriver:
-    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
+    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads.
+
+    ``pinned``: it starts at this parallelism even if the job was rescaled to another one.
+    """
 
     def __init__(
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
         listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
         trial: Trial | None = None, standby: bool = False, lease: bool = False,
+        pinned: bool = False,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -119,7 +124,8 @@ class JobDriver:
                 f"savepoint to restore ({restore.savepoint})"
             )
         restorer = Restorer(
-            restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
+            restore or RestoreOptions(), self.history, self.graph,
+            StartParallelism(parallelism, pinned, options.autoscale), executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
         self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)

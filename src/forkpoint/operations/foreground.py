@@ -64,6 +64,7 @@ def drive(
         sinks=None if request.capture is None else capturing(request.capture),
         generated_uids=installed(),
         standby=request.standby,
+        pinned=request.parallelism is not None and not request.standby and not request.resumed,
     )
     return _run(invoked, launch, driving, announcer)
 

@@ -23,7 +23,8 @@ class RunRequest:
     SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
     environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
     leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job
-    changes its parallelism.
+    changes its parallelism. ``resumed``: the job was started by the same request before, and goes on; if it was rescaled
+    since, that counts, not ``parallelism``.
     """
 
     app: str
@@ -43,6 +44,7 @@ class RunRequest:
     pass_env: Sequence[str] = ()
     standby: bool = False
     autoscale: Autoscale | None = None
+    resumed: bool = False
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -75,7 +77,7 @@ class RunRequest:
         restore, schedule = self.restore, self.savepoint_schedule
         flags = {
             "-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
-            "--ship-env": self.ship_env, "--standby": self.standby,
+            "--ship-env": self.ship_env, "--standby": self.standby, "--resumed": self.resumed,
         }  # fmt: skip
         values = [
             ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
