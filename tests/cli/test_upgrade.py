@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.history import History
 from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.storage.base import open_storage
 
 APP = """
 import sys
@@ -111,21 +113,43 @@ def test_a_version_that_works_stays(counting):
     assert nodes[done["run"]]["parent"]["id"] == os.path.basename(done["savepoint"])
 
 
-def test_the_schedule_of_the_command_line_goes_on_unless_another_is_given(cli):
-    def noted(run):
+def newest(cli):
+    return History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("counts")).newest()
+
+
+def test_schedule_and_autoscaling_of_the_command_line_go_on_unless_others_are_given(cli):
+    def noted(run, option="savepoint_schedule"):
         file = cli.directory / ".forkpoint" / JobPaths("counts").program_file(run)
-        return json.loads(file.read_bytes())["options"].get("savepoint_schedule")
+        return json.loads(file.read_bytes())["options"].get(option)
 
     cli.write("app.py", APP)
     cli.write("helper.py", 'VERSION = "v1"\n')
-    first = cli.json("run", "-d", "--savepoint-every", "90min", "--savepoint-keep-for", "7d", "app.py", "--", "out")
+    options = ("--savepoint-every", "90min", "--savepoint-keep-for", "7d", "--autoscale", "2:8")
+    first = cli.json("run", "-d", *options, "app.py", "--", "out")
     cli.wait_epoch(5, "counts")
     second = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", "--", "out")
     assert noted(second["run"]) == noted(first["run"])
     assert noted(second["run"]) == {"interval_ms": 5_400_000, "keep_last": None, "keep_for_ms": 7 * 86_400_000}
-    asked = ("--savepoint-every", "2h", "--savepoint-keep-last", "3")
+    assert noted(second["run"], "autoscale") == noted(first["run"], "autoscale") == {"minimum": 2, "maximum": 8}
+    asked = ("--savepoint-every", "2h", "--savepoint-keep-last", "3", "--autoscale", "1:2")
     third = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", *asked, "--", "out")
     assert noted(third["run"]) == {"interval_ms": 7_200_000, "keep_last": 3, "keep_for_ms": None}
+    assert noted(third["run"], "autoscale") == {"minimum": 1, "maximum": 2}
+
+
+def test_versions_keep_the_parallelism_that_the_job_was_rescaled_to(counting):
+    cli, _ = counting
+    cli.wait_epoch(3, "counts")
+    cli("rescale", "counts", "-p", "3")
+    cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", "--", "out")
+    assert newest(cli).parallelism == 3
+    cli.write("fails.py", FAILS)
+    cli.write("helper.py", FAILING_HELPER)
+    failing(cli, "upgrade", "counts", "fails.py", "-p", "4", "--output", "json", "--", "out", code=3)
+    assert newest(cli).parallelism == 3
+    cli.json("upgrade", "counts", "app.py", "-p", "1", "--watch-epochs", "1", "--", "out")
+    assert newest(cli).parallelism == 1
+    cli("cancel", "counts")
 
 
 def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting):

@@ -11,7 +11,7 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures, text
 from forkpoint.cli.check import plan_shown
-from forkpoint.cli.options import schedule_options
+from forkpoint.cli.options import autoscale_option, schedule_options
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import RunCommand, request_of, start_options
 from forkpoint.cli.settings import current
@@ -29,6 +29,7 @@ from forkpoint.operations.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS
     help="How long it may take to do so.",
 )  # fmt: skip
 @start_options
+@autoscale_option
 @schedule_options
 @click.argument("job")
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
@@ -39,7 +40,8 @@ def upgrade(watch_epochs: int, timeout: float, job: str, app: str, args: Sequenc
     APP is first checked against the job's state; if it does not fit, nothing is stopped (exit code 4). Then the job is stopped
     with a savepoint, and APP started from it. APP's output is withheld until it has committed its first epochs. If APP fails
     before that, the old program resumes from the savepoint, as if APP had never run (exit code 3). The job keeps the savepoint
-    schedule that it was started with, unless a new one is given.
+    schedule and the autoscaling that it was started with, unless others are given, and the parallelism that it was rescaled to,
+    unless -p is given.
     """
     settings = current()
     done = operations.upgrade(

@@ -21,7 +21,7 @@ from forkpoint.driver.declared import check_program
 from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, NotFound
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import RestoreOptions, SavepointSchedule
+from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.operations.checking import inspect_program
 from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, start_detached, tail
 from forkpoint.operations.observer import SILENT, Observer
@@ -90,13 +90,15 @@ def upgrade(
         plan = _plan(root, client, program.graph, request.restore, observer)
         if plan.refused:
             return Refused(job, run, plan)
-        schedule = request.savepoint_schedule or _schedule(old)
-        request = replace(request, savepoint_schedule=schedule, name=job if program.name != job else None)
+        request = replace(
+            request, savepoint_schedule=request.savepoint_schedule or _schedule(old),
+            autoscale=request.autoscale or _autoscale(old), name=job if program.name != job else None,
+        )  # fmt: skip
         observer.remark(_manual_restart(root, job, run, request))
         path = wait_for_savepoint(client, client.stop(), f"stopping {job}", observer)
         observer.remark(f"job {job} is stopped; its savepoint is {path}")
         wait_gone(client)
-    replacement = _Replacement(root, job, run, path, verbose, observer)
+    replacement = _Replacement(root, job, run, path, verbose, observer, _rescaled_to(root, job))
     trial = watch_epochs or None
     try:
         with observer.steps(f"starting {request.app}") as report:
@@ -153,6 +155,17 @@ def _schedule(program: Program) -> SavepointSchedule | None:
     return SavepointSchedule(**recorded) if isinstance(recorded, dict) else None  # type: ignore[arg-type]
 
 
+def _autoscale(program: Program) -> Autoscale | None:
+    recorded = program.options.get("autoscale")
+    return Autoscale(**recorded) if isinstance(recorded, dict) else None  # type: ignore[arg-type]
+
+
+def _rescaled_to(root: StateRoot, job: str) -> int | None:
+    """The parallelism that the job was rescaled to, if it was."""
+    newest = History(root.storage, JobPaths(job)).newest()
+    return newest.parallelism if newest is not None and newest.rescaled else None
+
+
 def _manual_restart(root: StateRoot, job: str, run: str, request: RunRequest) -> str:
     command = f"forkpoint --state-root {shlex.quote(root.place)} run -d -s latest"
     new = [*request.options, request.app, *(["--", *request.arguments] if request.arguments else [])]
@@ -164,7 +177,8 @@ def _manual_restart(root: StateRoot, job: str, run: str, request: RunRequest) ->
 
 @dataclass(frozen=True)
 class _Replacement:
-    """A job that was stopped with a savepoint so that another program resumes from it. ``run``: the old program's."""
+    """A job that was stopped with a savepoint so that another program resumes from it. ``run``: the old program's.
+    ``rescaled_to``: what the old program resumes at; None for its own parallelism."""
 
     root: StateRoot
     job: str
@@ -172,6 +186,7 @@ class _Replacement:
     savepoint: str
     verbose: bool
     observer: Observer
+    rescaled_to: int | None
 
     @property
     def history(self) -> History:
@@ -229,7 +244,7 @@ class _Replacement:
         if problem.log_tail is not None:
             self.observer.remark(problem.log_tail)
         self.observer.remark(f"the new version failed: {problem}\nrolling back to the program of run {self.run}")
-        old = RunRequest(f"{PREFIX}{self.run}", restore=RestoreOptions(self.savepoint))
+        old = RunRequest(f"{PREFIX}{self.run}", restore=RestoreOptions(self.savepoint), parallelism=self.rescaled_to)
         try:
             with self.observer.steps(f"rolling back to run {self.run}") as report:
                 started = start_detached(self.root, old, report, verbose=self.verbose, called=self.job)
