@@ -154,7 +154,7 @@ def run(
         _in_this_process(request, _Background(report_fd), log)
     elif supervisor is not None:
         pack(request.ship_env, current().output)
-        _in_this_process(request, _Supervised(current().output, SupervisedReport(*supervisor)))
+        _in_this_process(request, _Supervised(current().output, SupervisedReport(*supervisor)), patient=True)
     else:
         start(request, detached)
 
@@ -168,12 +168,14 @@ def start(request: RunRequest, detached: bool) -> None:
         _in_this_process(request, _Foreground(current().output))
 
 
-def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None = None) -> None:
+def _in_this_process(
+    request: RunRequest, announcer: Announcer, log: str | None = None, *, patient: bool = False
+) -> None:
     settings = current()
     _check_savepoint(settings, request.restore.savepoint)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    ended = operations.drive(request, announcer, log=log, state_root=settings.given_root)
+    ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient)
     if ended.job_error is not None:
         failure = failures.of_job(ended.job_error)
     elif ended.program_error is not None:

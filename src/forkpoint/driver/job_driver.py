@@ -118,21 +118,28 @@ class JobDriver:
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
-        if standby and restore is not None and restore.savepoint is not None:
-            raise ConfigError(
-                f"job {job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without a "
-                f"savepoint to restore ({restore.savepoint})"
-            )
+        self._restore = restore or RestoreOptions()
         restorer = Restorer(
-            restore or RestoreOptions(), self.history, self.graph,
+            self._restore, self.history, self.graph,
             StartParallelism(parallelism, pinned, options.autoscale), executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
         self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
         self.starter = Starter(self.run_id, restorer, self._records, self._lease.start if lease else lambda: None)
         self._succession = Succession(self.starter, restorer, executor, self._layouts, self._listener, self._inbox)
-        self.standby = standby
+        self.standby = False
         self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
+        if standby:
+            self.stand_by()
+
+    def stand_by(self) -> None:
+        """Wait beside the run that leads the job, instead of leading at once. Call this before ``run()``."""
+        if self._restore.savepoint is not None:
+            raise ConfigError(
+                f"job {self.job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without "
+                f"a savepoint to restore ({self._restore.savepoint})"
+            )
+        self.standby = True
 
     # -- called from other threads
 
