@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -27,7 +27,7 @@ from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.cli.text import visible
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restorer import NONE
-from forkpoint.errors import SavepointCorrupt
+from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
 from forkpoint.operations import RunRequest
 from forkpoint.operations.detached import Reporter
@@ -172,28 +172,31 @@ def _in_this_process(
     request: RunRequest, announcer: Announcer, log: str | None = None, *, patient: bool = False
 ) -> None:
     settings = current()
-    _check_savepoint(settings, request.restore.savepoint)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient)
+    try:
+        _check_savepoint(settings, request.restore.savepoint)
+        ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient)
+    except ForkpointError as error:  # the program has not run
+        _fail(failures.of_job(error) if isinstance(error, SavepointCorrupt) else failures.describe(error), announcer)
     if ended.job_error is not None:
         failure = failures.of_job(ended.job_error)
     elif ended.program_error is not None:
         failure = failures.describe(ended.program_error)
     else:
         click.get_current_context().exit(ended.code)
+    _fail(failure, announcer)
+
+
+def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:
     announcer.failed(failure.code, failure.message, failure.exit_code)
-    settings.end(failure)
+    current().end(failure)
 
 
 def _check_savepoint(settings: Settings, name: str | None) -> None:
     """A missing or damaged savepoint fails at once, before an engine starts."""
-    try:
-        if name is not None and name not in (LATEST, NONE):
-            named_savepoint(settings.state_root.storage, name)
-    except SavepointCorrupt as error:
-        settings.output.failure(failures.of_job(error))
-        click.get_current_context().exit(failures.REFUSED)
+    if name is not None and name not in (LATEST, NONE):
+        named_savepoint(settings.state_root.storage, name)
 
 
 def _in_background(request: RunRequest) -> None:
