@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -150,6 +152,46 @@ def test_versions_keep_the_parallelism_that_the_job_was_rescaled_to(counting):
     cli.json("upgrade", "counts", "app.py", "-p", "1", "--watch-epochs", "1", "--", "out")
     assert newest(cli).parallelism == 1
     cli("cancel", "counts")
+
+
+def by_python(cli, *arguments):
+    """The job ``counts``, started without the command line; its process and output."""
+    cli.write("app.py", APP)
+    cli.write("helper.py", 'VERSION = "v1"\n')
+    (cli.directory / ".forkpoint").mkdir()
+    environment = cli.env | {"FORKPOINT_STATE_ROOT": str(cli.directory / ".forkpoint")}
+    output = str(cli.directory / "out")
+    process = subprocess.Popen([sys.executable, *arguments, output], cwd=cli.directory, env=environment)
+    cli.pids.append(process.pid)
+    cli.wait_epoch(3, "counts")
+    return process, output
+
+
+def test_a_program_of_python_is_recorded_and_taken_back(cli):
+    """Started from elsewhere, with a module, arguments, and the state root and engine of its environment."""
+    process, output = by_python(cli, "app.py")
+    cli.write("app2.py", FAILS)
+    cli.write("helper.py", FAILING_HELPER)
+    done, said = failing(
+        cli, "upgrade", "counts", "app2.py", "--output", "json", "--watch-epochs", "5", "--", output, code=3
+    )
+    assert process.wait() == 0  # it was stopped
+    assert done["outcome"] == "rolled-back", said
+    running = cli.wait_epoch(open_savepoint(done["savepoint"]).savepoint.epoch + 8, "counts")
+    assert running["run"] == done["run"]
+    nodes = {node["id"]: node for node in cli.look("tree", "counts")["nodes"]}
+    assert nodes[running["run"]]["program"] == nodes[done["previous_run"]]["program"] == str(cli.directory / "app.py")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_program_without_a_file_cannot_be_taken_back_so_it_is_not_upgraded(cli):
+    process, output = by_python(cli, "-m", "app")
+    said = cli("upgrade", "counts", "app.py", "--", output, code=1).stderr
+    assert "a rollback would be impossible" in said
+    assert "with `python -m`" in said
+    assert cli.look("list")["jobs"][0]["state"] == "running"
+    cli("cancel", "counts")
+    assert process.wait() == 0
 
 
 def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting):

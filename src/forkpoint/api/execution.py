@@ -64,7 +64,7 @@ class Job:
         elif self.temporary is None:
             from forkpoint.control.presence import attend  # not needed for `import forkpoint`
 
-            ended = attend(self.driver)
+            ended = attend(self.driver, _spark_settings(self.options))
         return lambda: self._run(ended)
 
     def _run(self, ended: Callable[[Result | BaseException], None] | None) -> Result:
@@ -221,6 +221,15 @@ def make_executor(options: JobOptions, on_step: Callable[[str], None]) -> tuple[
         provisions = Provisions(options.ship_env, options.pass_env, on_step)
         return make_spark_executor(options.checkpoint.interval_ms, options.spark, provisions)
     raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
+
+
+def _spark_settings(options: JobOptions) -> Mapping[str, str] | None:
+    """The settings that Spark was started with; None if this process can't start it that way."""
+    if engine_of(options) != "spark":
+        return {}
+    from forkpoint.spark.submitted import submitted_settings
+
+    return submitted_settings()
 
 
 def execute(
