@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import ControlClient, RunClient
 from forkpoint.control.endpoint import ENDPOINT
-from forkpoint.control.programs import Program, load_files, load_program
+from forkpoint.control.programs import NO_RECORD, Program, load_files, load_program
 from forkpoint.control.registry import find_live, probe
 from forkpoint.driver.declared import check_program
 from forkpoint.driver.history import History
@@ -115,8 +115,8 @@ def _recorded(root: StateRoot, job: str, run: str, app: str) -> Program:
     program = load_program(root.storage, job, run)
     if program is None:
         raise ForkpointError(
-            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program, as only `forkpoint run` "
-            f"records it. Upgrade it by hand: `forkpoint stop {job}`, then start {app} as you started the old one, or with "
+            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program: {NO_RECORD}. "
+            f"Upgrade it by hand: `forkpoint stop {job}`, then start {app} as you started the old one, or with "
             f"`forkpoint run -d -s latest {app}`"
         )
     load_files(root.storage, job, run, program)
