@@ -4,12 +4,16 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.history import History
 from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.storage.base import open_storage
 
 APP = """
 import sys
@@ -119,21 +123,83 @@ def test_a_version_that_works_stays(counting, way):
     assert states == {started["run"]: "stopped", done["run"]: "stopped"}
 
 
-def test_the_schedule_of_the_command_line_goes_on_unless_another_is_given(cli):
-    def noted(run):
+def newest(cli):
+    return History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("counts")).newest()
+
+
+def test_schedule_and_autoscaling_of_the_command_line_go_on_unless_others_are_given(cli):
+    def noted(run, option="savepoint_schedule"):
         file = cli.directory / ".forkpoint" / JobPaths("counts").program_file(run)
-        return json.loads(file.read_bytes())["options"].get("savepoint_schedule")
+        return json.loads(file.read_bytes())["options"].get(option)
 
     cli.write("app.py", APP)
     cli.write("helper.py", 'VERSION = "v1"\n')
-    first = cli.json("run", "-d", "--savepoint-every", "90min", "--savepoint-keep-for", "7d", "app.py", "--", "out")
+    options = ("--savepoint-every", "90min", "--savepoint-keep-for", "7d", "--autoscale", "2:8")
+    first = cli.json("run", "-d", *options, "app.py", "--", "out")
     cli.wait_epoch(5, "counts")
     second = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", "--", "out")
     assert noted(second["run"]) == noted(first["run"])
     assert noted(second["run"]) == {"interval_ms": 5_400_000, "keep_last": None, "keep_for_ms": 7 * 86_400_000}
-    asked = ("--savepoint-every", "2h", "--savepoint-keep-last", "3")
+    assert noted(second["run"], "autoscale") == noted(first["run"], "autoscale") == {"minimum": 2, "maximum": 8}
+    asked = ("--savepoint-every", "2h", "--savepoint-keep-last", "3", "--autoscale", "1:2")
     third = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", *asked, "--", "out")
     assert noted(third["run"]) == {"interval_ms": 7_200_000, "keep_last": 3, "keep_for_ms": None}
+    assert noted(third["run"], "autoscale") == {"minimum": 1, "maximum": 2}
+
+
+def test_versions_keep_the_parallelism_that_the_job_was_rescaled_to(counting):
+    cli, _ = counting
+    cli.wait_epoch(3, "counts")
+    cli("rescale", "counts", "-p", "3")
+    cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", "--", "out")
+    assert newest(cli).parallelism == 3
+    cli.write("fails.py", FAILS)
+    cli.write("helper.py", FAILING_HELPER)
+    failing(cli, "upgrade", "counts", "fails.py", "-p", "4", "--output", "json", "--", "out", code=3)
+    assert newest(cli).parallelism == 3
+    cli.json("upgrade", "counts", "app.py", "-p", "1", "--watch-epochs", "1", "--", "out")
+    assert newest(cli).parallelism == 1
+    cli("cancel", "counts")
+
+
+def by_python(cli, *arguments):
+    """The job ``counts``, started without the command line; its process and output."""
+    cli.write("app.py", APP)
+    cli.write("helper.py", 'VERSION = "v1"\n')
+    (cli.directory / ".forkpoint").mkdir()
+    environment = cli.env | {"FORKPOINT_STATE_ROOT": str(cli.directory / ".forkpoint")}
+    output = str(cli.directory / "out")
+    process = subprocess.Popen([sys.executable, *arguments, output], cwd=cli.directory, env=environment)
+    cli.pids.append(process.pid)
+    cli.wait_epoch(3, "counts")
+    return process, output
+
+
+def test_a_program_of_python_is_recorded_and_taken_back(cli):
+    """Started from elsewhere, with a module, arguments, and the state root and engine of its environment."""
+    process, output = by_python(cli, "app.py")
+    cli.write("app2.py", FAILS)
+    cli.write("helper.py", FAILING_HELPER)
+    done, said = failing(
+        cli, "upgrade", "counts", "app2.py", "--output", "json", "--watch-epochs", "5", "--", output, code=3
+    )
+    assert process.wait() == 0  # it was stopped
+    assert done["outcome"] == "rolled-back", said
+    running = cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 8, "counts")
+    assert running["run"] == done["run"]
+    nodes = {node["id"]: node for node in cli.look("tree", "counts")["nodes"]}
+    assert nodes[running["run"]]["program"] == nodes[done["previous_run"]]["program"] == str(cli.directory / "app.py")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_program_without_a_file_cannot_be_taken_back_so_it_is_not_upgraded(cli):
+    process, output = by_python(cli, "-m", "app")
+    said = cli("upgrade", "counts", "app.py", "--", output, code=1).stderr
+    assert "a rollback would be impossible" in said
+    assert "with `python -m`" in said
+    assert cli.look("list")["jobs"][0]["state"] == "running"
+    cli("cancel", "counts")
+    assert process.wait() == 0
 
 
 @WAYS

@@ -16,6 +16,7 @@ import pyspark
 import pytest
 
 from cluster.mini_hadoop import MiniHadoop
+from cluster.published import Published
 
 pytestmark = pytest.mark.spark
 
@@ -66,6 +67,7 @@ class Program:
         self.app, self.input, self.output = home / "app.py", home / "in", home / "out"
         self.input.mkdir()
         self.output.mkdir()
+        self.published = Published(self.output)
         self.app.write_text(APP)
         self.root = f"{hadoop.hdfs}/{home.name}"
         self.hadoop = hadoop
@@ -97,13 +99,10 @@ class Program:
         return subprocess.check_output(command, env=self.environment, text=True)
 
     def rows(self) -> list[tuple[int, int]]:
-        lines = [line for file in self.output.rglob("part-*") for line in file.read_text().splitlines()[1:]]
-        return [(int(a), int(b)) for a, b in (line.split(",") for line in lines)]
+        return self.published.rows()
 
     def wait_for(self, number: int, process: subprocess.Popen[str]) -> None:
-        while len(self.rows()) < number:
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            time.sleep(0.05)
+        self.published.wait_for(number, process)
 
     def check_output(self) -> None:
         assert Counter(self.rows()) == Counter((n, n // KEYS + 1) for n in range(ROWS))

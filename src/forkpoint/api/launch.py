@@ -30,7 +30,7 @@ class Launch:
     program. ``until``: where the run stops. ``trial``: the epochs on trial. ``sinks`` replaces the program's sinks, by uid.
     ``steps`` and ``listeners``: see ``driver.events``. ``generated_uids``: uids are optional even if state outlives the run.
     ``standby``: runs wait beside the one that leads their job, and take over when it dies. ``succeeds``: a run that hands its job
-    over to this program's run.
+    over to this program's run. ``pinned``: the parallelism in ``options`` holds even if the job was rescaled to another one.
     ``unnamed`` numbers the jobs without a name, to keep their names distinct.
     """
 
@@ -49,6 +49,7 @@ class Launch:
     generated_uids: bool = False
     standby: bool = False
     succeeds: str | None = None
+    pinned: bool = False
     unnamed: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
 

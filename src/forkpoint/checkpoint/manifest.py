@@ -143,7 +143,10 @@ class Manifest(Record):
     and unions.
 
     `withheld`: the run is on trial, or stopping with a drain, and its output is not visible yet; `sinks` then accumulates
-    until the manifest that ends the trial or the stop, whose commit publishes all of it."""
+    until the manifest that ends the trial or the stop, whose commit publishes all of it.
+
+    `rescaled`: `parallelism` is not what the run was given at its start, but what the job was rescaled to while it ran; runs
+    that go on from here keep it."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -166,6 +169,7 @@ class Manifest(Record):
     parent: Parent = Parent()
     drained: bool = False
     withheld: bool = False
+    rescaled: bool = False
     label: str | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 

@@ -11,7 +11,7 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures, text
 from forkpoint.cli.check import plan_shown
-from forkpoint.cli.options import schedule_options
+from forkpoint.cli.options import autoscale_option, schedule_options
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import RunCommand, request_of, start_options
 from forkpoint.cli.settings import current
@@ -33,6 +33,7 @@ from forkpoint.operations.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS
     help="Stop the old version before the new one starts, for clusters without room for both.",
 )  # fmt: skip
 @start_options
+@autoscale_option
 @schedule_options
 @click.argument("job")
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
@@ -46,7 +47,8 @@ def upgrade(
     the old program, follows the job's epochs, and takes over between two of them. Where state has to be converted, the job is
     stopped with a savepoint first, and APP started from it. APP's output is withheld until it has committed its first epochs. If
     APP fails before that, the old program goes on as if APP had never run (exit code 3). The job keeps the savepoint schedule
-    that it was started with, unless a new one is given.
+    and the autoscaling that it was started with, unless others are given, and the parallelism that it was rescaled to, unless -p
+    is given.
     """
     settings = current()
     done = operations.upgrade(

@@ -43,6 +43,7 @@ from forkpoint.driver.rescaling import Rescaling, Switched
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
 from forkpoint.driver.standby import HandedOver, LeaderEnded
+from forkpoint.driver.start_parallelism import StartParallelism
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.succession import Led, Succession
@@ -70,13 +71,17 @@ class Result:
 
 
 class JobDriver:
-    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
+    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads.
+
+    ``pinned``: it starts at this parallelism even if the job was rescaled to another one.
+    """
 
     def __init__(
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
         listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
         trial: Trial | None = None, standby: bool = False, succeeds: str | None = None, lease: bool = False,
+        pinned: bool = False,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -113,13 +118,10 @@ class JobDriver:
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
-        if standby and restore is not None and restore.savepoint is not None:
-            raise ConfigError(
-                f"job {job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without a "
-                f"savepoint to restore ({restore.savepoint})"
-            )
+        self._restore = restore or RestoreOptions()
         restorer = Restorer(
-            restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
+            self._restore, self.history, self.graph,
+            StartParallelism(parallelism, pinned, options.autoscale), executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
         self._garbage = GarbageCollection(self.history, self.run_id, options.checkpoint.num_retained)
@@ -129,9 +131,20 @@ class JobDriver:
         self._succession = Succession(
             self.starter, restorer, executor, self._layouts, self._listener, self._inbox, succeeds
         )
-        self.standby = standby or succeeds is not None
         self._way_back: int | None = None  # the last epoch of the run that this one has succeeded
+        self.standby = False
         self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
+        if standby or succeeds is not None:
+            self.stand_by()
+
+    def stand_by(self) -> None:
+        """Wait beside the run that leads the job, instead of leading at once. Call this before ``run()``."""
+        if self._restore.savepoint is not None:
+            raise ConfigError(
+                f"job {self.job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without "
+                f"a savepoint to restore ({self._restore.savepoint})"
+            )
+        self.standby = True
 
     # -- called from other threads
 

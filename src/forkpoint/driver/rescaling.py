@@ -156,6 +156,7 @@ def rescaled(before: Manifest, parallelism: int, now_ms: int) -> Manifest:
         update={
             "epoch": before.epoch + 1, "kind": "start", "created_ms": now_ms,
             "processing_time_ms": max(now_ms, before.processing_time_ms), "parallelism": parallelism,
+            "rescaled": True,
             "parent": from_checkpoint(before).parent, "changes": [], "sinks": {}, "drained": False, "metadata": {},
         }
     )  # fmt: skip

@@ -63,9 +63,16 @@ class Starter:
         claim_places(graph, self._history.storage, job, now_ms())
         manifest = start_manifest(
             job, self.run, graph, base,
-            generation=generation, parallelism=self._restorer.parallelism, now_ms=now_ms(),
+            generation=generation, parallelism=self._restorer.parallelism_after(newest), now_ms=now_ms(),
+            rescaled=self._restorer.inherits_parallelism(newest),
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
+        if manifest.rescaled and manifest.parallelism != (given := self._restorer.parallelism.given):
+            log.warning(
+                "job %r goes on at parallelism %d, as it was rescaled, instead of %d; `forkpoint rescale` changes that, as does "
+                "-p at a start",
+                job, manifest.parallelism, given,
+            )  # fmt: skip
         self._on_leading()
         self._records.start(manifest)
         if base.on_started is not None:
@@ -95,8 +102,9 @@ class Starter:
 
 
 def start_manifest(
-    job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int
-) -> Manifest:
+    job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int,
+    rescaled: bool = False,
+) -> Manifest:  # fmt: skip
     """The first manifest of a run. Committing it fences all older runs of the job."""
     processing_time_ms = max(now_ms, restored.processing_time_ms)
     return Manifest(
@@ -108,6 +116,7 @@ def start_manifest(
         created_ms=now_ms,
         processing_time_ms=processing_time_ms,
         parallelism=parallelism,
+        rescaled=rescaled,
         max_parallelism=graph.max_parallelism,
         sources={uid: _awake(position, processing_time_ms) for uid, position in restored.sources.items()},
         watermarks=dict(restored.watermarks),

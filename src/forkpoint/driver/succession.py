@@ -68,7 +68,7 @@ class Succession:
                     raise
                 log.warning("%s; it stands by again", error)
                 continue
-            if manifest is None or self._layout is None:
+            if manifest is None or self._layout is None or self._layout.parallelism != manifest.parallelism:
                 return Led(manifest, None)
             return Led(manifest, replace(self._layout, known_states={state.sid: state for state in manifest.states}))
 
@@ -95,8 +95,12 @@ class Succession:
         """Bring the stores up to a manifest of the leader, if this run would resume from its files in place."""
         if not self.restorer.fits(manifest):
             return
+        parallelism = self.restorer.parallelism_after(manifest)
+        if self._layout is not None and self._layout.parallelism != parallelism:  # the leader was rescaled
+            self.executor.discard(self._layout)
+            self._layout = None
         if self._layout is None:
-            self._layout = self.layouts.next(manifest, self.restorer.parallelism)
+            self._layout = self.layouts.next(manifest, parallelism)
         self.executor.prepare(self._layout, manifest.epoch)
 
     def _caught_up(self, epoch: int) -> None:

@@ -157,7 +157,7 @@ class Replacement:
 
     def _go_back(self, last: Manifest, problem: DriverFailed) -> Upgraded:
         go_back(self.history, last.epoch, f"the version that followed run {self.run} has failed")
-        return self._restart(RestoreOptions(), last.created_ms, None, problem)
+        return self._restart(RestoreOptions(), last, None, problem)
 
     # -- stopping first
 
@@ -174,7 +174,7 @@ class Replacement:
             started = self._start(replace(self.request, restore=replace(self.request.restore, savepoint=path)))
             self._watch(started)
         except DriverFailed as problem:
-            return self._restart(RestoreOptions(path), newest.created_ms, path, problem)
+            return self._restart(RestoreOptions(path), newest, path, problem)
         return self._result("upgraded", started, newest.created_ms, path)
 
     def _by_hand(self) -> str:
@@ -238,13 +238,14 @@ class Replacement:
             os.killpg(started.pid, signal.SIGKILL)  # with its workers: it has its own session
 
     def _restart(
-        self, restore: RestoreOptions, last_ms: int, savepoint: str | None, problem: DriverFailed
+        self, restore: RestoreOptions, last: Manifest, savepoint: str | None, problem: DriverFailed
     ) -> Upgraded:  # fmt: skip
         """Start the old program again. What the new version withheld is never published."""
         if problem.log_tail is not None:
             self.observer.remark(problem.log_tail)
         self.observer.remark(f"the new version failed: {problem}\nrolling back to the program of run {self.run}")
-        old = RunRequest(f"{PREFIX}{self.run}", restore=restore)
+        rescaled_to = last.parallelism if last.rescaled else None  # a start from a savepoint would not know
+        old = RunRequest(f"{PREFIX}{self.run}", restore=restore, parallelism=rescaled_to)
         try:
             with self.observer.steps(f"rolling back to run {self.run}") as report:
                 started = start_detached(self.root, old, report, verbose=self.verbose, called=self.job)
@@ -256,7 +257,7 @@ class Replacement:
                 f"resume with: forkpoint --state-root {self.root.place} run -d {source}{PREFIX}{self.run}"
             )
             raise DriverFailed(message, failed.code, FAILED, failed.log_tail) from None
-        return self._result("rolled-back", started, last_ms, savepoint, str(problem))
+        return self._result("rolled-back", started, last.created_ms, savepoint, str(problem))
 
     def _result(
         self, outcome: Outcome, started: Started, last_ms: int, savepoint: str | None, failure: str | None = None

@@ -22,8 +22,9 @@ class RunRequest:
     before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
     SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
     environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
-    leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job
-    changes its parallelism. ``succeeds``: the run that hands the job over to this one.
+    leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job changes its
+    parallelism. ``succeeds``: the run that hands the job over to this one. ``resumed``: the job was started by the same request
+    before, and goes on; if it was rescaled since, that counts, not ``parallelism``.
     """
 
     app: str
@@ -44,6 +45,7 @@ class RunRequest:
     standby: bool = False
     autoscale: Autoscale | None = None
     succeeds: str | None = None
+    resumed: bool = False
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -76,7 +78,7 @@ class RunRequest:
         restore, schedule = self.restore, self.savepoint_schedule
         flags = {
             "-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
-            "--ship-env": self.ship_env, "--standby": self.standby,
+            "--ship-env": self.ship_env, "--standby": self.standby, "--resumed": self.resumed,
         }  # fmt: skip
         values = [
             ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import RunClient
-from forkpoint.control.programs import Program, load_files, load_program
+from forkpoint.control.programs import NO_RECORD, Program, load_files, load_program
 from forkpoint.control.registry import find_live
 from forkpoint.driver.declared import check_program
 from forkpoint.driver.history import History
 from forkpoint.driver.restorer import is_usable_in_place
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import RestoreOptions, SavepointSchedule
+from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.operations.checking import inspect_program
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.packing import pack
@@ -66,8 +66,10 @@ def upgrade(
         plan = _plan(client, newest, program.graph, request.restore, observer)
         if plan.refused:
             return Refused(job, run, plan)
-        schedule = request.savepoint_schedule or _schedule(old)
-        request = replace(request, savepoint_schedule=schedule, name=job if program.name != job else None)
+        request = replace(
+            request, savepoint_schedule=request.savepoint_schedule or _schedule(old),
+            autoscale=request.autoscale or _autoscale(old), name=job if program.name != job else None,
+        )  # fmt: skip
         replacement = Replacement(root, job, run, request, watch_epochs, timeout_seconds, verbose, observer)
         if not stop_first and is_usable_in_place(newest, program.graph, plan):
             try:
@@ -82,8 +84,8 @@ def _recorded(root: StateRoot, job: str, run: str, app: str) -> Program:
     program = load_program(root.storage, job, run)
     if program is None:
         raise ForkpointError(
-            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program, as only `forkpoint run` "
-            f"records it. Upgrade it by hand: `forkpoint stop {job}`, then start {app} as you started the old one, or with "
+            f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program: {NO_RECORD}. "
+            f"Upgrade it by hand: `forkpoint stop {job}`, then start {app} as you started the old one, or with "
             f"`forkpoint run -d -s latest {app}`"
         )
     load_files(root.storage, job, run, program)
@@ -124,3 +126,8 @@ def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observ
 def _schedule(program: Program) -> SavepointSchedule | None:
     recorded = program.options.get("savepoint_schedule")
     return SavepointSchedule(**recorded) if isinstance(recorded, dict) else None  # type: ignore[arg-type]
+
+
+def _autoscale(program: Program) -> Autoscale | None:
+    recorded = program.options.get("autoscale")
+    return Autoscale(**recorded) if isinstance(recorded, dict) else None  # type: ignore[arg-type]
