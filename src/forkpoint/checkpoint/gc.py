@@ -94,6 +94,7 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
     base = _base_epoch(manifest, history)
     needed = {paths.manifest(manifest.epoch)}
     needed.update(snapshot.path for snapshot in manifest.snapshots)
+    needed.update(log.path for position in manifest.sources.values() for log in position.spark_log_files.values())
     for epoch, other in history.items():
         if base < epoch <= manifest.epoch:
             needed.add(paths.manifest(epoch))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from forkpoint.checkpoint.gc import plan_gc
-from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest
+from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGeneration
 from forkpoint.storage.base import Storage
@@ -167,9 +167,14 @@ class History:
 
 def _outline(manifest: Manifest) -> Manifest:
     """A manifest without what is of no use for cleaning up, which is most of it."""
+    logs = {uid: _log_files(position) for uid, position in manifest.sources.items() if position.spark_log_files}
     return manifest.model_copy(
         update={
             "changes": [ref for ref in manifest.changes if ref.path is not None],
-            "sources": {}, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {},
+            "sources": logs, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {},
         }
     )  # fmt: skip
+
+
+def _log_files(position: SourcePosition) -> SourcePosition:
+    return SourcePosition(kind=position.kind, spark_log_files=position.spark_log_files)

@@ -53,6 +53,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
+from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
@@ -340,7 +341,8 @@ class JobDriver:
         try:
             if self.graph.frame_sources:
                 stops = runner.bound.frame_stops
-                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch, stops)
+                positions = whole(self._storage, manifest.sources)
+                streams = self.executor.start_streams(self.graph, positions, self._on_batch, stops)
             return self._loop(runner, streams)
         finally:
             if streams is not None:

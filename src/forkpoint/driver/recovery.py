@@ -18,6 +18,7 @@ from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
 from forkpoint.savepoint.restore_plan import StateMapping
+from forkpoint.savepoint.source_logs import log_file
 from forkpoint.savepoint.tasks import FileRef, Progress, no_progress, run_here
 from forkpoint.storage.base import Storage
 
@@ -174,6 +175,7 @@ def _problem(storage: Storage, history: History, manifest: Manifest, verified: d
         return str(error)
     refs = [base.snapshot for base in files.bases if base.snapshot is not None]
     refs += [snapshot for base in files.operators for snapshot in base.snapshots]
+    refs += [log_file(log) for position in manifest.sources.values() for log in position.spark_log_files.values()]
     for ref in [*refs, *(changes.file for changes in files.changes)]:
         if ref not in verified:
             verified[ref] = _damage(storage, ref)
