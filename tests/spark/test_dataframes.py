@@ -153,9 +153,8 @@ def test_the_log_of_a_file_source_is_beside_the_manifests(
     assert newest is not None
     assert (newest.sources["in"].spark_log, "9.compact" in newest.sources["in"].spark_log_files) == ({}, True)
     named = {log.path for log in newest.sources["in"].spark_log_files.values()}
-    kept = {each for each in history.storage.list(f"{history.paths.directory}/sources")}
+    kept = set(history.storage.list(f"{history.paths.directory}/sources"))
     assert named <= kept
-    assert len(kept) < read  # the compacted ones have gone
     assert path is not None
     saved = open_savepoint(path).savepoint.sources["in"]
     assert {"9.compact", "10", "13"} <= saved.spark_log.keys()
