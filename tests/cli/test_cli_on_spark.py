@@ -16,7 +16,7 @@ def test_a_detached_job_on_spark(cli):
     started = cli.json("run", "-d", "--engine", "spark", "-p", "2", "app/digits.py")
     cli.wait_epoch(2)
     path = cli.json("stop", "digits")["savepoint"]
-    savepoint = cli.json("show", path)["savepoint"]
+    savepoint = cli.look("show", path)["savepoint"]
     (states,) = [each["states"] for each in savepoint["operators"] if each["uid"] == "counts"]
     assert savepoint["run"] == started["run"]
     assert states[0]["entries"] == 10

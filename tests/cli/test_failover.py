@@ -64,7 +64,7 @@ def test_it_takes_over_from_a_killed_leader_and_nothing_is_lost_or_repeated(numb
     states = {each["run"]: each["state"] for each in cli.look("list")["jobs"]}
     assert states == {first["run"]: "running", waiting["run"]: "standby"}
     path = cli("savepoint", "counting").stdout.strip()  # it is the leader's
-    assert cli.json("show", path)["savepoint"]["run"] == first["run"]
+    assert cli.look("show", path)["savepoint"]["run"] == first["run"]
     cli("rescale", "counting", "-p", "3")  # the standby keeps that, too
 
     os.kill(first["pid"], signal.SIGKILL)
