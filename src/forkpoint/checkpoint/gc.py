@@ -101,6 +101,12 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
     return frozenset(needed)
 
 
+def own_files(manifest: Manifest) -> frozenset[str]:
+    """The files that `manifest` names: its epoch's changes, and its snapshots."""
+    changes = (ref.path for ref in manifest.changes if ref.path is not None)
+    return frozenset((*changes, *(snapshot.path for snapshot in manifest.snapshots)))
+
+
 def _base_epoch(manifest: Manifest, history: Mapping[int, Manifest]) -> int:
     """The epoch after which all changes are needed: that of the oldest snapshot; if some key group has no snapshot yet
     (subtasks may take their first ones at different epochs), the one before the last epoch without state, or -1."""

@@ -185,6 +185,12 @@ class JobPaths:
         """The default directory of one savepoint."""
         return f"{self.savepoints}/{escape(savepoint_id)}"
 
+    def data_from(self, epoch: int) -> dict[str, str]:
+        """The directories of epochs' files but manifests, each with a path that all files of this epoch and later sort after,
+        and none of earlier ones does."""
+        parents = (self.changelog_directory, self.snapshot_directory, self.staging_directory)
+        return {parent: f"{parent}/{_epoch(epoch)}" for parent in parents}
+
     def parse(self, path: str) -> EpochFile | None:
         """Parses the path of an epoch's file; None if it is not one of this job."""
         head = f"{self.directory}/"
