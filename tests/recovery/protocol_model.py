@@ -197,9 +197,9 @@ class ModelStorage:
             raise NotFound(f"there is no file {path}")
         return self._files[path]
 
-    def list(self, prefix: str = "") -> list[str]:
+    def list(self, prefix: str = "", after: str = "") -> list[str]:
         self._step("list", prefix)
-        return sorted(path for path in self._files if path.startswith(f"{prefix}/") or not prefix)
+        return sorted(path for path in self._files if path > after and (path.startswith(f"{prefix}/") or not prefix))
 
     def put(self, path: str, data: bytes) -> None:
         self._step("put", path)

@@ -135,6 +135,7 @@ class JobPaths:
         self.checkpoints = f"{self.directory}/checkpoints"
         self.changelog_directory = f"{self.directory}/changelog"
         self.snapshot_directory = f"{self.directory}/snapshots"
+        self.source_directory = f"{self.directory}/sources"
         self.staging_directory = f"{self.directory}/staging"
         self.savepoints = f"{SAVEPOINTS}/{escape(job)}"
 
@@ -182,7 +183,7 @@ class JobPaths:
 
     def source_log(self, epoch: int, uid: str, name: str) -> str:
         """A file of a Spark source's log that was new in `epoch`."""
-        return f"{self.directory}/sources/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
+        return f"{self.source_directory}/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
 
     def staging(self, epoch: int, uid: str, name: str) -> str:
         """A file that a sink staged in `epoch`."""
@@ -191,6 +192,12 @@ class JobPaths:
     def savepoint(self, savepoint_id: str) -> str:
         """The default directory of one savepoint."""
         return f"{self.savepoints}/{escape(savepoint_id)}"
+
+    def data_from(self, epoch: int) -> dict[str, str]:
+        """The directories of epochs' files but manifests, each with a path that all files of this epoch and later sort after,
+        and none of earlier ones does."""
+        parents = (self.changelog_directory, self.snapshot_directory, self.source_directory, self.staging_directory)
+        return {parent: f"{parent}/{_epoch(epoch)}" for parent in parents}
 
     def parse(self, path: str) -> EpochFile | None:
         """Parses the path of an epoch's file; None if it is not one of this job."""
