@@ -220,10 +220,17 @@ class Replacement:
             return None
         record = RUN.load_if_whole(storage, paths.run_file(run))
         if record is None:
-            return last_error(Path(started.log)) or "it ended before its first epoch"
+            return self._last_error(started) or "it ended before its first epoch"
         if record.outcome is None:
             return "its driver was killed" if endpoint is not None else None
         return record.reason or f"it was {record.outcome} before its first epochs were committed"
+
+    def _last_error(self, started: Started) -> str | None:
+        """What it says in its log, a moment after it has withdrawn its endpoint."""
+        until = time.monotonic() + ENDING_SECONDS
+        while (said := last_error(Path(started.log))) is None and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+        return said
 
     def _end(self, started: Started) -> None:
         """End a driver that this operation started: cancel it if it answers, else kill it."""
