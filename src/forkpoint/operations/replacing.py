@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import ControlClient, RunClient, Unreachable
 from forkpoint.control.endpoint import ENDPOINT
-from forkpoint.control.registry import probe
+from forkpoint.control.registry import client_of, probe
 from forkpoint.driver.history import History
 from forkpoint.driver.recovery import go_back
 from forkpoint.driver.succession import NotInPlace
@@ -89,7 +89,8 @@ class Replacement:
             return self._never_stopped(old, problem)
         last: Manifest | None = None
         try:
-            with ControlClient(ENDPOINT.load(self.root.storage, JobPaths(self.job).endpoint_file(started.run))) as new:
+            endpoint = ENDPOINT.load(self.root.storage, JobPaths(self.job).endpoint_file(started.run))
+            with client_of(self.root.storage, endpoint) as new:
                 try:
                     last = self._switch(old, new, started)
                     saving = new.savepoint(note=f"the last epoch of run {self.run}", epoch=last.epoch)
