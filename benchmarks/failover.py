@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,18 @@ class Job:
 
     def start(self, rows: int) -> dict[str, Any]:
         """A driver in the background: it leads the job, or stands by for it."""
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, "--output", "json", "run", "-d",
-                   "--standby", "app.py"]  # fmt: skip
-        out = subprocess.check_output(command, cwd=self.home, env=self._env | {"ROWS": str(rows)})
-        started: dict[str, Any] = json.loads(out)
+        started: dict[str, Any] = json.loads(self.command("run", "-d", "--standby", "app.py", rows=rows))
         return started
+
+    def command(self, *arguments: str, rows: int = STEADY_ROWS) -> bytes:
+        """The output of a `forkpoint` command."""
+        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, "--output", "json", *arguments]
+        return subprocess.check_output(command, cwd=self.home, env=self._env | {"ROWS": str(rows)})
+
+    def gaps(self) -> list[float]:
+        """The seconds between the last commits."""
+        times = [self.history.load(epoch).created_ms / 1000 for epoch in self.history.epochs()]
+        return [after - before for before, after in pairwise(times)]
 
     def fill(self) -> None:
         self.start(FILL_ROWS)

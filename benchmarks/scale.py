@@ -26,7 +26,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.events import EpochCommitted, EpochReached, Event
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.local.executor import LocalExecutor
-from forkpoint.runtime.exchange.control import EpochContext, encode_context
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec, divide, encode_context, encode_part
 from forkpoint.storage.base import LocalStorage
 
 ROWS = 2_000
@@ -39,12 +39,20 @@ class TimedExecutor(LocalExecutor):
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
+        self.subtasks = 0
         self.context_bytes: list[int] = []
+        self.part_bytes: list[int] = []
         self.result_bytes: list[int] = []
+
+    def start(self, spec: JobSpec) -> None:
+        self.subtasks = spec.parallelism
+        super().start(spec)
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         began = time.perf_counter()
-        self.context_bytes.append(len(encode_context(ctx)))
+        common, parts = divide(ctx, self.subtasks)
+        self.context_bytes.append(len(encode_context(common)))
+        self.part_bytes.append(sum(len(encode_part(part)) for part in parts))
         blobs = super().run_epoch(ctx, source_tasks, frame)
         self.result_bytes.append(sum(map(len, blobs)))
         self.seconds.append(time.perf_counter() - began)
@@ -81,7 +89,10 @@ def counted(name: str) -> None:
 
     def call(self: LocalStorage, *arguments: Any, **named: Any) -> Any:
         requests[name] += 1
-        return method(self, *arguments, **named)
+        result = method(self, *arguments, **named)
+        if name == "list":
+            requests["listed files"] += len(result)
+        return result
 
     setattr(LocalStorage, name, call)
 
@@ -90,11 +101,11 @@ def count(number: int, state: int | None) -> tuple[int, int]:
     return (state or 0) + 1, (state or 0) + 1
 
 
-def measure(subtasks: int, stages: int, epochs: int) -> dict[str, Any]:
+def measure(subtasks: int, stages: int, epochs: int, rows: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="forkpoint-scale-") as root:
         env = fp.StreamExecutionEnvironment.get_execution_environment()
         env.set_state_root(root).set_max_parallelism(4096).set_parallelism(subtasks).enable_checkpointing(1)
-        stream = env.from_source(fp.CounterSource(per_epoch=ROWS), fp.WatermarkStrategy.no_watermarks(), "numbers").uid(
+        stream = env.from_source(fp.CounterSource(per_epoch=rows), fp.WatermarkStrategy.no_watermarks(), "numbers").uid(
             "numbers"
         )
         for stage in range(stages):
@@ -115,7 +126,10 @@ def measure(subtasks: int, stages: int, epochs: int) -> dict[str, Any]:
             ), 1),
             "task_ms": round(1000 * statistics.median(observer.executor.seconds) / subtasks / stages, 2),
             "context_bytes": observer.executor.context_bytes[-1],
-            "context_bytes_of_all_tasks": observer.executor.context_bytes[-1] * subtasks * (stages + 1),
+            "part_bytes": round(observer.executor.part_bytes[-1] / subtasks),
+            "context_bytes_of_all_tasks": (
+                observer.executor.context_bytes[-1] * subtasks * (stages + 1) + observer.executor.part_bytes[-1] * stages
+            ),
             "result_bytes": observer.executor.result_bytes[-1],
             "manifest_bytes": manifests[-1].stat().st_size,
             "requests": {name: round(number / epochs, 1) for name, number in sorted(done.items())},
@@ -127,11 +141,12 @@ def main() -> None:
     parser.add_argument("--subtasks", type=int, nargs="+", default=[4, 16, 64, 256])
     parser.add_argument("--stages", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=45)
+    parser.add_argument("--rows", type=int, default=ROWS, help="in each epoch; with more, subtasks write files")
     arguments = parser.parse_args()
     for name in ("read", "put", "create", "list", "delete"):
         counted(name)
     for subtasks in arguments.subtasks:
-        print(json.dumps(measure(subtasks, arguments.stages, arguments.epochs)), flush=True)
+        print(json.dumps(measure(subtasks, arguments.stages, arguments.epochs, arguments.rows)), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import traceback
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +17,9 @@ from chaos.job import JOB, Program, build
 from chaos.operations import Fault, Operations
 from chaos.reading import read_in
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver import epochs, job_driver
+from forkpoint.driver import epochs, garbage, layouts
 from forkpoint.errors import StaleGeneration
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.runtime.exchange.control import JobSpec
 
 DONE, FAILED, REPLACED = 0, 3, 4
 Goal = Literal["stop", "drain", "cancel", "end", "none"]
@@ -77,9 +75,9 @@ def run(plan: Plan) -> None:
     directory = plan.program.directory
     tempfile.tempdir = f"{directory}/tmp"
     Path(tempfile.tempdir).mkdir(exist_ok=True)
-    _set(job_driver, "GC_EVERY_EPOCHS", plan.collect_every)
+    _set(garbage, "EVERY_EPOCHS", plan.collect_every)
     _set(epochs, "SNAPSHOT_CHAIN", plan.snapshot_every)
-    _set(job_driver, "JobSpec", partial(JobSpec, inline_changes_bytes=plan.inline))
+    _set(layouts, "INLINE_BYTES", plan.inline)
     operations = Operations(directory, plan.fault)
     watching = Watching(operations)
     launch = Launch(options={"engine": plan.engine}, steps=watching, restore=RestoreOptions(savepoint=plan.restore))

@@ -30,10 +30,11 @@ HOSTS = 3
 KEYS = 100
 ROWS = 200  # of each file of input
 PATIENCE_S = 600.0
+STANDBY_S = 60.0
 JOB = "counting"
 SETTINGS = {
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executor.heartbeatInterval": "2s",
-    "spark.network.timeout": "15s", "spark.network.timeoutInterval": "5s", "spark.task.maxFailures": "8",
+    "spark.cores.max": "3", "spark.network.timeout": "15s", "spark.network.timeoutInterval": "5s", "spark.task.maxFailures": "8",
 }  # fmt: skip
 
 APP = """
@@ -119,12 +120,15 @@ class Trial:
             self.add_input()
 
     def start_driver(self, *options: str) -> None:
+        self.driver = self.new_driver(*options)
+
+    def new_driver(self, *options: str) -> subprocess.Popen[bytes]:
         settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
         command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, "run", "--master", self.cluster.url,
                    "--conf", f"spark.driver.host={self.address}", *settings, *options, str(self.directory / "app" / "app.py"),
                    "--", str(self.directory / "in"), str(self.directory / "out")]  # fmt: skip
         with open(self.directory / "driver.log", "ab") as log:
-            self.driver = subprocess.Popen(
+            return subprocess.Popen(
                 command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment,
                 start_new_session=True,
             )  # fmt: skip
@@ -139,6 +143,20 @@ class Trial:
             with suppress(ProcessLookupError):
                 os.killpg(self.driver.pid, signal.SIGKILL)
             self.driver.wait()
+
+    def waiting_driver(self) -> subprocess.Popen[bytes] | None:
+        """A standby of the job; None if it could not come that far, with the faults that there are."""
+        driver = self.new_driver("--standby")
+        until = time.monotonic() + STANDBY_S
+        while driver.poll() is None and time.monotonic() < until:
+            with suppress(subprocess.CalledProcessError):
+                if '"standby"' in self.command("list", "--output", "json"):
+                    return driver
+            time.sleep(1)
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        return None
 
     def command(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, *arguments]
@@ -202,7 +220,7 @@ class Trial:
 
     def start_worker(self, host: Host) -> None:
         self.cluster.start_worker(
-            host.address, within=host.within,
+            host.address, cores=2, within=host.within,
             environment={**s3_environment(self.proxy.endpoint), "SPARK_LOCAL_DIRS": str(host.disk)},
         )  # fmt: skip
 
@@ -254,6 +272,19 @@ class Trial:
         self.fault("driver killed")
         self.start_driver()
 
+    def leader_killed_beside_a_standby(self) -> None:
+        standby = self.waiting_driver()
+        if standby is not None:
+            self.kill_driver()
+            self.fault("leader killed beside a standby")
+            self.driver = standby
+
+    def rescaled(self) -> None:
+        """No fault, but the next one may hit its preparation or its commit."""
+        with suppress(subprocess.CalledProcessError):
+            self.command("rescale", JOB, "-p", str(self.rng.randint(2, 6)))
+            self.fault("rescaled")
+
     def driver_killed_during_an_outage(self) -> None:
         self.proxy.refuse()
         self.kill_driver()
@@ -304,6 +335,7 @@ class Trial:
         return [
             self.executor_killed, self.executors_killed_one_after_the_other, self.all_executors_killed, self.worker_lost,
             self.worker_frozen, self.master_killed, self.driver_killed, self.driver_killed_during_an_outage,
+            self.leader_killed_beside_a_standby, self.rescaled,
             self.host_unplugged, self.disk_full, self.store_refuses, self.store_slows_down, self.store_hangs,
             self.store_is_slow,
         ]  # fmt: skip

@@ -109,6 +109,15 @@ def test_list_is_sorted_recursive_and_takes_whole_directories(storage: Storage) 
     assert storage.list("x/y") == []
 
 
+@pytest.mark.parametrize("after", ["", "a", "a/1", "a/1/", "a/10/x", "a/2", "a/2/b", "a/2/zz", "a/3", "b", "zzz"])
+def test_list_continues_after_a_path(storage: Storage, after: str) -> None:
+    paths = ["a-b/1", "a/1/x", "a/10/x", "a/2/b/c", "a/2/z", "a/x", "a/x.y", "b"]
+    for path in paths:
+        storage.put(path, b"")
+    assert storage.list(after=after) == sorted(path for path in paths if path > after)
+    assert storage.list("a", after) == sorted(path for path in paths if path > after and path.startswith("a/"))
+
+
 def test_list_is_whole_while_other_directories_come_and_go(storage: Storage) -> None:
     kept = [f"d/{n}/kept" for n in (1, 3, 5)]
     for path in kept:

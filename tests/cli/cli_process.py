@@ -94,7 +94,7 @@ class Cli:
         return json.loads(done.stdout)
 
     def jobs(self, *args: str) -> list[dict]:
-        return self.json("list", *args)["jobs"]
+        return self.look("list", *args)["jobs"]
 
     def wait_epoch(self, epoch: int, job: str = "digits") -> dict:
         """Wait until the job has committed this epoch."""

@@ -127,6 +127,16 @@ def test_a_program_that_does_not_fit_its_savepoint(cli, saved):
     assert "finished" in moved.stderr
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_what_a_run_is_to_start_from_must_be_there(cli, detached):
+    in_background = ["-d"] if detached else []
+    err = cli("run", *in_background, "-s", "nowhere", "digits.py", code=5).stderr
+    assert err.startswith("Error: there is no savepoint 'nowhere'")
+    assert err.count("nowhere") == 1
+    err = cli("run", *in_background, "run:0123456789ab", code=5).stderr
+    assert err.startswith("Error: there is no run '0123456789ab'")
+
+
 # -- jobs
 
 

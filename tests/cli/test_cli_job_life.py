@@ -27,12 +27,12 @@ def test_start_savepoint_stop_and_go_on(cli):
     assert listed["log"] == log
 
     first = cli("savepoint", "digits", "--label", "one", "--note", "before the change").stdout.strip()
-    at_savepoint = cli.json("show", first)["savepoint"]["epoch"]
+    at_savepoint = cli.look("show", first)["savepoint"]["epoch"]
     assert cli.wait_epoch(at_savepoint + 3)["run"] == run  # it goes on
 
     second = cli("stop", "digits").stdout.strip()
     assert cli.jobs() == []
-    last = cli.json("show", second)["savepoint"]
+    last = cli.look("show", second)["savepoint"]
     (ended,) = cli.jobs("-a")
     assert (ended["state"], ended["epoch"]) == ("stopped", last["epoch"])  # nothing was committed after it
     position = last["sources"]["numbers"]["position"]["next"]
@@ -44,7 +44,7 @@ def test_start_savepoint_stop_and_go_on(cli):
     cli.wait_epoch(last["epoch"] + 3)
     third = cli.json("stop", "digits", "--savepoint-path", "elsewhere")
     assert os.path.dirname(third["savepoint"]) == str(cli.directory / "elsewhere")
-    position = cli.json("show", third["savepoint"])["savepoint"]["sources"]["numbers"]["position"]["next"]
+    position = cli.look("show", third["savepoint"])["savepoint"]["sources"]["numbers"]["position"]["next"]
     assert position > last["sources"]["numbers"]["position"]["next"]
     assert counted(third["savepoint"]) == dict.fromkeys(range(10), position // 10)  # no number twice, none left out
 
@@ -80,7 +80,7 @@ def test_a_killed_driver_is_lost_and_its_job_goes_on_from_the_checkpoint(cli):
     states = {each["run"]: each["state"] for each in cli.jobs("-a")}
     assert states == {first["run"]: "lost", second["run"]: "running"}
     path = cli.json("stop", "digits")["savepoint"]
-    position = cli.json("show", path)["savepoint"]["sources"]["numbers"]["position"]["next"]
+    position = cli.look("show", path)["savepoint"]["sources"]["numbers"]["position"]["next"]
     assert counted(path) == dict.fromkeys(range(10), position // 10)
 
 
@@ -110,8 +110,8 @@ def test_cancel_and_fork_under_another_name(cli):
     assert f"run {forked['run']!r} of job 'copy'" in refused
     cli("cancel", "copy")
     assert "deleted" in cli("dispose", "fork here").stdout
-    assert cli.json("savepoints") == {"savepoints": [], "broken": []}
-    nodes = {(each["kind"], each["job"]): each for each in cli.json("tree")["nodes"]}
+    assert cli.look("savepoints") == {"savepoints": [], "broken": []}
+    nodes = {(each["kind"], each["job"]): each for each in cli.look("tree")["nodes"]}
     assert nodes["run", "copy"]["parent"]["kind"] == "savepoint"
     assert nodes["savepoint", None]["missing"]
 
@@ -148,6 +148,6 @@ def test_a_running_job_is_rescaled(cli):
         rf"job digits, run {run}: parallelism 1 from epoch \d+ on\n", cli("rescale", "digits", "-p", "1").stdout
     )
     path = cli("stop", "digits").stdout.strip()
-    saved = cli.json("show", path)["savepoint"]
+    saved = cli.look("show", path)["savepoint"]
     assert saved["parallelism"] == 1
     assert counted(path) == dict.fromkeys(range(10), saved["sources"]["numbers"]["position"]["next"] // 10)

@@ -59,17 +59,19 @@ def test_it_takes_over_from_a_killed_leader_and_nothing_is_lost_or_repeated(numb
     cli = numbers
     first = cli.json("run", "-d", "--standby", "counting.py")  # a job without a leader is led at once
     assert first["state"] == "running"
-    waiting = cli.json("run", "-d", "--standby", "counting.py")
+    waiting = cli.json("run", "-d", "--standby", "-p", "2", "counting.py")
     assert waiting["state"] == "standby"
     states = {each["run"]: each["state"] for each in cli.look("list")["jobs"]}
     assert states == {first["run"]: "running", waiting["run"]: "standby"}
     path = cli("savepoint", "counting").stdout.strip()  # it is the leader's
-    assert cli.json("show", path)["savepoint"]["run"] == first["run"]
+    assert cli.look("show", path)["savepoint"]["run"] == first["run"]
+    cli("rescale", "counting", "-p", "3")  # the standby keeps that, too
 
     os.kill(first["pid"], signal.SIGKILL)
     led = lead(cli, "running", first["run"])
     assert (led["run"], led["parent"]["run"]) == (waiting["run"], first["run"])
     cli.wait_epoch(led["epoch"] + 3, "counting")
+    assert History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("counting")).newest().parallelism == 3
     cli("cancel", "counting")
     check_output(cli)
 

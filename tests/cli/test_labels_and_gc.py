@@ -188,7 +188,7 @@ def test_a_live_job_is_left_alone_and_a_killed_one_goes_on_after_it(cli):
     assert not any(file.exists() for file in left)
     again = cli.json("run", "-d", "digits.py")
     assert cli.wait_epoch(before.epoch + 3)["run"] == again["run"]
-    position = cli.json("show", cli.json("stop", "digits")["savepoint"])["savepoint"]["sources"]["numbers"]["position"][
+    position = cli.look("show", cli.json("stop", "digits")["savepoint"])["savepoint"]["sources"]["numbers"]["position"][
         "next"
     ]
     assert position > before.sources["numbers"].position["next"]

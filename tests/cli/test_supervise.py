@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 from cli_process import DIGITS
 
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.history import History
 from forkpoint.driver.restarts import Failures
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.operations.supervising import Done, Ended, GivenUp, Restart, next_step
+from forkpoint.storage.base import open_storage
 
 # Each start writes its process id. Every epoch takes a moment, so that runs can be killed in the middle.
 NUMBERS = """
@@ -120,12 +123,15 @@ def restarts(err):
 
 
 def test_a_run_that_is_killed_three_times_gives_its_output_exactly_once(cli, supervise):
-    process = supervise(["--", "app.py"])
+    process = supervise(["--", "-p", "2", "app.py"])
     for number in (1, 2, 3):
         pid = wait_start(cli, number)
         wait_run(cli, pid)
+        if number == 2:
+            cli("rescale", "numbers", "-p", "3")  # the next runs keep that, although the options say -p 2
         os.kill(pid, signal.SIGKILL)
     wait_run(cli, wait_start(cli, 4))
+    assert History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("numbers")).newest().parallelism == 3
     cli("stop", "numbers")
     _, err = ended(process, 0)
     assert len(starts(cli)) == 4
@@ -214,14 +220,49 @@ def test_a_refused_restore_is_not_restarted(cli, supervise):
     assert not restarts(err)
 
 
-def test_a_job_that_runs_already_is_not_waited_for(cli, supervise):
+def test_it_stands_by_for_a_job_that_runs_already_and_takes_over_when_that_dies(cli, supervise):
+    first = cli.json("run", "-d", "app.py")
+    wait_run(cli, wait_start(cli, 1))
+    process = supervise(["--attempts", "0", "--", "app.py"])
+    pid = wait_start(cli, 2)
+    while [(each["pid"], each["state"]) for each in cli.look("list")["jobs"]] != [
+        (pid, "standby"),
+        (first["pid"], "running"),
+    ]:
+        time.sleep(0.05)
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_run(cli, pid)
+    cli("stop", "numbers")
+    _, err = ended(process, 0)
+    said = [
+        line.rpartition(": ")[2].partition(",")[0] for line in err.splitlines() if line.startswith("job numbers, run")
+    ]
+    assert said == ["standby", "running", "stopped"]
+    assert f"is running already (run {first['run']}, process {first['pid']} on machine" in err
+    assert "this run stands by for it" in err
+    assert not restarts(err)
+    assert_exactly_once(cli)
+
+
+def test_it_ends_with_the_job_that_it_stands_by_for(cli, supervise):
     first = supervise(["--", "app.py"])
     wait_run(cli, wait_start(cli, 1))
-    _, err = ended(supervise(["--", "app.py"]), 1)
-    assert "is running already" in err
-    assert not restarts(err)
+    second = supervise(["--", "app.py"])
+    while "standby" not in {each["state"] for each in cli.look("list")["jobs"]}:
+        time.sleep(0.05)
     cli("cancel", "numbers")
     ended(first, 0)
+    ended(second, 0)
+
+
+def test_it_restores_no_savepoint_over_a_job_that_runs(cli, supervise):
+    cli.json("run", "-d", "app.py")
+    wait_run(cli, wait_start(cli, 1))
+    cli("savepoint", "numbers", "--label", "early")
+    _, err = ended(supervise(["--", "-s", "early", "app.py"]), 1)
+    assert "start it without a savepoint to restore" in err
+    assert not restarts(err)
+    cli("cancel", "numbers")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -3,12 +3,17 @@
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.history import History
 from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.storage.base import open_storage
 
 APP = """
 import sys
@@ -89,65 +94,138 @@ def failing(cli, *args, code):
     return (json.loads(out) if out else None), err
 
 
-def test_a_version_that_works_stays(counting):
+FIELDS = {"job", "outcome", "run", "previous_run", "savepoint", "downtime_ms", "failure", "pid", "log"}
+WAYS = pytest.mark.parametrize("way", [(), ("--stop-first",)], ids=["handed over", "stopped first"])
+
+
+@WAYS
+def test_a_version_that_works_stays(counting, way):
     cli, started = counting
     cli.wait_epoch(5, "counts")
     cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
-    done = cli.json("upgrade", "counts", "app2.py", "--", "out")
-    assert done.keys() == {
-        "job", "outcome", "run", "previous_run", "savepoint", "downtime_ms", "failure", "pid", "log",
-    }  # fmt: skip
+    done = cli.json("upgrade", *way, "counts", "app2.py", "--", "out")
+    assert done.keys() == FIELDS
     assert (done["job"], done["outcome"], done["previous_run"], done["failure"]) == (
         "counts", "upgraded", started["run"], None,
     )  # fmt: skip
     assert 0 < done["downtime_ms"] < 30_000
-    epoch = open_savepoint(done["savepoint"]).savepoint.epoch
-    running = cli.wait_epoch(epoch + 6, "counts")
+    saved = open_savepoint(done["savepoint"]).savepoint
+    assert saved.run == started["run"]
+    running = cli.wait_epoch(saved.epoch + 6, "counts")
     assert (running["run"], running["pid"]) == (done["run"], done["pid"])
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1", "v2"}
     nodes = {node["id"]: node for node in cli.look("tree", "counts")["nodes"]}
     assert os.path.basename(nodes[started["run"]]["program"]) == "app.py"
     assert os.path.basename(nodes[done["run"]]["program"]) == "app2.py"
-    assert nodes[done["run"]]["parent"]["id"] == os.path.basename(done["savepoint"])
+    parent = os.path.basename(done["savepoint"]) if way else started["run"]
+    assert nodes[done["run"]]["parent"]["id"] == parent
+    states = {each["run"]: each["state"] for each in cli.look("list", "-a")["jobs"]}
+    assert states == {started["run"]: "stopped", done["run"]: "stopped"}
 
 
-def test_the_schedule_of_the_command_line_goes_on_unless_another_is_given(cli):
-    def noted(run):
+def newest(cli):
+    return History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("counts")).newest()
+
+
+def test_schedule_and_autoscaling_of_the_command_line_go_on_unless_others_are_given(cli):
+    def noted(run, option="savepoint_schedule"):
         file = cli.directory / ".forkpoint" / JobPaths("counts").program_file(run)
-        return json.loads(file.read_bytes())["options"].get("savepoint_schedule")
+        return json.loads(file.read_bytes())["options"].get(option)
 
     cli.write("app.py", APP)
     cli.write("helper.py", 'VERSION = "v1"\n')
-    first = cli.json("run", "-d", "--savepoint-every", "90min", "--savepoint-keep-for", "7d", "app.py", "--", "out")
+    options = ("--savepoint-every", "90min", "--savepoint-keep-for", "7d", "--autoscale", "2:8")
+    first = cli.json("run", "-d", *options, "app.py", "--", "out")
     cli.wait_epoch(5, "counts")
     second = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", "--", "out")
     assert noted(second["run"]) == noted(first["run"])
     assert noted(second["run"]) == {"interval_ms": 5_400_000, "keep_last": None, "keep_for_ms": 7 * 86_400_000}
-    asked = ("--savepoint-every", "2h", "--savepoint-keep-last", "3")
+    assert noted(second["run"], "autoscale") == noted(first["run"], "autoscale") == {"minimum": 2, "maximum": 8}
+    asked = ("--savepoint-every", "2h", "--savepoint-keep-last", "3", "--autoscale", "1:2")
     third = cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", *asked, "--", "out")
     assert noted(third["run"]) == {"interval_ms": 7_200_000, "keep_last": 3, "keep_for_ms": None}
+    assert noted(third["run"], "autoscale") == {"minimum": 1, "maximum": 2}
 
 
-def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting):
+def test_versions_keep_the_parallelism_that_the_job_was_rescaled_to(counting):
+    cli, _ = counting
+    cli.wait_epoch(3, "counts")
+    cli("rescale", "counts", "-p", "3")
+    cli.json("upgrade", "counts", "app.py", "--watch-epochs", "1", "--", "out")
+    assert newest(cli).parallelism == 3
+    cli.write("fails.py", FAILS)
+    cli.write("helper.py", FAILING_HELPER)
+    failing(cli, "upgrade", "counts", "fails.py", "-p", "4", "--output", "json", "--", "out", code=3)
+    assert newest(cli).parallelism == 3
+    cli.json("upgrade", "counts", "app.py", "-p", "1", "--watch-epochs", "1", "--", "out")
+    assert newest(cli).parallelism == 1
+    cli("cancel", "counts")
+
+
+def by_python(cli, *arguments):
+    """The job ``counts``, started without the command line; its process and output."""
+    cli.write("app.py", APP)
+    cli.write("helper.py", 'VERSION = "v1"\n')
+    (cli.directory / ".forkpoint").mkdir()
+    environment = cli.env | {"FORKPOINT_STATE_ROOT": str(cli.directory / ".forkpoint")}
+    output = str(cli.directory / "out")
+    process = subprocess.Popen([sys.executable, *arguments, output], cwd=cli.directory, env=environment)
+    cli.pids.append(process.pid)
+    cli.wait_epoch(3, "counts")
+    return process, output
+
+
+def test_a_program_of_python_is_recorded_and_taken_back(cli):
+    """Started from elsewhere, with a module, arguments, and the state root and engine of its environment."""
+    process, output = by_python(cli, "app.py")
+    cli.write("app2.py", FAILS)
+    cli.write("helper.py", FAILING_HELPER)
+    done, said = failing(
+        cli, "upgrade", "counts", "app2.py", "--output", "json", "--watch-epochs", "5", "--", output, code=3
+    )
+    assert process.wait() == 0  # it was stopped
+    assert done["outcome"] == "rolled-back", said
+    running = cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 8, "counts")
+    assert running["run"] == done["run"]
+    nodes = {node["id"]: node for node in cli.look("tree", "counts")["nodes"]}
+    assert nodes[running["run"]]["program"] == nodes[done["previous_run"]]["program"] == str(cli.directory / "app.py")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_program_without_a_file_cannot_be_taken_back_so_it_is_not_upgraded(cli):
+    process, output = by_python(cli, "-m", "app")
+    said = cli("upgrade", "counts", "app.py", "--", output, code=1).stderr
+    assert "a rollback would be impossible" in said
+    assert "with `python -m`" in said
+    assert cli.look("list")["jobs"][0]["state"] == "running"
+    cli("cancel", "counts")
+    assert process.wait() == 0
+
+
+@WAYS
+def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting, way):
     """It even has the same file, and its module too, so that the old version is there as a record only."""
     cli, started = counting
     cli.wait_epoch(5, "counts")
     cli.write("app.py", FAILS)
     cli.write("helper.py", FAILING_HELPER)
-    done, said = failing(
-        cli, "upgrade", "counts", "app.py", "--output", "json", "--watch-epochs", "5", "--", "out", code=3
-    )
+    command = ("upgrade", *way, "counts", "app.py", "--output", "json", "--watch-epochs", "5", "--", "out")
+    done, said = failing(cli, *command, code=3)
     assert (done["outcome"], done["previous_run"]) == ("rolled-back", started["run"])
     assert "no more than 51" in done["failure"]
+    states = {each["run"]: each["state"] for each in cli.look("list", "-a")["jobs"]}
+    assert sorted(states.values()) == ["failed", "running", "stopped", *(() if way else ("stopped",))]
+    running = cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 8, "counts")
+    assert running["run"] == done["run"]
+    if not way:
+        assert (done["savepoint"], running["parent"]["kind"]) == (None, "checkpoint")
+        assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+        return
+
     by_hand = re.findall(r"old: forkpoint (.*)", said)
     assert by_hand == [f"--state-root {cli.directory}/.forkpoint run -d -s latest run:{started['run']}"]
     assert said.index(by_hand[0]) < said.index("is stopped")
-
-    epoch = open_savepoint(done["savepoint"]).savepoint.epoch
-    running = cli.wait_epoch(epoch + 8, "counts")
-    assert (running["run"], running["parent"]["savepoint_id"]) == (done["run"], os.path.basename(done["savepoint"]))
-    states = {each["run"]: each["state"] for each in cli.look("list", "-a")["jobs"]}
-    assert sorted(states.values()) == ["failed", "running", "stopped"]
+    assert running["parent"]["savepoint_id"] == os.path.basename(done["savepoint"])
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
     (cli.directory / "elsewhere").mkdir()  # the record also serves by hand, from anywhere
@@ -160,19 +238,111 @@ def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
 
-def test_a_version_that_hangs_is_ended_and_taken_back(counting):
+@WAYS
+def test_a_version_that_hangs_is_ended_and_taken_back(counting, way):
     cli, _ = counting
     cli.wait_epoch(3, "counts")
     cli.write(
         "app2.py", APP.replace("    state = (state or 0) + 1\n", "    import time\n    time.sleep(60)\n    state = 1\n")
     )
-    done, _ = failing(
-        cli, "upgrade", "counts", "app2.py", "--output", "json", "--timeout", "1", "--", "out", code=3
-    )  # fmt: skip
-    assert done["failure"] == "it did not commit its first 3 epochs within 1 s"
-    epoch = open_savepoint(done["savepoint"]).savepoint.epoch
-    cli.wait_epoch(epoch + 3, "counts")
+    command = ("upgrade", *way, "counts", "app2.py", "--output", "json", "--timeout", "5", "--", "out")
+    done, _ = failing(cli, *command, code=3)
+    assert done["failure"] == "it did not commit its first 3 epochs within 5 s"
+    cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_version_that_does_not_start_stops_nothing(counting):
+    cli, started = counting
+    cli.wait_epoch(3, "counts")
+    cli.write(
+        "app2.py",
+        APP.replace("import helper\n", "import helper, sys\nif '--driver-report-fd' in sys.orig_argv: 1 / 0\n"),
+    )
+    done, said = failing(cli, "upgrade", "counts", "app2.py", "--output", "json", "--", "out", code=3)
+    assert (done["outcome"], done["run"], done["pid"]) == ("rolled-back", started["run"], started["pid"])
+    assert (done["savepoint"], done["downtime_ms"]) == (None, 0)
+    assert "ZeroDivisionError" in done["failure"]
+    assert "was never stopped" in said
+    (running,) = cli.look("list")["jobs"]
+    assert (running["run"], running["restarts"]) == (started["run"], 0)
+    cli.wait_epoch(running["epoch"] + 3, "counts")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_version_whose_functions_do_not_open_stops_nothing(counting):
+    """They are opened on the engine before the new version takes over."""
+    cli, started = counting
+    cli.wait_epoch(3, "counts")
+    model = """
+class Model(fp.MapFunction):
+    def open(self, context):
+        raise FileNotFoundError("model.bin")
+
+    def map(self, counted):
+        return counted
+
+
+def build("""
+    mapped = APP.replace("\ndef build(", model).replace("counted.sink_to(", "counted.map(Model(), Counted).sink_to(")
+    cli.write("app2.py", mapped)
+    done, _ = failing(cli, "upgrade", "counts", "app2.py", "--output", "json", "--", "out", code=3)
+    assert (done["outcome"], done["run"], done["downtime_ms"]) == ("rolled-back", started["run"], 0)
+    assert "model.bin" in done["failure"]
+    (running,) = cli.look("list")["jobs"]
+    assert (running["run"], running["state"]) == (started["run"], "running")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_a_driver_that_is_killed_on_trial_is_taken_back(counting):
+    """So is one that dies between the hand-over and its first epoch."""
+    cli, started = counting
+    cli.wait_epoch(3, "counts")
+    cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
+    process = cli.start("upgrade", "counts", "app2.py", "--output", "json", "--watch-epochs", "100000", "--", "out")
+    while (led := cli.look("list")["jobs"][0])["run"] == started["run"] or led["state"] != "running":
+        pass
+    os.kill(led["pid"], signal.SIGKILL)
+    out, err = process.communicate()
+    assert process.returncode == 3, err
+    done = json.loads(out)
+    cli.pids.append(done["pid"])
+    assert (done["outcome"], done["failure"]) == ("rolled-back", "its driver was killed")
+    cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_the_old_driver_is_killed_while_the_new_one_prepares(counting):
+    cli, started = counting
+    cli.wait_epoch(3, "counts")
+    cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
+    os.kill(started["pid"], signal.SIGSTOP)  # so that it does not answer the request
+    process = cli.start("upgrade", "counts", "app2.py", "--", "out")
+    os.kill(started["pid"], signal.SIGCONT)
+    while not [each for each in cli.look("list")["jobs"] if each["state"] == "standby"]:
+        pass
+    os.kill(started["pid"], signal.SIGKILL)
+    process.communicate()
+    if not [
+        each for each in cli.look("list")["jobs"] if each["state"] == "running"
+    ]:  # it was faster than the hand-over
+        cli.json("run", "-d", f"run:{started['run']}")
+    cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) <= {"v1", "v2"}
+
+
+def test_a_standby_of_the_old_version_ends(counting):
+    cli, _ = counting
+    cli.wait_epoch(3, "counts")
+    standby = cli.start("run", "--standby", "app.py", "--", "out")
+    while not [each for each in cli.look("list")["jobs"] if each["state"] == "standby"]:
+        pass
+    cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
+    done = cli.json("upgrade", "counts", "app2.py", "--", "out")
+    _, err = standby.communicate()
+    assert standby.returncode == 0, err
+    assert f"has handed the job over to run {done['run']}; this run ends, too" in err
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1", "v2"}
 
 
 def test_a_version_that_does_not_fit_stops_nothing(counting):

@@ -13,11 +13,12 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_environment(place: Path) -> Path:
-    """Make it, without a network: its packages are links to those of this one. Returns its interpreter."""
+def make_environment(place: Path, *more: str) -> Path:
+    """Make it, without a network: its packages are links to those of this one. ``more``: further ones. Returns its
+    interpreter."""
     subprocess.check_call([sys.executable, "-m", "venv", "--without-pip", str(place)])
     (packages,) = place.glob("lib/*/site-packages")
-    needed = ["forkpoint"]
+    needed = ["forkpoint", *more]
     for name in needed:
         distribution = importlib.metadata.distribution(name)
         for text in distribution.requires or ():

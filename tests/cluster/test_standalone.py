@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from published import Published
 from standalone import Cluster
 
 pytestmark = pytest.mark.spark
@@ -75,6 +76,7 @@ class Program:
         self.state_root, self.app = str(self.state), str(home / "app" / "app.py")
         for directory in (home / "app", self.input, self.output, self.state):
             directory.mkdir()
+        self.published = Published(self.output)
         (home / "app" / "app.py").write_text(APP)
         (home / "app" / "own_module.py").write_text(MODULE)
 
@@ -94,13 +96,10 @@ class Program:
         )  # fmt: skip
 
     def rows(self) -> list[tuple[int, int]]:
-        lines = [line for file in self.output.rglob("part-*") for line in file.read_text().splitlines()[1:]]
-        return [(int(a), int(b)) for a, b in (line.split(",") for line in lines)]
+        return self.published.rows()
 
     def wait_for(self, number: int, process: subprocess.Popen[str]) -> None:
-        while len(self.rows()) < number:
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            time.sleep(0.05)
+        self.published.wait_for(number, process)
 
     def command(self, *arguments: str) -> str:
         command = [self.python, "-m", "forkpoint.cli", "--state-root", self.state_root, *arguments]

@@ -16,6 +16,8 @@ import pyspark
 import pytest
 
 from cluster.mini_hadoop import MiniHadoop
+from cluster.published import Published
+from cluster.slim_environment import make_environment
 
 pytestmark = pytest.mark.spark
 
@@ -51,6 +53,13 @@ counted.sink_to(fp.FileSink.csv(sys.argv[2])).uid("out")
 env.execute("counting")
 """
 
+PARSE = """
+def parse(line):
+    assert "/container_" in sys.executable, sys.executable
+    return int(line)
+
+"""
+
 
 @pytest.fixture(scope="module")
 def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHadoop]:
@@ -66,6 +75,7 @@ class Program:
         self.app, self.input, self.output = home / "app.py", home / "in", home / "out"
         self.input.mkdir()
         self.output.mkdir()
+        self.published = Published(self.output)
         self.app.write_text(APP)
         self.root = f"{hadoop.hdfs}/{home.name}"
         self.hadoop = hadoop
@@ -92,18 +102,18 @@ class Program:
         self.processes.append(process)
         return process
 
+    @property
+    def forkpoint(self) -> list[str]:
+        return [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root]
+
     def command(self, *arguments: str) -> str:
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, *arguments]
-        return subprocess.check_output(command, env=self.environment, text=True)
+        return subprocess.check_output([*self.forkpoint, *arguments], env=self.environment, text=True)
 
     def rows(self) -> list[tuple[int, int]]:
-        lines = [line for file in self.output.rglob("part-*") for line in file.read_text().splitlines()[1:]]
-        return [(int(a), int(b)) for a, b in (line.split(",") for line in lines)]
+        return self.published.rows()
 
     def wait_for(self, number: int, process: subprocess.Popen[str]) -> None:
-        while len(self.rows()) < number:
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            time.sleep(0.05)
+        self.published.wait_for(number, process)
 
     def check_output(self) -> None:
         assert Counter(self.rows()) == Counter((n, n // KEYS + 1) for n in range(ROWS))
@@ -138,15 +148,20 @@ def program(tmp_path: Path, hadoop: MiniHadoop) -> Iterator[Program]:
             process.wait()
 
 
-def settings() -> list[str]:
-    return [argument for name, value in CONFIGURATION.items() for argument in ("--conf", f"{name}={value}")]
+def settings(without: str) -> list[str]:
+    return [part for name, value in CONFIGURATION.items() if name != without for part in ("--conf", f"{name}={value}")]
 
 
-def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program) -> None:
+def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program, tmp_path: Path) -> None:
+    """The containers' Python, with forkpoint in it, is what the driver ships."""
     program.write(0, 3)
+    python = make_environment(tmp_path / "environment", "hdfs-native")
+    program.environment.pop("PYTHONPATH", None)
+    program.environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    program.app.write_text(PARSE + APP.replace("map(int", "map(parse"))
     process = program.start(
-        sys.executable, "-m", "forkpoint.cli", "run", "--master", "yarn", *settings(), str(program.app), "--",
-        *program.arguments,
+        str(python), "-m", "forkpoint.cli", "run", "--master", "yarn", "--ship-env",
+        *settings(without="spark.pyspark.python"), str(program.app), "--", *program.arguments,
     )  # fmt: skip
     program.wait_for(ROWS // 3, process)
 
@@ -168,11 +183,14 @@ def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program) ->
 
 def test_a_driver_in_the_cluster_is_started_again_stopped_from_outside_and_resumed(program: Program) -> None:
     program.write(0, 3)
-    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster", *settings()]
-    del submit[submit.index("spark.driver.host=127.0.0.1") - 1 : submit.index("spark.driver.host=127.0.0.1") + 1]
-    process = program.start(*submit, str(program.app), *program.arguments)
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster"]
+    process = program.start(*submit, *settings(without="spark.driver.host"), str(program.app), *program.arguments)
     program.wait_for(ROWS // 3, process)
     assert " running " in program.command("list")
+    refused = program.start(*program.forkpoint, "upgrade", "counting", str(program.app), "--", *program.arguments)
+    _, err = refused.communicate()  # it would come back in client mode
+    assert refused.returncode == 1
+    assert "spark-submit --deploy-mode cluster" in err
     (master,) = program.masters()
     os.kill(master, signal.SIGKILL)  # YARN starts another one
     program.write(1, 3)

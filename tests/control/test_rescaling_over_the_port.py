@@ -12,7 +12,7 @@ def test_a_job_is_rescaled(start):
     control, _ = start()
     with ControlClient(control.endpoint) as client:
         before = client.status()
-        epoch = client.wait_rescaled(client.rescale(before.parallelism + 1))
+        epoch = client.wait_epoch(client.rescale(before.parallelism + 1), "rescaled")
         after = client.status()
         assert after.parallelism == before.parallelism + 1
         assert after.rescaling_to is None
@@ -26,7 +26,7 @@ def test_a_refusal_says_why(start):
         with pytest.raises(
             JobFailed, match=r"was not rescaled: .*parallelism 1000 is above its max parallelism of 128"
         ):
-            client.wait_rescaled(client.rescale(1000))
+            client.wait_epoch(client.rescale(1000), "rescaled")
         assert client.status().state == "running"
 
 

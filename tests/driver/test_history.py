@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.checkpoint.manifest import Manifest, Parent
+from forkpoint.checkpoint.manifest import ChangesRef, Manifest, Parent
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import History
-from forkpoint.errors import StaleGeneration
+from forkpoint.driver.history import LIST_ALL_EVERY, History
+from forkpoint.errors import StaleGeneration, StorageError
 from forkpoint.storage.base import Storage, open_storage
 
 PATHS = JobPaths("job")
@@ -163,3 +164,97 @@ def test_cleaning_up_reads_no_manifest_of_its_own_run_and_others_once() -> None:
         second.history.collect_garbage("second", 6, ())
     assert sorted(reads) == [1, 2, 3, 4, 5]
     assert second.history.epochs() == [4, 5, 6, 7, 8, 9]
+
+
+class Listing:
+    """A storage that counts what its listings return."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.seen = 0
+
+    def list(self, prefix: str = "", after: str = "") -> list[str]:
+        found = self._storage.list(prefix, after)
+        self.seen += len(found)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+
+def with_changes(history: History, before: Manifest, subtasks: int = 5) -> Manifest:
+    """Commit an epoch whose subtasks have each written a file, and one more in an attempt that was not accepted."""
+    epoch = before.epoch + 1
+    changes = []
+    for subtask in range(subtasks):
+        for attempt in ("accepted", "lost"):
+            history.storage.put(PATHS.changelog(epoch, 1, subtask, attempt), b"")
+        changes.append(
+            ChangesRef(
+                kg_start=0, kg_stop=1, stage=1, subtask=subtask, attempt="accepted", entries=0, bytes=0,
+                checksum="0" * 64, path=PATHS.changelog(epoch, 1, subtask, "accepted"),
+            )
+        )  # fmt: skip
+    following = manifest(epoch, before.run, before.generation).model_copy(update={"changes": changes})
+    history.commit(following)
+    return following
+
+
+def data_files(history: History) -> list[str]:
+    return history.storage.list(PATHS.changelog_directory)
+
+
+def test_a_collection_lists_what_was_written_since_the_last_one() -> None:
+    listing = Listing(fresh().storage)
+    history = History(cast(Storage, listing), PATHS)
+    last = Driver.start(history, "run", None).last
+    counts = []
+    for n in range(1, 121):
+        last = with_changes(history, last)
+        if n % 20 == 0:
+            listing.seen = 0
+            history.collect_garbage("run", 200, ())
+            counts.append(listing.seen - n)  # beside the manifests
+    assert max(counts) <= 21 * 10 + 10
+    assert len(data_files(history)) == 120 * 5  # all retained, and every lost attempt's file is gone
+    history.collect_garbage("run", 1, ())
+    assert len(data_files(history)) == 5  # files that were listed long ago are collected once nothing needs them
+    assert history.known.paths == set(data_files(history))
+
+
+def test_files_of_tasks_that_outlived_their_epoch_are_found_in_the_end() -> None:
+    history = fresh()
+    last = Driver.start(history, "run", None).last
+    for _ in range(3):
+        last = with_changes(history, last)
+    history.collect_garbage("run", 200, ())
+    late = PATHS.changelog(2, 1, 0, "late")
+    history.storage.put(late, b"")
+    for _ in range(LIST_ALL_EVERY - 1):
+        last = with_changes(history, last, 1)
+        history.collect_garbage("run", 200, ())
+    assert late in data_files(history)
+    last = with_changes(history, last, 1)
+    history.collect_garbage("run", 200, ())
+    assert late not in data_files(history)
+
+
+def test_what_could_not_be_deleted_is_deleted_by_the_next_collection() -> None:
+    class Failing(Listing):
+        fails = True
+
+        def delete_all(self, paths: list[str]) -> None:
+            if self.fails:
+                raise StorageError("no")
+            self._storage.delete_all(paths)
+
+    storage = Failing(fresh().storage)
+    history = History(cast(Storage, storage), PATHS)
+    last = Driver.start(history, "run", None).last
+    last = with_changes(history, last)
+    with pytest.raises(StorageError):
+        history.collect_garbage("run", 200, ())
+    storage.fails = False
+    with_changes(history, last)
+    history.collect_garbage("run", 200, ())
+    assert [path for path in data_files(history) if "lost" in path] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import forkpoint as fp
 from forkpoint.checkpoint.gc import needed_files, plan_gc
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver import epochs as driver_epochs
-from forkpoint.driver import job_driver
+from forkpoint.driver import garbage
 from forkpoint.driver.history import History
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import RestartStrategy
@@ -27,7 +28,7 @@ ELEMENTS = clicks(600)  # 5 an epoch: 120 epochs
 @pytest.fixture(autouse=True)
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 8)
-    monkeypatch.setattr(job_driver, "GC_EVERY_EPOCHS", 5)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
 
 
 def manifests(past: History) -> dict[int, Manifest]:
@@ -148,14 +149,14 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
             time.sleep(0.001)
         return str(export(request, manifest, *others))
 
-    collect = driver._collect_garbage
+    collect = driver.history.collect_garbage
 
-    def counted(newest: Manifest) -> None:
+    def counted(run: str, num_retained: int, pinned: Collection[int]) -> None:
         collected.append(driver.status().epoch)
-        collect(newest)
+        collect(run, num_retained, pinned)
 
     monkeypatch.setattr(driver._savepoints, "_export", slow_export)
-    monkeypatch.setattr(driver, "_collect_garbage", counted)
+    monkeypatch.setattr(History, "collect_garbage", lambda history, *given: counted(*given))
     finish(prepared)
     assert len(collected) > 20
     assert len(steps.requests) == 4

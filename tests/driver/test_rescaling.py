@@ -19,7 +19,7 @@ from jobs import JOB, Click, Crash, Sum, clicks, history, state_of, sums
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver import autoscaling, job_driver, rescaling
+from forkpoint.driver import autoscaling, following, garbage
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.driver.epochs import Trial
 from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, Restarting
@@ -61,7 +61,8 @@ def to(parallelism: int) -> Callable[[At], None]:
 
 def run(
     root: Path, plan: dict[int, Callable[[At], Any]], *, parallelism: int = 2, retained: int = 100, trial: int | None = None,
-    restart: RestartStrategy | None = None, rows: int = 5, autoscale: Autoscale | None = None,
+    restart: RestartStrategy | None = None, rows: int = 5, autoscale: Autoscale | None = None, pinned: bool = False,
+    restore: str | None = None, max_parallelism: int = 16,
 ) -> At:  # fmt: skip
     """Sum the clicks, five in an epoch, into root/out."""
     at = At(plan)
@@ -69,12 +70,15 @@ def run(
     env.set_parallelism(parallelism).set_max_epoch_rows(rows)
     env.options = replace(
         env.options, checkpoint=CheckpointOptions(interval_ms=1, num_retained=retained),
-        restart=restart or RestartStrategy.none(), max_parallelism=16, autoscale=autoscale,
+        restart=restart or RestartStrategy.none(), max_parallelism=max_parallelism, autoscale=autoscale,
     )  # fmt: skip
     source = env.from_collection(CLICKS, Click).uid("clicks")
     summed = source.key_by(lambda click: click.user).process(Sum(), tuple[int, int]).uid("sums")
     summed.sink_to(fp.FileSink.json(root / "out")).uid("sink")
-    env.launch = Launch(options={"engine": "local"}, listeners=[at], trial=None if trial is None else Trial(trial))
+    env.launch = Launch(
+        options={"engine": "local"}, listeners=[at], trial=None if trial is None else Trial(trial), pinned=pinned,
+        restore=None if restore is None else fp.RestoreOptions(restore),
+    )  # fmt: skip
     at.job = prepare(env, JOB)
     at.job.begin()()
     return at
@@ -140,7 +144,7 @@ def test_many_epochs_pass_while_stores_are_built(tmp_path: Path) -> None:
 
     with (
         patch.object(LocalExecutor, "prepare", slow), patch.object(driver_epochs, "SNAPSHOT_CHAIN", 3),
-        patch.object(job_driver, "GC_EVERY_EPOCHS", 2), patch.object(rescaling, "CLOSE_SECONDS", 0),
+        patch.object(garbage, "EVERY_EPOCHS", 2), patch.object(following, "CLOSE_SECONDS", 0),
     ):  # fmt: skip
         run(
             tmp_path,
@@ -284,7 +288,7 @@ def test_the_driver_dies_at_each_step(tmp_path: Path, after: bool) -> None:
         with broken_at(step, Crash(), after=after), pytest.raises(Crash):
             run(root, {3: armed}, rows=FEW)
         begun_at.add(layouts(root)[-1])
-        run(root, {}, parallelism=2 + step % 2, rows=FEW)
+        run(root, {}, parallelism=2 + step % 2, rows=FEW, pinned=True)
         assert Counter(output(root)) == expected()
         assert state_of(root / "state") == TOTALS
     assert begun_at == ({3} if after else {2, 3})  # the first operation is the commit of the switch
@@ -317,3 +321,56 @@ def test_a_busy_job_rescales_itself(tmp_path: Path) -> None:
     assert max(layouts(tmp_path)) <= 4
     assert Counter(output(tmp_path)) == expected()
     assert state_of(tmp_path / "state") == TOTALS
+
+
+# -- the runs after it
+
+
+def crash(at: At) -> None:
+    raise Crash
+
+
+def starts(root: Path) -> list[tuple[int, bool]]:
+    """The parallelism of each run's first manifest, and whether that is what the job was rescaled to."""
+    past = history(root / "state")
+    found = {m.run: m for e in reversed(past.epochs()) if (m := past.load(e)).kind == "start"}
+    return [(m.parallelism, m.rescaled) for m in reversed(found.values())]
+
+
+def test_the_next_runs_keep_the_parallelism(tmp_path: Path) -> None:
+    for plan in ({5: to(4), 10: crash}, {14: crash}, {18: to(3), 24: crash}):
+        with pytest.raises(Crash):
+            run(tmp_path, plan)
+    run(tmp_path, {})
+    assert starts(tmp_path) == [(2, False), (4, True), (4, True), (3, True)]
+    assert Counter(output(tmp_path)) == expected()
+    assert state_of(tmp_path / "state") == TOTALS
+
+
+def test_a_savepoint_is_restored_at_the_parallelism_that_the_job_was_rescaled_to(tmp_path: Path) -> None:
+    stopped: list[Any] = []
+    run(tmp_path, {5: to(4), 12: lambda at: stopped.append(at.job.driver.savepoint(stop=True))})
+    run(tmp_path, {}, restore=stopped[0].done.result())
+    assert starts(tmp_path) == [(2, False), (4, True)]
+    assert Counter(output(tmp_path)) == expected()
+
+
+def test_a_pinned_run_and_one_from_scratch_begin_as_given(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        run(tmp_path, {5: to(4), 10: crash})
+    with pytest.raises(Crash):
+        run(tmp_path, {16: crash}, parallelism=3, pinned=True)
+    with pytest.raises(Crash):
+        run(tmp_path, {20: to(5), 25: crash})
+    run(tmp_path, {}, parallelism=1, restore="none")
+    assert starts(tmp_path) == [(2, False), (3, False), (2, False), (1, False)]
+
+
+def test_the_bounds_of_autoscaling_and_the_max_parallelism_hold(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        run(tmp_path, {5: to(8), 10: crash})
+    with pytest.raises(Crash):
+        run(tmp_path, {16: crash}, autoscale=Autoscale(2, 6))
+    run(tmp_path, {}, max_parallelism=4)
+    assert starts(tmp_path) == [(2, False), (6, True), (4, True)]
+    assert Counter(output(tmp_path)) == expected()

@@ -8,10 +8,11 @@ from jobs import Crash, StopAfter, clicks, run
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver.following import Follower
 from forkpoint.driver.history import History
 from forkpoint.driver.lease import LeaseKeeper
 from forkpoint.driver.publishing import Republisher
-from forkpoint.driver.standby import LeaderEnded, Standby, Watch, after_commit, ended, seen
+from forkpoint.driver.standby import HandedOver, LeaderEnded, Standby, Watch, after_commit, ended, seen
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import LocalStorage
 
@@ -68,7 +69,8 @@ class Scene:
         self.prepared = []
         self.events = {}  # by the number of the look: what happens before it
         self.looks = 0
-        self.standby = Standby(self.history, self._prepare, lambda: self.now)
+        self.follower = Follower(self.history, self._prepare)
+        self.standby = Standby(self.history, self.follower.follow, lambda: self.now)
 
     def _prepare(self, manifest):
         self.prepared.append(manifest.epoch)
@@ -84,7 +86,8 @@ class Scene:
                 event()
             return self.looks > limit
 
-        return self.standby.wait(cancelled)
+        with self.follower:
+            return self.standby.wait(cancelled)
 
 
 @pytest.fixture
@@ -151,6 +154,26 @@ def test_a_leader_that_lost_its_engine_is_replaced_at_once(scene):
     scene.events[3] = fail
     assert scene.wait() is None
     assert scene.looks == 3
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["its lease says so", "its record says so"])
+def test_a_leader_that_hands_its_job_over_ends_the_standby(scene, recorded):
+    """Else this program would take over from the one that has replaced it."""
+    scene.history.commit(manifest(1, "a"))
+    scene.lease(0)
+
+    def hand_over():
+        scene.history.commit(manifest(2, "b", 2))
+        named = LEASE.dump(lease(0, "a", 1).model_copy(update={"successor": "b"}))
+        scene.storage.put(PATHS.lease_file("a"), named)
+        if recorded:
+            scene.storage.put(PATHS.run_file("a"), RUN.dump(record("a", "stopped")))
+            scene.storage.delete(PATHS.lease_file("a"))
+
+    scene.events[3] = hand_over
+    over = scene.wait()
+    assert over == HandedOver("j", "a", "b")
+    assert over.outcome() == "stopped"
 
 
 def test_another_standby_that_leads_is_watched_from_then_on(scene):

@@ -15,7 +15,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.gc import needed_files
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs as driver_epochs
-from forkpoint.driver import job_driver
+from forkpoint.driver import garbage
 from forkpoint.driver.history import History
 from forkpoint.graph.options import CheckpointOptions
 from forkpoint.storage.base import open_storage
@@ -26,7 +26,7 @@ RULES = fp.MapStateDescriptor("rules", int, int)
 @pytest.fixture(autouse=True)
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 8)
-    monkeypatch.setattr(job_driver, "GC_EVERY_EPOCHS", 5)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
 
 
 class Never(fp.KeyedProcessFunction):

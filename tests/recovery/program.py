@@ -22,7 +22,7 @@ import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import epochs, job_driver
+from forkpoint.driver import epochs, garbage
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.publishing import Republisher
 from forkpoint.graph.options import RestoreOptions
@@ -163,7 +163,7 @@ def run(plan: Plan) -> None:
     if plan.engine == "local":
         _watch_more_steps(steps)
     if plan.forgetful:
-        job_driver.GC_EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN = 1, 3
+        garbage.EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN = 1, 3
     launch = Launch(options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint))
     env = build(plan)
     env.launch = launch

@@ -33,7 +33,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.connectors.files import writing as file_writing
-from forkpoint.driver import epochs, history, job_driver, rescaling
+from forkpoint.driver import epochs, garbage, history, rescaling
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
@@ -197,9 +197,9 @@ class ModelStorage:
             raise NotFound(f"there is no file {path}")
         return self._files[path]
 
-    def list(self, prefix: str = "") -> list[str]:
+    def list(self, prefix: str = "", after: str = "") -> list[str]:
         self._step("list", prefix)
-        return sorted(path for path in self._files if path.startswith(f"{prefix}/") or not prefix)
+        return sorted(path for path in self._files if path > after and (path.startswith(f"{prefix}/") or not prefix))
 
     def put(self, path: str, data: bytes) -> None:
         self._step("put", path)
@@ -479,7 +479,7 @@ class Model:
                 patch.object(os, "walk", stepwise), patch.object(epochs, "threading", threads),
                 patch.object(rescaling, "threading", at_once),
                 patch.object(history, "ThreadPoolExecutor", InTurn),
-                patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(job_driver, "GC_EVERY_EPOCHS", 1),
+                patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(garbage, "EVERY_EPOCHS", 1),
                 patch.object(JobDriver, "_wait", lambda *_: None), *self.faults,
             ):  # fmt: skip
                 stack.enter_context(each)

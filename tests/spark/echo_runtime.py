@@ -78,5 +78,8 @@ def fail(kind: str | None) -> None:
 
 def _commit(ctx: EpochContext, stage: int, subtask: int, got: list[object]) -> bytes:
     return json.dumps(
-        {"epoch": ctx.epoch, "stage": stage, "subtask": subtask, "got": got, "pid": os.getpid(), "gc": gc.isenabled()}
-    ).encode()
+        {
+            "epoch": ctx.epoch, "stage": stage, "subtask": subtask, "got": got, "pid": os.getpid(), "gc": gc.isenabled(),
+            "previous": ctx.previous, "snapshot_subtasks": ctx.snapshot_subtasks,
+        }
+    ).encode()  # fmt: skip

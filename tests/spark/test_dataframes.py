@@ -13,7 +13,13 @@ from pyspark.sql import SparkSession
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.driver import garbage
+from forkpoint.driver.history import History
 from forkpoint.graph.options import RestoreOptions
+from forkpoint.savepoint import source_logs
+from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.storage.base import LocalStorage
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
@@ -108,3 +114,49 @@ def test_a_batch_dataframe_runs_to_its_end_and_a_spark_writer_takes_the_result(
     env.execute("batch")
     result = {row.k: row.v for row in session.read.parquet(out).groupBy("k").agg({"v": "max"}).toDF("k", "v").collect()}
     assert result == {k: sum(range(k, 1000, 7)) for k in range(7)}
+
+
+def test_the_log_of_a_file_source_is_beside_the_manifests(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names every file ever read, so in each manifest it would grow with the job's life. A savepoint has all of it."""
+    monkeypatch.setattr(source_logs, "INLINE_BYTES", 0)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
+    source, read = tmp_path / "in", 14  # past the first compaction, at ten files
+    source.mkdir()
+
+    def job(until: int, restore: str | None) -> tuple[list[int], str | None]:
+        for number in range(until - read, until):
+            (source / f"{number:02}.json").write_text(f'{{"n": {number}}}\n')
+        frame = session.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(source))
+        env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path / "state"))
+        env.enable_checkpointing(20).set_parallelism(2)
+        sink = fp.CollectSink()
+        numbers = env.from_dataframe(frame, "in").map(lambda row: row[0], int)
+        numbers.key_by(lambda n: n % 3, int).map_with_state(lambda n, c: (n, (c or 0) + 1), int).uid("c").sink_to(
+            sink
+        ).uid("out")
+        env.launch = Launch(options={"engine": "spark"}, restore=RestoreOptions(savepoint=restore))
+        client = env.execute_async("logs")
+        seen: list[int] = []
+        while len(seen) < read:
+            seen.extend(sink.take())
+        if restore is None:
+            return sorted(seen), client.stop_with_savepoint().result(PATIENCE_S)
+        client.cancel().result(PATIENCE_S)
+        return sorted(seen), None
+
+    seen, path = job(read, None)
+    assert seen == list(range(read))
+    history = History(LocalStorage(str(tmp_path / "state")), JobPaths("logs"))
+    newest = history.newest()
+    assert newest is not None
+    assert (newest.sources["in"].spark_log, "9.compact" in newest.sources["in"].spark_log_files) == ({}, True)
+    named = {log.path for log in newest.sources["in"].spark_log_files.values()}
+    kept = set(history.storage.list(f"{history.paths.directory}/sources"))
+    assert named <= kept
+    assert path is not None
+    saved = open_savepoint(path).savepoint.sources["in"]
+    assert {"9.compact", "10", "13"} <= saved.spark_log.keys()
+    assert saved.spark_log_files == {}
+    assert job(2 * read, path)[0] == list(range(read, 2 * read))

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 from echo_runtime import run_source_task
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from spark_runs import StartRun, context, frame_operator
 
@@ -66,6 +67,17 @@ def test_subtasks_run_where_nothing_arrives_and_see_the_epochs_own_context(start
         commits = epoch(executor, number)
         assert sorted((row["stage"], row["subtask"]) for row in commits) == [(s, i) for s in (1, 2) for i in range(3)]
         assert {row["epoch"] for row in commits} == {number}
+
+
+@pytest.mark.parametrize("plans", [(), (plan(0, 1, 2, 3),)])
+def test_each_subtask_is_told_its_own_accepted_attempts_alone(start_run: StartRun, plans: tuple[bytes, ...]) -> None:
+    executor = start_run(stages=2, parallelism=3)
+    previous = {f"{stage}-{subtask}": f"a{stage}{subtask}" for stage in (1, 2) for subtask in range(3)}
+    sent = replace(context(2), previous=previous, snapshot_subtasks=[1])
+    for row in map(json.loads, executor.run_epoch(sent, plans)):
+        own = {} if row["stage"] == 0 else {f"{s}-{row['subtask']}": f"a{s}{row['subtask']}" for s in (1, 2)}
+        assert row["previous"] == own
+        assert row["snapshot_subtasks"] == ([1] if row["stage"] and row["subtask"] == 1 else [])
 
 
 def test_a_frame_and_native_tasks_meet_in_one_epoch(start_run: StartRun, session: SparkSession) -> None:

@@ -64,7 +64,7 @@ class Job:
         elif self.temporary is None:
             from forkpoint.control.presence import attend  # not needed for `import forkpoint`
 
-            ended = attend(self.driver)
+            ended = attend(self.driver, _spark_settings(self.options))
         return lambda: self._run(ended)
 
     def _run(self, ended: Callable[[Result | BaseException], None] | None) -> Result:
@@ -149,7 +149,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         name, graph, options, storage, executor, parallelism=parallelism,
         local_dir=str(stores_directory()), steps=launch.steps, listeners=launch.listeners,
         restore=launch.restore or restore, until=launch.until, trial=launch.trial,
-        standby=launch.standby, lease=temporary is None,
+        standby=launch.standby, succeeds=launch.succeeds, lease=temporary is None, pinned=launch.pinned,
     )  # fmt: skip
     return Job(name, graph, options, launch, temporary, driver)
 
@@ -221,6 +221,15 @@ def make_executor(options: JobOptions, on_step: Callable[[str], None]) -> tuple[
         provisions = Provisions(options.ship_env, options.pass_env, on_step)
         return make_spark_executor(options.checkpoint.interval_ms, options.spark, provisions)
     raise ConfigError(f"FORKPOINT_ENGINE is {engine!r}; it must be 'spark' or 'local'")
+
+
+def _spark_settings(options: JobOptions) -> Mapping[str, str] | None:
+    """The settings that Spark was started with; None if this process can't start it that way."""
+    if engine_of(options) != "spark":
+        return {}
+    from forkpoint.spark.submitted import submitted_settings
+
+    return submitted_settings()
 
 
 def execute(

@@ -29,7 +29,8 @@ class Launch:
     progress of the start. With ``inspect`` nothing runs: it is called with the compiled job, and ProgramStopped ends the
     program. ``until``: where the run stops. ``trial``: the epochs on trial. ``sinks`` replaces the program's sinks, by uid.
     ``steps`` and ``listeners``: see ``driver.events``. ``generated_uids``: uids are optional even if state outlives the run.
-    ``standby``: runs wait beside the one that leads their job, and take over when it dies.
+    ``standby``: runs wait beside the one that leads their job, and take over when it dies. ``succeeds``: a run that hands its job
+    over to this program's run. ``pinned``: the parallelism in ``options`` holds even if the job was rescaled to another one.
     ``unnamed`` numbers the jobs without a name, to keep their names distinct.
     """
 
@@ -47,6 +48,8 @@ class Launch:
     sinks: Callable[[str], Sink] | None = None
     generated_uids: bool = False
     standby: bool = False
+    succeeds: str | None = None
+    pinned: bool = False
     unnamed: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
 

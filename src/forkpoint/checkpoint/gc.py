@@ -7,7 +7,7 @@ itself. All other files of committed epochs are removed; files of later epochs n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import Manifest, SnapshotRef
@@ -94,11 +94,22 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
     base = _base_epoch(manifest, history)
     needed = {paths.manifest(manifest.epoch)}
     needed.update(snapshot.path for snapshot in manifest.snapshots)
+    needed.update(_logs(manifest))
     for epoch, other in history.items():
         if base < epoch <= manifest.epoch:
             needed.add(paths.manifest(epoch))
             needed.update(changes.path for changes in other.changes if changes.path is not None)
     return frozenset(needed)
+
+
+def own_files(manifest: Manifest) -> frozenset[str]:
+    """The files that `manifest` names: its epoch's changes, its snapshots, and the logs of its sources."""
+    changes = (ref.path for ref in manifest.changes if ref.path is not None)
+    return frozenset((*changes, *(snapshot.path for snapshot in manifest.snapshots), *_logs(manifest)))
+
+
+def _logs(manifest: Manifest) -> Iterator[str]:
+    return (log.path for position in manifest.sources.values() for log in position.spark_log_files.values())
 
 
 def _base_epoch(manifest: Manifest, history: Mapping[int, Manifest]) -> int:

@@ -16,7 +16,8 @@ LEASE_MS = 3_000
 
 class Lease(Record):
     """``renewals`` counts up; no clock is compared with another host's. ``ttl_ms``: how long a driver that lives may take for the
-    next renewal. ``epoch``: the newest one that it has committed."""
+    next renewal. ``epoch``: the newest one that it has committed. ``successor``: the run that it hands the job over to; it
+    commits no further epoch for the moment."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -24,6 +25,7 @@ class Lease(Record):
     renewals: Count
     ttl_ms: Count
     epoch: Count
+    successor: Name | None = None
 
 
 LEASE = Format("lease.json", Lease, 1)

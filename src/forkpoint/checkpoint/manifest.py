@@ -46,14 +46,23 @@ class SplitState(Record):
     generator: str | None = None
 
 
+class LogFile(Record):
+    """A file of a Spark source's private log. `path` is relative to the state root."""
+
+    path: RelativePath
+    bytes: Count
+    checksum: Sha256
+
+
 class SourcePosition(Record):
     """Where a source resumes. `position` is in the source's own format; `spark_*` is set for Spark's sources: the offset JSON
-    and the files of the source's private log by name."""
+    and the files of the source's private log by name, the larger ones as files of their own, `spark_log_files`."""
 
     kind: Literal["native", "spark", "watermarks"]
     position: JsonValue = None
     spark_offset: str | None = None
     spark_log: dict[str, str] = Field(default_factory=dict)
+    spark_log_files: dict[str, LogFile] = Field(default_factory=dict)
     splits: dict[str, SplitState] = Field(default_factory=dict)
     finished: bool = False
 
@@ -143,7 +152,10 @@ class Manifest(Record):
     and unions.
 
     `withheld`: the run is on trial, or stopping with a drain, and its output is not visible yet; `sinks` then accumulates
-    until the manifest that ends the trial or the stop, whose commit publishes all of it."""
+    until the manifest that ends the trial or the stop, whose commit publishes all of it.
+
+    `rescaled`: `parallelism` is not what the run was given at its start, but what the job was rescaled to while it ran; runs
+    that go on from here keep it."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -166,6 +178,7 @@ class Manifest(Record):
     parent: Parent = Parent()
     drained: bool = False
     withheld: bool = False
+    rescaled: bool = False
     label: str | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 

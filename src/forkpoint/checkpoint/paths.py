@@ -12,6 +12,7 @@
     jobs/<job>/checkpoints/<epoch>.fence              the manifest of this epoch only reserves its name
     jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
+    jobs/<job>/sources/<epoch>/<uid>/<name>           of a Spark source's private log
     jobs/<job>/staging/<epoch>/<uid>/<name>
     sinks/<digest>.json                               the job that writes to a place
     logs/<name>.log                                   of detached drivers
@@ -53,7 +54,7 @@ _ESCAPE = re.compile(rb"!([0-9a-f]{2})")
 _MANIFEST = re.compile(r"checkpoints/(\d{12})\.(json|fence)", re.ASCII)
 _RUN_FILE = re.compile(rf"{JOBS}/([^/]+)/runs/([^/]+)/(run|endpoint)\.json")
 _MAIL = re.compile(rf"{JOBS}/[^/]+/runs/[^/]+/(?:requests|answers)/([^/]+)\.json")
-_DATA_FILE = re.compile(r"(changelog|snapshots|staging)/(\d{12})/.+", re.ASCII)
+_DATA_FILE = re.compile(r"(changelog|snapshots|sources|staging)/(\d{12})/.+", re.ASCII)
 
 
 def escape(name: str) -> str:
@@ -97,8 +98,10 @@ def _epoch(epoch: int) -> str:
     return f"{epoch:012d}"
 
 
-Area = Literal["manifest", "fence", "changelog", "snapshot", "staging"]
-_DATA_AREAS: dict[str, Area] = {"changelog": "changelog", "snapshots": "snapshot", "staging": "staging"}
+Area = Literal["manifest", "fence", "changelog", "snapshot", "source", "staging"]
+_DATA_AREAS: dict[str, Area] = {
+    "changelog": "changelog", "snapshots": "snapshot", "sources": "source", "staging": "staging",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ class JobPaths:
         self.checkpoints = f"{self.directory}/checkpoints"
         self.changelog_directory = f"{self.directory}/changelog"
         self.snapshot_directory = f"{self.directory}/snapshots"
+        self.source_directory = f"{self.directory}/sources"
         self.staging_directory = f"{self.directory}/staging"
         self.savepoints = f"{SAVEPOINTS}/{escape(job)}"
 
@@ -177,6 +181,10 @@ class JobPaths:
     def snapshot(self, epoch: int, subtask: int, attempt: str) -> str:
         return f"{self.snapshot_directory}/{_epoch(epoch)}/{subtask}-{escape(attempt)}.arrow"
 
+    def source_log(self, epoch: int, uid: str, name: str) -> str:
+        """A file of a Spark source's log that was new in `epoch`."""
+        return f"{self.source_directory}/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
+
     def staging(self, epoch: int, uid: str, name: str) -> str:
         """A file that a sink staged in `epoch`."""
         return f"{self.staging_directory}/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
@@ -184,6 +192,12 @@ class JobPaths:
     def savepoint(self, savepoint_id: str) -> str:
         """The default directory of one savepoint."""
         return f"{self.savepoints}/{escape(savepoint_id)}"
+
+    def data_from(self, epoch: int) -> dict[str, str]:
+        """The directories of epochs' files but manifests, each with a path that all files of this epoch and later sort after,
+        and none of earlier ones does."""
+        parents = (self.changelog_directory, self.snapshot_directory, self.source_directory, self.staging_directory)
+        return {parent: f"{parent}/{_epoch(epoch)}" for parent in parents}
 
     def parse(self, path: str) -> EpochFile | None:
         """Parses the path of an epoch's file; None if it is not one of this job."""

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -27,7 +27,7 @@ from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.cli.text import visible
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.driver.restorer import NONE
-from forkpoint.errors import SavepointCorrupt
+from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
 from forkpoint.operations import RunRequest
 from forkpoint.operations.detached import Reporter
@@ -96,7 +96,7 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
         app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
         given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
-        bool(given("standby")), given("autoscale"),
+        bool(given("standby")), given("autoscale"), given("succeeds"), bool(given("resumed")),
     )  # fmt: skip
 
 
@@ -134,6 +134,8 @@ until_option = click.option(
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
 @click.option("--supervisor", type=(int, int), hidden=True)
+@click.option("--succeed", "succeeds", metavar="RUN", hidden=True)
+@click.option("--resumed", is_flag=True, hidden=True)
 @click.option("--trial-epochs", type=click.IntRange(1), hidden=True)
 @click.option("--capture", metavar="DIR", hidden=True)
 @click.argument("app", type=AppType())
@@ -153,7 +155,7 @@ def run(
         _in_this_process(request, _Background(report_fd), log)
     elif supervisor is not None:
         pack(request.ship_env, current().output)
-        _in_this_process(request, _Supervised(current().output, SupervisedReport(*supervisor)))
+        _in_this_process(request, _Supervised(current().output, SupervisedReport(*supervisor)), patient=True)
     else:
         start(request, detached)
 
@@ -167,30 +169,35 @@ def start(request: RunRequest, detached: bool) -> None:
         _in_this_process(request, _Foreground(current().output))
 
 
-def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None = None) -> None:
+def _in_this_process(
+    request: RunRequest, announcer: Announcer, log: str | None = None, *, patient: bool = False
+) -> None:
     settings = current()
-    _check_savepoint(settings, request.restore.savepoint)
     if logging.lastResort is not None:  # handles warnings unless the program configures logging
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    ended = operations.drive(request, announcer, log=log, state_root=settings.given_root)
+    try:
+        _check_savepoint(settings, request.restore.savepoint)
+        ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient)
+    except ForkpointError as error:  # the program has not run
+        _fail(failures.of_job(error) if isinstance(error, SavepointCorrupt) else failures.describe(error), announcer)
     if ended.job_error is not None:
         failure = failures.of_job(ended.job_error)
     elif ended.program_error is not None:
         failure = failures.describe(ended.program_error)
     else:
         click.get_current_context().exit(ended.code)
+    _fail(failure, announcer)
+
+
+def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:
     announcer.failed(failure.code, failure.message, failure.exit_code)
-    settings.end(failure)
+    current().end(failure)
 
 
 def _check_savepoint(settings: Settings, name: str | None) -> None:
     """A missing or damaged savepoint fails at once, before an engine starts."""
-    try:
-        if name is not None and name not in (LATEST, NONE):
-            named_savepoint(settings.state_root.storage, name)
-    except SavepointCorrupt as error:
-        settings.output.failure(failures.of_job(error))
-        click.get_current_context().exit(failures.REFUSED)
+    if name is not None and name not in (LATEST, NONE):
+        named_savepoint(settings.state_root.storage, name)
 
 
 def _in_background(request: RunRequest) -> None:

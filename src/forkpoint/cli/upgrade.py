@@ -11,7 +11,7 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures, text
 from forkpoint.cli.check import plan_shown
-from forkpoint.cli.options import schedule_options
+from forkpoint.cli.options import autoscale_option, schedule_options
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import RunCommand, request_of, start_options
 from forkpoint.cli.settings import current
@@ -28,22 +28,31 @@ from forkpoint.operations.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT_SECONDS, show_default=True, metavar="SECONDS",
     help="How long it may take to do so.",
 )  # fmt: skip
+@click.option(
+    "--stop-first", is_flag=True,
+    help="Stop the old version before the new one starts, for clusters without room for both.",
+)  # fmt: skip
 @start_options
+@autoscale_option
 @schedule_options
 @click.argument("job")
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def upgrade(watch_epochs: int, timeout: float, job: str, app: str, args: Sequence[str], **options: Any) -> None:
+def upgrade(
+    watch_epochs: int, timeout: float, stop_first: bool, job: str, app: str, args: Sequence[str], **options: Any
+) -> None:
     """Replace the program of JOB with APP; roll back if APP fails.
 
-    APP is first checked against the job's state; if it does not fit, nothing is stopped (exit code 4). Then the job is stopped
-    with a savepoint, and APP started from it. APP's output is withheld until it has committed its first epochs. If APP fails
-    before that, the old program resumes from the savepoint, as if APP had never run (exit code 3). The job keeps the savepoint
-    schedule that it was started with, unless a new one is given.
+    APP is first checked against the job's state; if it does not fit, nothing is stopped (exit code 4). Then it is started beside
+    the old program, follows the job's epochs, and takes over between two of them. Where state has to be converted, the job is
+    stopped with a savepoint first, and APP started from it. APP's output is withheld until it has committed its first epochs. If
+    APP fails before that, the old program goes on as if APP had never run (exit code 3). The job keeps the savepoint schedule
+    and the autoscaling that it was started with, unless others are given, and the parallelism that it was rescaled to, unless -p
+    is given.
     """
     settings = current()
     done = operations.upgrade(
-        job, request_of(app, args, options), watch_epochs=watch_epochs, timeout_seconds=timeout,
+        job, request_of(app, args, options), watch_epochs=watch_epochs, timeout_seconds=timeout, stop_first=stop_first,
         state_root=settings.given_root, verbose=settings.verbose, observer=settings.output,
     )  # fmt: skip
     if isinstance(done, Refused):
@@ -55,8 +64,15 @@ def upgrade(watch_epochs: int, timeout: float, job: str, app: str, args: Sequenc
 
 
 def _show(out: TextOutput, done: Upgraded) -> None:
-    what = "the new version runs" if done.outcome == "upgraded" else "the old version runs again"
+    went_on = done.run == done.previous_run
+    what = (
+        "the new version runs" if done.outcome == "upgraded" else f"the old version runs {'on' if went_on else 'again'}"
+    )
     out.line(f"job {done.job}, run {done.run}: {what} as process {done.pid}")
+    if went_on:
+        return
     took = "no epoch yet" if done.downtime_ms is None else f"{text.duration(done.downtime_ms)} from commit to commit"
     out.line(f"downtime: {took}")
     out.line(f"log: {done.log}")
+    if done.savepoint is not None:
+        out.line(f"savepoint before: {done.savepoint}")

@@ -15,6 +15,8 @@ from forkpoint.control.messages import (
     Accepted,
     Answer,
     ErrorMessage,
+    HandOverBody,
+    LongRequest,
     Message,
     RequestBody,
     RescaleBody,
@@ -30,7 +32,7 @@ POLL_SECONDS = 0.1
 
 M = TypeVar("M", bound=Message)
 _PATHS: dict[type[RequestBody], str] = {
-    SavepointBody: "/v1/savepoints", StopBody: "/v1/stop", RescaleBody: "/v1/rescale",
+    SavepointBody: "/v1/savepoints", StopBody: "/v1/stop", RescaleBody: "/v1/rescale", HandOverBody: "/v1/hand-over",
 }  # fmt: skip
 
 
@@ -61,11 +63,11 @@ class RunClient(ABC):
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
-        *, skip_unreadable: bool = False,
+        *, skip_unreadable: bool = False, epoch: int | None = None,
     ) -> str:  # fmt: skip
-        """Request a savepoint of the running job; returns the request's id."""
+        """Request a savepoint of the running job, of its newest epoch or an earlier one; returns the request's id."""
         return self._request(
-            SavepointBody(directory=directory, label=label, note=note, skip_unreadable=skip_unreadable)
+            SavepointBody(directory=directory, label=label, note=note, skip_unreadable=skip_unreadable, epoch=epoch)
         )
 
     def stop(self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False) -> str:
@@ -76,18 +78,22 @@ class RunClient(ABC):
         """Ask the job to go on at another parallelism; returns the request's id."""
         return self._request(RescaleBody(parallelism=parallelism))
 
-    def wait_rescaled(self, request_id: str, on_epoch: Callable[[str], None] | None = None) -> int:
-        """Wait until the job has been rescaled; returns the epoch from which it has its new parallelism. Raises JobFailed if it
-        was refused or the driver died."""
+    def hand_over(self, successor: str) -> str:
+        """Ask the run to hand the job over to one that waits for it; returns the request's id."""
+        return self._request(HandOverBody(successor=successor))
+
+    def wait_epoch(self, request_id: str, done: str, on_epoch: Callable[[str], None] | None = None) -> int:
+        """Wait until the job has been rescaled or handed over; returns the answer's epoch. ``done``: which of them, in words.
+        Raises JobFailed if it was refused or the driver died."""
         while True:
             try:
                 answer = self.answer(request_id)
             except Unreachable as error:
-                raise JobFailed(f"{error} before the job was rescaled{self._log}") from None
+                raise JobFailed(f"{error} before the job was {done}{self._log}") from None
             if answer.status == "COMPLETED" and answer.epoch is not None:
                 return answer.epoch
             if answer.status == "FAILED":
-                raise JobFailed(f"{self._who} was not rescaled: {answer.failure}")
+                raise JobFailed(f"{self._who} was not {done}: {answer.failure}")
             if answer.doing is not None and on_epoch is not None:
                 on_epoch(answer.doing)
             time.sleep(self.poll_seconds)
@@ -97,7 +103,7 @@ class RunClient(ABC):
         """Ask the job to end without a savepoint."""
 
     @abstractmethod
-    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+    def _request(self, body: LongRequest) -> str:
         """Request what takes a while; returns the request's id."""
 
     @abstractmethod
@@ -169,7 +175,7 @@ class ControlClient(RunClient):
     def cancel(self) -> None:
         self._ask("POST", "/v1/cancel", StatusMessage)
 
-    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+    def _request(self, body: LongRequest) -> str:
         return self._ask("POST", _PATHS[type(body)], Accepted, body).request_id
 
     def answer(self, request_id: str) -> Answer:

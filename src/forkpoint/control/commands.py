@@ -14,6 +14,8 @@ from forkpoint.control.messages import (
     Answer,
     ErrorCode,
     ErrorDetail,
+    HandOverBody,
+    LongRequest,
     RequestBody,
     RescaleBody,
     SavepointBody,
@@ -53,11 +55,11 @@ class Commands:
             now_ms=wall_clock_ms(), restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
             sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
             ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
-            savepoint_progress=self._progress(), rescaling_to=status.rescaling_to,
+            savepoint_progress=self._progress(), rescaling_to=status.rescaling_to, caught_up=status.caught_up,
             failure=status.failure, pid=os.getpid(), doing=self._doing(),
         )  # fmt: skip
 
-    def request(self, body: SavepointBody | StopBody | RescaleBody) -> Accepted:
+    def request(self, body: LongRequest) -> Accepted:
         """Ask the driver for what takes a while. Raises Refused once the job has ended."""
         self._refuse_ended()
         future = self._asked(body)
@@ -66,18 +68,22 @@ class Commands:
             self._futures[request_id] = future
         return Accepted(request_id=request_id)
 
-    def _asked(self, body: SavepointBody | StopBody | RescaleBody) -> Future[str] | Future[int]:
+    def _asked(self, body: LongRequest) -> Future[str] | Future[int]:
         driver = self._driver
         match body:
             case RescaleBody():
                 return driver.rescale(body.parallelism).done
+            case HandOverBody():
+                return driver.hand_over(body.successor).done
             case StopBody():
                 stop = driver.savepoint(
                     body.directory, stop=True, drain=body.drain, skip_unreadable=body.skip_unreadable
                 )
                 return stop.done
             case SavepointBody():
-                taken = driver.savepoint(body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable)
+                taken = driver.savepoint(
+                    body.directory, body.label, body.note, skip_unreadable=body.skip_unreadable, epoch=body.epoch
+                )
                 return taken.done
 
     def cancel(self) -> StatusMessage:

@@ -24,7 +24,15 @@ from forkpoint.savepoint.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal[
-    "unfinished savepoint", "changelog", "snapshot", "staging", "endpoint", "request", "sink claim", "temporary file"
+    "unfinished savepoint",
+    "changelog",
+    "snapshot",
+    "source",
+    "staging",
+    "endpoint",
+    "request",
+    "sink claim",
+    "temporary file",
 ]
 DEFAULT_AGE = timedelta(hours=1)
 

@@ -16,15 +16,24 @@ from pydantic import ValidationError
 
 from forkpoint.checkpoint.paths import JobPaths, parse_mail_file
 from forkpoint.control.commands import Commands, Refused, bad_request
-from forkpoint.control.messages import MailedAnswer, MailedRequest, Operation, RescaleBody, SavepointBody, StopBody
+from forkpoint.control.messages import (
+    HandOverBody,
+    LongRequest,
+    MailedAnswer,
+    MailedRequest,
+    Operation,
+    RescaleBody,
+    SavepointBody,
+    StopBody,
+)
 from forkpoint.errors import NotFound, StorageError
 from forkpoint.storage.base import Storage
 
 POLL_SECONDS = 1.0
 KEEP_SECONDS = 600.0  # that an answer waits for its caller
 
-_BODIES: dict[Operation, type[SavepointBody] | type[StopBody] | type[RescaleBody]] = {
-    "savepoint": SavepointBody, "stop": StopBody, "rescale": RescaleBody,
+_BODIES: dict[Operation, type[LongRequest]] = {
+    "savepoint": SavepointBody, "stop": StopBody, "rescale": RescaleBody, "hand-over": HandOverBody,
 }  # fmt: skip
 
 log = logging.getLogger("forkpoint")

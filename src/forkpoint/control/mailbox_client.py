@@ -14,6 +14,8 @@ from forkpoint.control.client import RunClient, Unreachable
 from forkpoint.control.endpoint import Endpoint
 from forkpoint.control.messages import (
     Answer,
+    HandOverBody,
+    LongRequest,
     MailedAnswer,
     MailedRequest,
     Operation,
@@ -31,7 +33,7 @@ POLL_SECONDS = 0.3
 ALIVE_SECONDS = 15.0  # after this long without news, look whether the driver is still there
 
 _OPERATIONS: dict[type[RequestBody], Operation] = {
-    SavepointBody: "savepoint", StopBody: "stop", RescaleBody: "rescale",
+    SavepointBody: "savepoint", StopBody: "stop", RescaleBody: "rescale", HandOverBody: "hand-over",
 }  # fmt: skip
 
 
@@ -56,7 +58,7 @@ class MailboxClient(RunClient):
         assert answer.status is not None
         return answer.status
 
-    def _request(self, body: SavepointBody | StopBody | RescaleBody) -> str:
+    def _request(self, body: LongRequest) -> str:
         request_id, answer = self._send(_OPERATIONS[type(body)], body)
         assert answer.savepoint is not None
         self._last[request_id] = answer.savepoint, time.monotonic()
@@ -98,9 +100,7 @@ class MailboxClient(RunClient):
             time.sleep(POLL_SECONDS)
         return True
 
-    def _send(
-        self, operation: Operation, body: SavepointBody | StopBody | RescaleBody | None = None
-    ) -> tuple[str, MailedAnswer]:
+    def _send(self, operation: Operation, body: LongRequest | None = None) -> tuple[str, MailedAnswer]:
         """A request's id and its first answer. Raises Unreachable if there is none, and ForkpointError if it was refused."""
         if (end := self._end()) is not None:
             raise Unreachable(f"{self._who} {end}")

@@ -18,12 +18,14 @@ class RequestBody(Message):
 
 
 class SavepointBody(RequestBody):
-    """``directory``: an absolute path or URL below which the savepoint gets a directory; None: the job's default."""
+    """``directory``: an absolute path or URL below which the savepoint gets a directory; None: the job's default. ``epoch``: an
+    earlier epoch, whose files are still there; None: the newest."""
 
     directory: str | None = None
     label: str | None = None
     note: str | None = None
     skip_unreadable: bool = False
+    epoch: int | None = None
 
 
 class StopBody(RequestBody):
@@ -34,6 +36,16 @@ class StopBody(RequestBody):
 
 class RescaleBody(RequestBody):
     parallelism: int
+
+
+class HandOverBody(RequestBody):
+    """``successor``: a run of the job, which waits to lead it."""
+
+    successor: str
+
+
+LongRequest = SavepointBody | StopBody | RescaleBody | HandOverBody
+"""What takes a while: it is accepted first, and answered later."""
 
 
 class Accepted(Message):
@@ -49,7 +61,8 @@ class SavepointProgress(Message):
 
 class Answer(Message):
     """The status of a request. When COMPLETED, ``location`` of a savepoint, ``epoch`` from which a rescaled job has its new
-    parallelism; ``failure`` when FAILED. ``doing``: a description of the long epoch that it waits for."""
+    parallelism, or up to which this run led a job that it has handed over; ``failure`` when FAILED. ``doing``: a description of
+    the long epoch that it waits for."""
 
     status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
     location: str | None = None
@@ -64,7 +77,8 @@ class StatusMessage(Message):
 
     ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
     sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``rescaling_to``: the
-    parallelism for which stores are being built. ``doing``: a description of a long epoch or start.
+    parallelism for which stores are being built. ``caught_up``: whether the stores of a run that waits to lead are close to the
+    job's epochs. ``doing``: a description of a long epoch or start.
     """
 
     job: str
@@ -82,6 +96,7 @@ class StatusMessage(Message):
     watermarks: dict[str, int]
     savepoint_progress: SavepointProgress | None
     rescaling_to: int | None = None
+    caught_up: bool = False
     failure: str | None
     pid: int
     doing: str | None = None
@@ -106,7 +121,7 @@ class ErrorMessage(Message):
     error: ErrorDetail
 
 
-Operation = Literal["status", "savepoint", "stop", "rescale", "cancel"]
+Operation = Literal["status", "savepoint", "stop", "rescale", "hand-over", "cancel"]
 
 
 class MailedRequest(RequestBody):
@@ -118,8 +133,8 @@ class MailedRequest(RequestBody):
 
 
 class MailedAnswer(Message):
-    """Its answer: ``status`` after a status or cancel request, ``savepoint`` after one for a savepoint, a stop or another
-    parallelism, as far as that has come, ``error`` if it was refused."""
+    """Its answer: ``status`` after a status or cancel request, ``savepoint`` after one for what takes a while, as far
+    as that has come, ``error`` if it was refused."""
 
     status: StatusMessage | None = None
     savepoint: Answer | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from forkpoint.control.commands import Commands
 from forkpoint.control.endpoint import HOST, Endpoint, register, withdraw
 from forkpoint.control.mailbox import Mailbox
+from forkpoint.control.recording import own_program
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import StorageError
@@ -57,10 +58,16 @@ class Presence:
         withdraw(self._storage, self._endpoint)
 
 
-def attend(driver: JobDriver) -> Callable[[object], None]:
-    """Make the run of a program that was not started by `forkpoint run` present, without a port. Call the result at its end."""
+def attend(driver: JobDriver, spark: Mapping[str, str] | None) -> Callable[[object], None]:
+    """Make the run of a program that was not started by `forkpoint run` present, without a port, and record its program. Call the
+    result at its end.
+
+    ``spark``: the settings that Spark was started with, as a record of the program; None if it can't be started again.
+    """
     presence = Presence(driver, Commands(driver))
     try:
+        if spark is not None and (program := own_program(spark)) is not None:
+            program.record(driver)
         presence.begin()
     except StorageError as error:  # if the state root is really unusable, the run itself says so
         log.warning("job %r: run %s cannot be commanded from outside: %s", driver.job, driver.run_id, error)

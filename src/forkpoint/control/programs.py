@@ -22,7 +22,8 @@ from forkpoint.storage.base import Storage
 
 class Program(Record):
     """``app``: the file's absolute path; ``directory``: the working directory; ``name``, ``options``: set on the command line;
-    ``engine``: set by the environment; ``pyflink``: whether it imports forkpoint as ``pyflink``."""
+    ``engine``: set by the environment; ``pyflink``: whether it imports forkpoint as ``pyflink``; ``submitted``: it was started by
+    `python` or `spark-submit`, and the Spark settings among the options were those of its process."""
 
     format_version: Literal[1] = 1
     app: Name
@@ -32,10 +33,15 @@ class Program(Record):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     engine: str | None = None
     pyflink: bool = False
+    submitted: bool = False
     bytes: Count
     checksum: Sha256
 
 
+NO_RECORD = (
+    "its driver was started in the cluster (`spark-submit --deploy-mode cluster`), in a notebook, with `python -m`, or by an "
+    "older release"
+)
 PROGRAM = Format("program.json", Program, 1)
 
 
@@ -86,7 +92,6 @@ def find_program(storage: Storage, run: str) -> tuple[str, Program]:
     program = load_program(storage, jobs[0], run)
     if program is None:
         raise ForkpointError(
-            f"run {run!r} of job {jobs[0]!r} has no program on record: it was not started with `forkpoint run`, or by an older "
-            "release; give the program's file instead"
+            f"run {run!r} of job {jobs[0]!r} has no program on record: {NO_RECORD}; give the program's file instead"
         )
     return jobs[0], program

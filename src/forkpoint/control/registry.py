@@ -123,6 +123,12 @@ def find_client(storage: Storage, job: str) -> RunClient | None:
     return None if there is None else MailboxClient(storage, there)
 
 
+def client_of(storage: Storage, endpoint: Endpoint) -> RunClient:
+    """A client of a run that was alive a moment ago."""
+    reachable = _is_here(endpoint) and _probe_port(endpoint) is not None
+    return ControlClient(endpoint) if reachable else MailboxClient(storage, endpoint)
+
+
 def find_live(storage: Storage, job: str) -> RunClient:
     """A client of the job's running driver. Raises JobNotFound, with the job's last known state."""
     client = find_client(storage, job)

@@ -25,6 +25,7 @@ from forkpoint.control.messages import (
     ErrorCode,
     ErrorDetail,
     ErrorMessage,
+    HandOverBody,
     Message,
     RequestBody,
     RescaleBody,
@@ -88,6 +89,9 @@ def _make_app(commands: Commands) -> Starlette:
     async def rescale(request: Request) -> Response:
         return _reply(commands.request(await _body(request, RescaleBody)), 202)
 
+    async def hand_over(request: Request) -> Response:
+        return _reply(commands.request(await _body(request, HandOverBody)), 202)
+
     async def stop(request: Request) -> Response:
         return _reply(commands.request(await _body(request, StopBody)), 202)
 
@@ -101,6 +105,8 @@ def _make_app(commands: Commands) -> Starlette:
             Route("/v1/savepoints/{request_id}", answer, methods=["GET"]),
             Route("/v1/rescale", rescale, methods=["POST"]),
             Route("/v1/rescale/{request_id}", answer, methods=["GET"]),
+            Route("/v1/hand-over", hand_over, methods=["POST"]),
+            Route("/v1/hand-over/{request_id}", answer, methods=["GET"]),
             Route("/v1/stop", stop, methods=["POST"]),
             Route("/v1/cancel", cancel, methods=["POST"]),
         ],

@@ -14,7 +14,7 @@ from forkpoint.driver.events import Listener, SavepointEnded, SavepointProgresse
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.requests import CancelRequest, Inbox, SavepointRequest
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.errors import ConfigError, JobFailed, NotFound
 from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.naming import new_savepoint_id
@@ -45,13 +45,16 @@ class Savepoints:
         return set(self._pinned.values())
 
     def begin(self, request: SavepointRequest, manifest: Manifest) -> None:
-        """Make a savepoint of this committed epoch in the background; the request's future receives its path."""
+        """Make a savepoint in the background: of this committed epoch, unless the request names an earlier one. The request's
+        future receives its path."""
         savepoint_id = new_savepoint_id()
-        self._pinned[savepoint_id] = manifest.epoch
+        epoch = manifest.epoch if request.epoch is None else request.epoch
+        self._pinned[savepoint_id] = epoch
 
         def work() -> None:
             try:
-                request.done.set_result(self._export(request, manifest, savepoint_id, self._throttled(manifest)))
+                saved = self._saved(request, manifest)
+                request.done.set_result(self._export(request, saved, savepoint_id, self._throttled(manifest)))
             except Exception as error:
                 request.done.set_exception(error)
             finally:
@@ -63,7 +66,18 @@ class Savepoints:
 
     def make(self, request: SavepointRequest, manifest: Manifest) -> str:
         """Make a savepoint of this committed epoch and return its path."""
-        return self._export(request, manifest, new_savepoint_id(), self._run_tasks)
+        return self._export(request, self._saved(request, manifest), new_savepoint_id(), self._run_tasks)
+
+    def _saved(self, request: SavepointRequest, newest: Manifest) -> Manifest:
+        """The manifest to be saved."""
+        if request.epoch in (None, newest.epoch):
+            return newest
+        try:
+            return self.history.load(request.epoch)
+        except NotFound:
+            raise JobFailed(
+                f"job {newest.job!r}: epoch {request.epoch} cannot be saved any more; the newest one is {newest.epoch}"
+            ) from None
 
     def finish(self, inbox: Inbox, manifest: Manifest) -> None:
         """Handle the requests that are pending when the job finishes: savepoints are made of its final state."""

@@ -35,6 +35,7 @@ from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
+from forkpoint.savepoint.source_logs import stored
 
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0
@@ -112,7 +113,8 @@ class EpochRunner:
         if self._failure is not None:
             raise self._failure
         try:
-            return self._step(drain, frame, frames or {})
+            storage, paths, before = self._history.storage, self._history.paths, self.manifest
+            return self._step(drain, frame, stored(storage, paths, before.epoch + 1, frames or {}, before.sources))
         except Exception as error:
             self._failure = error
             raise

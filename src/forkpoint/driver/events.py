@@ -19,12 +19,19 @@ Phase = Literal["planned", "computed", "written", "committed", "published"]
 
 @dataclass(frozen=True)
 class StandingBy:
-    """The run waits for the end of another one, which leads the job."""
+    """The run waits for another one, which leads the job."""
 
 
 @dataclass(frozen=True)
 class Leading:
-    """A standby takes over."""
+    """A run that waited takes over."""
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """The stores of a run that waits to lead are close to the job's epochs: they have come to this one."""
+
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,7 @@ class RunEnded:
 
 
 Event = (
-    StandingBy | Leading | RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting |
+    StandingBy | CaughtUp | Leading | RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting |
     SavepointProgressed | SavepointEnded | RescaleStarted | RescaleEnded | RunEnded
 )  # fmt: skip
 

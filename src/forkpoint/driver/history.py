@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from forkpoint.checkpoint.gc import plan_gc
-from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest
+from forkpoint.checkpoint.gc import own_files, plan_gc
+from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGeneration
 from forkpoint.storage.base import Storage
 
 NEWEST_TRIES = 10
 READERS = 16
+LIST_ALL_EVERY = 50  # collections
+
+
+@dataclass
+class KnownFiles:
+    """The files of epochs but manifests, as far as this process has listed or committed and not removed them: all that there are
+    of epochs before ``epoch``, except what tasks that outlived their epoch have written since. ``collections``: how many there
+    were."""
+
+    paths: set[str] = field(default_factory=set)
+    epoch: int = 0
+    collections: int = 0
 
 
 @dataclass(frozen=True)
@@ -26,10 +38,14 @@ class History:
     storage: Storage
     paths: JobPaths
     outlines: dict[int, Manifest] = field(default_factory=dict, compare=False, repr=False)
+    known: KnownFiles = field(default_factory=KnownFiles, compare=False, repr=False)
 
     def epochs(self) -> list[int]:
         """The epochs that have a manifest, oldest first, without fences (manifests that only reserve an epoch)."""
-        files = [p for name in self.storage.list(self.paths.checkpoints) if (p := self.paths.parse(name)) is not None]
+        return self._epochs(self.storage.list(self.paths.checkpoints))
+
+    def _epochs(self, checkpoints: Iterable[str]) -> list[int]:
+        files = [p for name in checkpoints if (p := self.paths.parse(name)) is not None]
         fences = {p.epoch for p in files if p.area == "fence"}
         return sorted(p.epoch for p in files if p.area == "manifest" and p.epoch not in fences)
 
@@ -74,7 +90,9 @@ class History:
             if other != manifest:  # else storage repeated our own request, whose response was lost
                 raise self.stale(manifest, other) from None
         self.must_be_newest(manifest, after)
-        self.outlines[manifest.epoch] = _outline(manifest)
+        self.outlines[manifest.epoch] = outline = _outline(manifest)
+        # A new layout's snapshots may be of an epoch that was listed before they were written.
+        self.known.paths.update(own_files(outline))
 
     def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
         """Raise StaleGeneration if another run has committed anything after the epoch that ``manifest`` continues from.
@@ -124,9 +142,15 @@ class History:
 
     def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int]) -> None:
         """Remove files that no retained checkpoint needs, as the job's newest run. Raises StaleGeneration in any other: it does
-        not know what is pinned."""
-        files = self.storage.list(self.paths.directory)
-        manifests = self._outlines(self.epochs())
+        not know what is pinned.
+
+        Lists only what was written since the last collection; at first, and every ``LIST_ALL_EVERY`` collections, everything,
+        for the files of tasks that outlived their epoch.
+        """
+        self._list_data()
+        checkpoints = self.storage.list(self.paths.checkpoints)
+        manifests = self._outlines(self._epochs(checkpoints))
+        files = [*self.known.paths, *checkpoints]
         plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned)
         newest = manifests[max(manifests)]
         if newest.run != run:
@@ -136,6 +160,20 @@ class History:
         for path in plan.manifests:
             self.remove(by_path[path])
         self.storage.delete_all(list(plan.files))
+        self.known.paths.difference_update(plan.files)
+
+    def _list_data(self) -> None:
+        """Bring ``known`` up to date; another thread may commit meanwhile."""
+        known, epoch = self.known, max(self.outlines, default=0)
+        everything = known.collections % LIST_ALL_EVERY == 0
+        before, found = set(known.paths), set[str]()
+        for directory, earlier in self.paths.data_from(known.epoch).items():
+            found.update(self.storage.list(directory, "" if everything else earlier))
+        if everything:
+            known.paths.difference_update(before - found)
+        known.paths.update(found)
+        known.epoch = epoch
+        known.collections += 1
 
     def _outlines(self, epochs: Sequence[int]) -> dict[int, Manifest]:
         with ThreadPoolExecutor(READERS) as pool:
@@ -167,9 +205,14 @@ class History:
 
 def _outline(manifest: Manifest) -> Manifest:
     """A manifest without what is of no use for cleaning up, which is most of it."""
+    logs = {uid: _log_files(position) for uid, position in manifest.sources.items() if position.spark_log_files}
     return manifest.model_copy(
         update={
             "changes": [ref for ref in manifest.changes if ref.path is not None],
-            "sources": {}, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {},
+            "sources": logs, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {},
         }
     )  # fmt: skip
+
+
+def _log_files(position: SourcePosition) -> SourcePosition:
+    return SourcePosition(kind=position.kind, spark_log_files=position.spark_log_files)

@@ -29,6 +29,8 @@ from forkpoint.driver.events import (
 )
 from forkpoint.driver.executor import Executor, Streams
 from forkpoint.driver.failures import FailureRecord
+from forkpoint.driver.garbage import GarbageCollection
+from forkpoint.driver.handing_over import WAY_BACK_EPOCHS, HandingOver
 from forkpoint.driver.history import History
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
@@ -36,11 +38,12 @@ from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
-from forkpoint.driver.requests import CancelRequest, Inbox, Request, RescaleRequest, SavepointRequest
+from forkpoint.driver.requests import CancelRequest, HandOverRequest, Inbox, Request, RescaleRequest, SavepointRequest
 from forkpoint.driver.rescaling import Rescaling, Switched
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
-from forkpoint.driver.standby import LeaderEnded
+from forkpoint.driver.standby import HandedOver, LeaderEnded
+from forkpoint.driver.start_parallelism import StartParallelism
 from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.succession import Led, Succession
@@ -50,11 +53,11 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
+from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
 
-GC_EVERY_EPOCHS = 20
 IDLE_WAIT_MS = 200
 
 
@@ -69,13 +72,17 @@ class Result:
 
 
 class JobDriver:
-    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
+    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads.
+
+    ``pinned``: it starts at this parallelism even if the job was rescaled to another one.
+    """
 
     def __init__(
         self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
         listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
-        trial: Trial | None = None, standby: bool = False, lease: bool = False,
+        trial: Trial | None = None, standby: bool = False, succeeds: str | None = None, lease: bool = False,
+        pinned: bool = False,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -99,7 +106,6 @@ class JobDriver:
         self._runner: EpochRunner | None = None
         self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
         self._failures = FailureRecord(job, options.restart_strategy, now_ms)
-        self._collected = 0  # the epoch of the last garbage collection
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
         self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
@@ -113,29 +119,42 @@ class JobDriver:
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
             self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
-        if standby and restore is not None and restore.savepoint is not None:
-            raise ConfigError(
-                f"job {job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without a "
-                f"savepoint to restore ({restore.savepoint})"
-            )
+        self._restore = restore or RestoreOptions()
         restorer = Restorer(
-            restore or RestoreOptions(), self.history, self.graph, parallelism, executor, self._records.ended_well,
+            self._restore, self.history, self.graph,
+            StartParallelism(parallelism, pinned, options.autoscale), executor, self._records.ended_well,
             lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
         )  # fmt: skip
+        self._garbage = GarbageCollection(self.history, self.run_id, options.checkpoint.num_retained)
         self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
         self.starter = Starter(self.run_id, restorer, self._records, self._lease.start if lease else lambda: None)
-        self._succession = Succession(self.starter, restorer, executor, self._layouts, self._listener, self._inbox)
-        self.standby = standby
+        self._handing_over = HandingOver(self.history, self._lease)
+        self._succession = Succession(
+            self.starter, restorer, executor, self._layouts, self._listener, self._inbox, succeeds
+        )
+        self._way_back: int | None = None  # the last epoch of the run that this one has succeeded
+        self.standby = False
         self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
+        if standby or succeeds is not None:
+            self.stand_by()
+
+    def stand_by(self) -> None:
+        """Wait beside the run that leads the job, instead of leading at once. Call this before ``run()``."""
+        if self._restore.savepoint is not None:
+            raise ConfigError(
+                f"job {self.job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without "
+                f"a savepoint to restore ({self._restore.savepoint})"
+            )
+        self.standby = True
 
     # -- called from other threads
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
-        *, stop: bool = False, drain: bool = False, skip_unreadable: bool = False,
+        *, stop: bool = False, drain: bool = False, skip_unreadable: bool = False, epoch: int | None = None,
     ) -> SavepointRequest:  # fmt: skip
-        """Ask for a savepoint of the next committed epoch; with ``stop``, no epoch is committed after it."""
-        request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable)
+        """Ask for a savepoint of the next committed epoch or an earlier one; with ``stop``, no epoch is committed after it."""
+        request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable, epoch=epoch)
         self._enqueue(request)
         return request
 
@@ -148,6 +167,12 @@ class JobDriver:
             )
         else:
             self._enqueue(request)
+        return request
+
+    def hand_over(self, successor: str) -> HandOverRequest:
+        """Ask the job to go on in another run, which waits for that."""
+        request = HandOverRequest(successor)
+        self._enqueue(request)
         return request
 
     def cancel(self) -> CancelRequest:
@@ -217,13 +242,15 @@ class JobDriver:
             raise
         if led is None:
             return self._cancelled(self._newest_epoch())
-        if isinstance(led, LeaderEnded):
+        if isinstance(led, LeaderEnded | HandedOver):
             return Result(self.run_id, led.outcome(), self._newest_epoch())
         if led.manifest is None:
             return Result(self.run_id, "finished", self._newest_epoch())
         if self.standby:
             self.standby = False
             self.on_leading()
+        if self._succession.succeeds is not None:
+            self._way_back = led.manifest.parent.epoch
         return self._run_attempts(led.manifest, led.layout)
 
     def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
@@ -237,6 +264,7 @@ class JobDriver:
     def _release(self, error: BaseException) -> None:
         self._closing = True
         self._inbox.fail_all(error)
+        self._handing_over.close(error)
         self._rescaling.stop()
         try:
             self._lease.close()
@@ -313,7 +341,8 @@ class JobDriver:
         try:
             if self.graph.frame_sources:
                 stops = runner.bound.frame_stops
-                streams = self.executor.start_streams(self.graph, manifest.sources, self._on_batch, stops)
+                positions = whole(self._storage, manifest.sources)
+                streams = self.executor.start_streams(self.graph, positions, self._on_batch, stops)
             return self._loop(runner, streams)
         finally:
             if streams is not None:
@@ -325,7 +354,7 @@ class JobDriver:
         while True:
             began = time.monotonic()
             with self._lock:
-                result = self._switched(runner) or self._handle_requests(runner)
+                result = self._switched(runner) or self._handle_requests(runner) or self._handed_over(runner)
                 if result is not None:
                     return result
                 worked = runner.step()
@@ -339,9 +368,7 @@ class JobDriver:
                 if not runner.trial.active:
                     self._trial = None
             self._autoscale(runner, full=worked and runner.planner.full)
-            if runner.manifest.epoch >= self._collected + GC_EVERY_EPOCHS:
-                self._collected = runner.manifest.epoch
-                self._collect_garbage(runner.manifest)
+            self._garbage.collect_if_due(runner.manifest, partial(self._pinned, runner))
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
             self._wait(runner, worked, began, interval_ms)
@@ -361,6 +388,15 @@ class JobDriver:
         if switched is not None:
             runner.retire()
         return switched
+
+    def _handed_over(self, runner: EpochRunner) -> Result | None:
+        """Hand the job over if that was requested. Savepoints and rescalings in progress would be lost, so they come first."""
+        in_progress = self._savepoints.pinned() or self._rescaling.in_progress
+        if not self._handing_over.wanted or in_progress or runner.progress.in_flight:
+            return None
+        self._closing = True  # no further batch is read
+        self._closing = self._handing_over.hand_over(runner.manifest, self._inbox.pause)
+        return Result(self.run_id, "stopped", runner.manifest.epoch) if self._closing else None
 
     def _wait(self, runner: EpochRunner, worked: bool, began: float, interval_ms: int) -> None:
         """Wait until the next epoch may begin or is due, or a request arrives."""
@@ -398,6 +434,9 @@ class JobDriver:
                 return self._cancelled(runner.manifest.epoch)
             if isinstance(request, RescaleRequest):
                 self._rescaling.begin(request, runner.manifest, partial(self._layouts.next, runner.manifest))
+                continue
+            if isinstance(request, HandOverRequest):
+                self._handing_over.begin(request)
                 continue
             if not request.stop:
                 self._savepoints.begin(request, runner.manifest)
@@ -449,19 +488,12 @@ class JobDriver:
         return Result(self.run_id, "stopped", runner.manifest.epoch, path)
 
     def _cancelled(self, epoch: int) -> Result:
-        while (request := self._inbox.take()) is not None:
-            if isinstance(request, CancelRequest):
-                request.done.set_result(None)
-            else:
-                what = "its savepoint was made" if isinstance(request, SavepointRequest) else "it was rescaled"
-                request.done.set_exception(JobFailed(f"job {self.job!r} was cancelled before {what}"))
+        self._inbox.cancel_all(self.job)
         return Result(self.run_id, "cancelled", epoch)
 
-    def _collect_garbage(self, newest: Manifest) -> None:
-        pinned = self._savepoints.pinned() | self._rescaling.pinned(newest)
-        try:
-            self.history.collect_garbage(self.run_id, self.options.checkpoint.num_retained, pinned)
-        except StaleGeneration:
-            raise
-        except Exception:
-            log.exception("job %r: cleaning up old checkpoints failed; it will be retried", self.job)
+    def _pinned(self, runner: EpochRunner) -> set[int]:
+        """Epochs whose files are still needed, by other things than restarts."""
+        pinned = self._savepoints.pinned() | self._rescaling.pinned(runner.manifest)
+        if self._way_back is not None and (self._on_trial or runner.manifest.epoch < self._way_back + WAY_BACK_EPOCHS):
+            pinned.add(self._way_back)
+        return pinned

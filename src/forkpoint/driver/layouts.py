@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from forkpoint.checkpoint.manifest import Manifest
@@ -31,7 +31,7 @@ class Layouts:
 
     def next(self, manifest: Manifest, parallelism: int) -> JobSpec:
         """A new layout. ``manifest``: what its first epoch, or its preparation, begins from."""
-        options, name = self.options, f"{self.run}-{next(self._numbers)}"
+        options, name = self.options, self._name()
         return JobSpec(
             run=name,
             job=self.job,
@@ -46,3 +46,11 @@ class Layouts:
             known_states={state.sid: state for state in manifest.states},
             inline_changes_bytes=min(JobSpec.inline_changes_bytes, INLINE_BYTES // parallelism),
         )
+
+    def another(self, layout: JobSpec) -> JobSpec:
+        """The same layout with stores of its own."""
+        name = self._name()
+        return replace(layout, run=name, local_dir=f"{self.local_dir}/{name}")
+
+    def _name(self) -> str:
+        return f"{self.run}-{next(self._numbers)}"

@@ -28,6 +28,8 @@ class LeaseKeeper:
         self._renewals = 0
         self._reachable = True
         self._started = False
+        self._successor: str | None = None
+        self._lock = threading.Lock()  # of a renewal
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"forkpoint-lease-{paths.job}", daemon=True)
 
@@ -35,6 +37,11 @@ class LeaseKeeper:
         if not self._started:
             self._started = True
             self._thread.start()
+
+    def hand_to(self, successor: str | None) -> None:
+        """Say at once which run is to lead next; None: this one goes on."""
+        self._successor = successor
+        self._renew()
 
     def close(self) -> None:
         """Call this once the run's end is on record: without a lease, a standby looks there."""
@@ -54,9 +61,14 @@ class LeaseKeeper:
                 return
 
     def _renew(self) -> None:
+        with self._lock:
+            self._put()
+
+    def _put(self) -> None:
         lease = Lease(
-            job=self._paths.job, run=self._run, renewals=self._renewals, ttl_ms=self._ttl_ms, epoch=self._epoch()
-        )
+            job=self._paths.job, run=self._run, renewals=self._renewals, ttl_ms=self._ttl_ms, epoch=self._epoch(),
+            successor=self._successor,
+        )  # fmt: skip
         try:
             self._storage.put(self._paths.lease_file(self._run), LEASE.dump(lease))
             self._renewals += 1

@@ -18,6 +18,7 @@ from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
 from forkpoint.savepoint.restore_plan import StateMapping
+from forkpoint.savepoint.source_logs import log_file
 from forkpoint.savepoint.tasks import FileRef, Progress, no_progress, run_here
 from forkpoint.storage.base import Storage
 
@@ -120,17 +121,40 @@ def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progre
     if origin is None:
         raise StorageError(f"job {history.paths.job!r}: there is no undamaged checkpoint or savepoint")
     if not plan.whole:
-        run = uuid.uuid4().hex[:12]
-        manifest = _start(history, origin, plan, run, progress)
-        history.commit(manifest, after=plan.epoch - 1)
-        record = Run(
-            job=manifest.job, run=run, generation=manifest.generation, parent=manifest.parent, started_ms=manifest.created_ms,
-            ended_ms=wall_clock_ms(), outcome="stopped", reason="recovered by forkpoint recover",
-        )  # fmt: skip
-        history.storage.put(history.paths.run_file(run), RUN.dump(record))
+        manifest = _start(history, origin, plan, uuid.uuid4().hex[:12], progress)
+        _commit(history, manifest, plan.epoch - 1, "recovered by forkpoint recover")
     for epoch in plan.fenced:
         history.storage.put(history.paths.fence(epoch), b"")
     return manifest
+
+
+def go_back(history: History, epoch: int, reason: str) -> Manifest:
+    """Make the next run resume from an earlier epoch, whose files must still be there; returns the manifest for that. No output
+    may have been published since: it would be published again."""
+    newest, origin = history.newest(), history.load(epoch)
+    assert newest is not None
+    manifest = _resumed(origin, uuid.uuid4().hex[:12], newest.generation + 1, newest.epoch + 1)
+    _commit(history, manifest, newest.epoch, reason)
+    return manifest
+
+
+def _commit(history: History, manifest: Manifest, after: int, reason: str) -> None:
+    """Commit the first manifest of a run that ends at once, and write its record."""
+    history.commit(manifest, after=after)
+    record = Run(
+        job=manifest.job, run=manifest.run, generation=manifest.generation, parent=manifest.parent,
+        started_ms=manifest.created_ms, ended_ms=wall_clock_ms(), outcome="stopped", reason=reason,
+    )  # fmt: skip
+    history.storage.put(history.paths.run_file(manifest.run), RUN.dump(record))
+
+
+def _resumed(origin: Manifest, run: str, generation: int, epoch: int) -> Manifest:
+    return origin.model_copy(
+        update={
+            "run": run, "generation": generation, "epoch": epoch, "kind": "start", "created_ms": wall_clock_ms(),
+            "changes": [], "sinks": {}, "parent": from_checkpoint(origin).parent, "metadata": {},
+        }
+    )  # fmt: skip
 
 
 def _load_all(history: History, epochs: Sequence[int]) -> tuple[dict[int, Manifest], dict[int, str]]:
@@ -151,6 +175,7 @@ def _problem(storage: Storage, history: History, manifest: Manifest, verified: d
         return str(error)
     refs = [base.snapshot for base in files.bases if base.snapshot is not None]
     refs += [snapshot for base in files.operators for snapshot in base.snapshots]
+    refs += [log_file(log) for position in manifest.sources.values() for log in position.spark_log_files.values()]
     for ref in [*refs, *(changes.file for changes in files.changes)]:
         if ref not in verified:
             verified[ref] = _damage(storage, ref)
@@ -199,13 +224,7 @@ def _start(
 ) -> Manifest:
     """The recovery's manifest: the first one of a run that ends at once."""
     if isinstance(origin, Manifest):
-        base = from_checkpoint(origin)
-        return origin.model_copy(
-            update={
-                "run": run, "generation": plan.generation, "epoch": plan.epoch, "kind": "start", "created_ms": wall_clock_ms(),
-                "changes": [], "sinks": {}, "parent": base.parent, "metadata": {},
-            }
-        )  # fmt: skip
+        return _resumed(origin, run, plan.generation, plan.epoch)
     saved = origin.savepoint
     states = [state.info for operator in saved.operators for state in operator.states]
     snapshots = import_savepoint(

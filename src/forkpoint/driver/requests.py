@@ -7,11 +7,14 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from forkpoint.errors import JobFailed
+
 
 @dataclass(frozen=True, eq=False)
 class SavepointRequest:
     """``stop``: end the job with it; ``drain``: and fire all timers first. ``schedule_ms``: the interval of the schedule
-    that requested it. ``skip_unreadable``: leave out entries that don't fit their types."""
+    that requested it. ``skip_unreadable``: leave out entries that don't fit their types. ``epoch``: an earlier one, whose files
+    are still there; None: the last committed one."""
 
     directory: str | None = None
     label: str | None = None
@@ -20,6 +23,7 @@ class SavepointRequest:
     drain: bool = False
     schedule_ms: int | None = None
     skip_unreadable: bool = False
+    epoch: int | None = None
     done: Future[str] = field(default_factory=Future)
 
 
@@ -38,7 +42,19 @@ class RescaleRequest:
     done: Future[int] = field(default_factory=Future)
 
 
-Request = SavepointRequest | CancelRequest | RescaleRequest
+@dataclass(frozen=True, eq=False)
+class HandOverRequest:
+    """``done`` receives the last epoch before that of ``successor``, which leads the job then."""
+
+    successor: str
+    done: Future[int] = field(default_factory=Future)
+
+
+Request = SavepointRequest | CancelRequest | RescaleRequest | HandOverRequest
+
+_WANTED = {
+    SavepointRequest: "its savepoint was made", RescaleRequest: "it was rescaled", HandOverRequest: "it was handed over",
+}  # fmt: skip
 
 
 class Inbox:
@@ -80,6 +96,14 @@ class Inbox:
     def cancelled(self) -> bool:
         with self._changed:
             return any(isinstance(r, CancelRequest) for r in self._requests)
+
+    def cancel_all(self, job: str) -> None:
+        """Answer everything, as the job has been cancelled."""
+        while (request := self.take()) is not None:
+            if isinstance(request, CancelRequest):
+                request.done.set_result(None)
+            else:
+                request.done.set_exception(JobFailed(f"job {job!r} was cancelled before {_WANTED[type(request)]}"))
 
     def fail_all(self, error: BaseException) -> None:
         while (request := self.take()) is not None:

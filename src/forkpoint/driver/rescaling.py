@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.events import Listener, RescaleEnded, RescaleStarted
 from forkpoint.driver.executor import Executor
+from forkpoint.driver.following import is_close
 from forkpoint.driver.history import History
 from forkpoint.driver.redistribution import OperatorState, redistributed, written
 from forkpoint.driver.requests import RescaleRequest
@@ -25,8 +26,6 @@ from forkpoint.runtime.exchange.control import JobSpec
 
 log = logging.getLogger("forkpoint")
 
-CLOSE_SECONDS = 1.0  # a round that takes less leaves little for the first epoch to make up for
-CLOSER = 0.7  # a round that takes more than this part of the one before does not get closer to the job
 MAX_LAG = 20  # epochs, while the switch has to wait
 
 
@@ -119,6 +118,10 @@ class Rescaling:
             self._end(current, error)
             current.join()
 
+    @property
+    def in_progress(self) -> bool:
+        return self._current is not None
+
     def stop(self) -> None:
         """Begin no further work on the engine."""
         if self._current is not None:
@@ -153,6 +156,7 @@ def rescaled(before: Manifest, parallelism: int, now_ms: int) -> Manifest:
         update={
             "epoch": before.epoch + 1, "kind": "start", "created_ms": now_ms,
             "processing_time_ms": max(now_ms, before.processing_time_ms), "parallelism": parallelism,
+            "rescaled": True,
             "parent": from_checkpoint(before).parent, "changes": [], "sinks": {}, "drained": False, "metadata": {},
         }
     )  # fmt: skip
@@ -220,6 +224,6 @@ class _Preparation:
             self.operators.advance(target)
             self.reached = target.epoch
             took = time.monotonic() - began
-            if took < CLOSE_SECONDS or took > CLOSER * last:
+            if is_close(took, last):
                 return
             last = took

@@ -13,6 +13,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import check_program
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
+from forkpoint.driver.start_parallelism import StartParallelism
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import RestoreOptions
@@ -56,7 +57,7 @@ class Restorer:
     options: RestoreOptions
     history: History
     graph: JobGraph
-    parallelism: int
+    parallelism: StartParallelism
     executor: Executor
     ended_well: Callable[[str], bool]
     progress: Progress
@@ -68,15 +69,26 @@ class Restorer:
         place = self.options.savepoint
         if place == NONE:
             return Restored(Parent(), epoch=epoch)
+        parallelism = self.parallelism_after(newest)
         if place is None:
-            return self._from_newest(newest, epoch)
+            return self._from_newest(newest, epoch, parallelism)
         storage = self.history.storage
         opened = find_savepoint(storage, self._job) if place == LATEST else named_savepoint(storage, place)
-        return self._from_savepoint(opened, epoch)
+        return self._from_savepoint(opened, epoch, parallelism)
 
     def fits(self, newest: Manifest) -> bool:
         """Whether ``restore`` would use a checkpoint's files in place."""
-        return _checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(self._plan(newest))
+        fits = _parallelism_fits(newest, self.parallelism_after(newest))
+        return fits and is_usable_in_place(newest, self.graph, self._plan(newest))
+
+    def inherits_parallelism(self, newest: Manifest | None) -> bool:
+        """Whether the run goes on at the parallelism that the job was rescaled to."""
+        return self.options.savepoint != NONE and self.parallelism.inherits(newest)
+
+    def parallelism_after(self, newest: Manifest | None) -> int:
+        """The parallelism that the run starts with."""
+        chosen = self.parallelism.given if self.options.savepoint == NONE else self.parallelism.after(newest)
+        return min(chosen, self.graph.max_parallelism)
 
     @property
     def _job(self) -> str:
@@ -84,7 +96,7 @@ class Restorer:
 
     # -- checkpoints
 
-    def _from_newest(self, newest: Manifest | None, epoch: int) -> Restored | None:
+    def _from_newest(self, newest: Manifest | None, epoch: int, parallelism: int) -> Restored | None:
         if newest is None:
             return Restored(Parent(), epoch=epoch)
         if newest.kind == "end" and self.ended_well(newest.run):
@@ -96,12 +108,12 @@ class Restorer:
         if newest.drained_early:
             newest = self._past_drain(newest)
         if self._depends_on_entries(newest):
-            return self._from_checkpoint_by_savepoint(newest, epoch)
+            return self._from_checkpoint_by_savepoint(newest, epoch, parallelism)
         plan = self._plan(newest)
-        if _checkpoint_fits(newest, self.graph, self.parallelism) and not _changed(plan):
+        if _parallelism_fits(newest, parallelism) and is_usable_in_place(newest, self.graph, plan):
             states = tuple(mapping.target for mapping in plan.states)  # same entries, but types as declared now
             return replace(from_checkpoint(newest), states=states, epoch=epoch)
-        return self._from_checkpoint_by_savepoint(newest, epoch)
+        return self._from_checkpoint_by_savepoint(newest, epoch, parallelism)
 
     def _past_drain(self, newest: Manifest) -> Manifest:
         """What to resume from if the newest checkpoint was drained."""
@@ -122,7 +134,7 @@ class Restorer:
             f"checkpoint (--allow-drained); or restore an earlier savepoint, or {NONE!r} to start from scratch"
         )
 
-    def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int) -> Restored:
+    def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int, parallelism: int) -> Restored:
         """Restore a checkpoint whose files don't suit the changed program, by way of a temporary savepoint."""
         paths, storage = self.history.paths, self.history.storage
         directory = f"{paths.staging_directory}/{epoch:012d}/_restore/{new_savepoint_id()}"
@@ -132,14 +144,14 @@ class Restorer:
                 storage=storage, manifest=newest, target=target, savepoint_id=new_savepoint_id(), progress=self.progress,
                 run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, "restore: read the checkpoint"),
             )  # fmt: skip
-            restored = self._from_savepoint(open_savepoint(target), epoch)
+            restored = self._from_savepoint(open_savepoint(target), epoch, parallelism)
         finally:
             storage.delete_prefix(directory)
         return replace(restored, parent=from_checkpoint(newest).parent, on_started=None)
 
     # -- savepoints
 
-    def _from_savepoint(self, opened: OpenedSavepoint, epoch: int) -> Restored:
+    def _from_savepoint(self, opened: OpenedSavepoint, epoch: int, parallelism: int) -> Restored:
         savepoint = opened.savepoint
         plan = self._plan(savepoint)
         for row in plan.rows:
@@ -157,7 +169,7 @@ class Restorer:
         dispose = partial(dispose_savepoint, opened, runs=[], savepoints=[], force=True)
         snapshots = import_savepoint(
             opened=opened, storage=self.history.storage, paths=self.history.paths, epoch=epoch, states=plan.states,
-            parallelism=self.parallelism, max_parallelism=self.graph.max_parallelism, now_ms=self.now_ms(),
+            parallelism=parallelism, max_parallelism=self.graph.max_parallelism, now_ms=self.now_ms(),
             run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
             progress=self.progress,
         )  # fmt: skip
@@ -193,14 +205,17 @@ def from_checkpoint(manifest: Manifest) -> Restored:
     )  # fmt: skip
 
 
-def _checkpoint_fits(manifest: Manifest, graph: JobGraph, parallelism: int) -> bool:
-    """Whether the new run can use a checkpoint's files in place; otherwise it is restored by way of a savepoint."""
-    if manifest.max_parallelism != graph.max_parallelism:
+def is_usable_in_place(manifest: Manifest, graph: JobGraph, plan: RestorePlan) -> bool:
+    """Whether a run of the program can use a checkpoint's files as they are, at a parallelism that fits; otherwise it is restored
+    by way of a savepoint."""
+    if manifest.max_parallelism != graph.max_parallelism or not {s.uid for s in manifest.states} <= set(graph.by_uid):
         return False
-    operator_state = any(s.is_operator_state for s in manifest.states)
-    if operator_state and manifest.parallelism != parallelism:
-        return False
-    return {s.uid for s in manifest.states} <= set(graph.by_uid)
+    return not _changed(plan)
+
+
+def _parallelism_fits(manifest: Manifest, parallelism: int) -> bool:
+    """Operator state belongs to subtasks."""
+    return manifest.parallelism == parallelism or not any(state.is_operator_state for state in manifest.states)
 
 
 def _changed(plan: RestorePlan) -> bool:

@@ -29,7 +29,7 @@ class Starter:
     def __init__(
         self, run: str, restorer: Restorer, records: RunRecords, on_leading: Callable[[], None] = lambda: None
     ) -> None:
-        self._run = run
+        self.run = run
         self._on_leading = on_leading
         self._restorer = restorer
         self._history = restorer.history
@@ -49,7 +49,7 @@ class Starter:
                 return self._try(newest, generation)
             except StaleGeneration as error:
                 newest = self._history.newest()
-                if not tries_left or newest is None or newest.run == self._run or newest.generation >= generation:
+                if not tries_left or newest is None or newest.run == self.run or newest.generation >= generation:
                     raise
                 log.warning("%s. Trying again", error)
                 time.sleep(random.uniform(0, START_PAUSE_SECONDS))
@@ -62,10 +62,17 @@ class Starter:
         job, graph, now_ms = self._history.paths.job, self._restorer.graph, self._restorer.now_ms
         claim_places(graph, self._history.storage, job, now_ms())
         manifest = start_manifest(
-            job, self._run, graph, base,
-            generation=generation, parallelism=self._restorer.parallelism, now_ms=now_ms(),
+            job, self.run, graph, base,
+            generation=generation, parallelism=self._restorer.parallelism_after(newest), now_ms=now_ms(),
+            rescaled=self._restorer.inherits_parallelism(newest),
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
+        if manifest.rescaled and manifest.parallelism != (given := self._restorer.parallelism.given):
+            log.warning(
+                "job %r goes on at parallelism %d, as it was rescaled, instead of %d; `forkpoint rescale` changes that, as does "
+                "-p at a start",
+                job, manifest.parallelism, given,
+            )  # fmt: skip
         self._on_leading()
         self._records.start(manifest)
         if base.on_started is not None:
@@ -89,14 +96,15 @@ class Starter:
         """This run's newest manifest. Raises StaleGeneration if another run has committed a later one."""
         newest = self._history.newest()
         assert newest is not None
-        if newest.run != self._run:
+        if newest.run != self.run:
             raise self._history.stale(mine, newest) from error
         return newest
 
 
 def start_manifest(
-    job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int
-) -> Manifest:
+    job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int,
+    rescaled: bool = False,
+) -> Manifest:  # fmt: skip
     """The first manifest of a run. Committing it fences all older runs of the job."""
     processing_time_ms = max(now_ms, restored.processing_time_ms)
     return Manifest(
@@ -108,6 +116,7 @@ def start_manifest(
         created_ms=now_ms,
         processing_time_ms=processing_time_ms,
         parallelism=parallelism,
+        rescaled=rescaled,
         max_parallelism=graph.max_parallelism,
         sources={uid: _awake(position, processing_time_ms) for uid, position in restored.sources.items()},
         watermarks=dict(restored.watermarks),

@@ -9,6 +9,7 @@ from typing import Literal
 
 from forkpoint.driver.events import (
     AttemptStarted,
+    CaughtUp,
     EpochCommitted,
     EpochReached,
     Event,
@@ -32,7 +33,8 @@ class Status:
     """A run's status, as ``list`` and the control port show it. ``records`` and ``late_records_dropped`` count by operator uid
     since the last (re)start. ``ignored_files``: by source, the number of files that appeared too late to be read.
     ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made.
-    ``rescaling_to``: the parallelism that the job will have soon."""
+    ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the stores of a run that waits to lead
+    are close to the job's epochs."""
 
     job: str
     run: str
@@ -47,6 +49,7 @@ class Status:
     restored: tuple[int, int] | None = None
     savepoint_progress: tuple[int, int] | None = None
     rescaling_to: int | None = None
+    caught_up: bool = False
     failure: str | None = None
 
 
@@ -67,6 +70,8 @@ def after(status: Status, event: Event) -> Status:
     match event:
         case StandingBy():
             return replace(status, state="standby")
+        case CaughtUp(epoch):
+            return replace(status, epoch=epoch, caught_up=True)
         case Leading():
             return replace(status, state="starting")
         case RestoreProgressed(done, total):

@@ -1,4 +1,4 @@
-"""How a standby comes to lead its job."""
+"""How a run comes to lead a job that another run leads: as its standby, or as a successor that it is handed over to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.driver.events import Leading, Listener, StandingBy
+from forkpoint.driver.events import CaughtUp, Leading, Listener, StandingBy
 from forkpoint.driver.executor import Executor
+from forkpoint.driver.following import Follower
+from forkpoint.driver.handing_over import Successor
 from forkpoint.driver.layouts import Layouts
+from forkpoint.driver.rehearsal import rehearse
 from forkpoint.driver.requests import Inbox
 from forkpoint.driver.restorer import Restorer
-from forkpoint.driver.standby import LeaderEnded, Standby
+from forkpoint.driver.standby import Over, Standby
 from forkpoint.driver.starter import Starter
-from forkpoint.errors import StaleGeneration
+from forkpoint.errors import JobFailed, RestoreRefused, StaleGeneration
 from forkpoint.runtime.exchange.control import JobSpec
 
 log = logging.getLogger("forkpoint")
@@ -27,9 +30,14 @@ class Led:
     layout: JobSpec | None
 
 
+class NotInPlace(RestoreRefused):
+    """The program fits a job's state, but has to convert it, so its stores cannot follow the job."""
+
+
 @dataclass
 class Succession:
-    """A run that stands by for its job's leader, with stores that follow the leader's epochs."""
+    """A run that waits to lead its job, with stores that follow the leader's epochs. ``succeeds``: the run that hands the job
+    over to this one; None for a standby, which takes over when any leader dies."""
 
     starter: Starter
     restorer: Restorer
@@ -37,32 +45,75 @@ class Succession:
     layouts: Layouts
     listener: Listener
     inbox: Inbox
+    succeeds: str | None = None
     _layout: JobSpec | None = field(default=None, init=False)
+    _rehearsed: bool = field(default=False, init=False)
 
-    def lead(self) -> Led | LeaderEnded | None:
+    def lead(self) -> Led | Over | None:
         """Wait until this run leads the job; None if it is cancelled before."""
-        standby = Standby(self.restorer.history, self._prepare)
+        if self.succeeds is not None:
+            self._must_fit(self.succeeds)
         while True:
             self.listener.on_event(StandingBy())
-            ended = standby.wait(self.inbox.pause)
+            over = self._wait()
             if self.inbox.cancelled:
                 return None
-            if ended is not None:
-                return ended
+            if over is not None:
+                return over
             self.listener.on_event(Leading())
             try:
                 manifest = self.starter.start()
             except StaleGeneration as error:  # another standby was faster
+                if self.succeeds is not None:
+                    raise
                 log.warning("%s; it stands by again", error)
                 continue
-            if manifest is None or self._layout is None:
+            if manifest is None or self._layout is None or self._layout.parallelism != manifest.parallelism:
                 return Led(manifest, None)
             return Led(manifest, replace(self._layout, known_states={state.sid: state for state in manifest.states}))
+
+    def _wait(self) -> Over | None:
+        history = self.restorer.history
+        with Follower(history, self._prepare, self._caught_up) as follower:
+            if self.succeeds is None:
+                return Standby(history, follower.follow).wait(self.inbox.pause)
+            Successor(history, self.starter.run, self.succeeds, follower.follow).wait(self.inbox.pause)
+            return None
+
+    def _must_fit(self, leader: str) -> None:
+        """Raise NotInPlace if the stores could not follow the job, and JobFailed if another run leads it by now."""
+        newest = self.restorer.history.newest()
+        if newest is None or newest.run != leader:
+            now = "nobody" if newest is None else f"run {newest.run}"
+            raise JobFailed(
+                f"job {self.layouts.job!r} is not led by run {leader}, which this run is to replace, but by {now}"
+            )
+        if not self.restorer.fits(newest):
+            raise NotInPlace(f"job {newest.job!r}: its state has to be converted for this program")
 
     def _prepare(self, manifest: Manifest) -> None:
         """Bring the stores up to a manifest of the leader, if this run would resume from its files in place."""
         if not self.restorer.fits(manifest):
             return
+        parallelism = self.restorer.parallelism_after(manifest)
+        if self._layout is not None and self._layout.parallelism != parallelism:  # the leader was rescaled
+            self.executor.discard(self._layout)
+            self._layout = None
         if self._layout is None:
-            self._layout = self.layouts.next(manifest, self.restorer.parallelism)
+            self._layout = self.layouts.next(manifest, parallelism)
         self.executor.prepare(self._layout, manifest.epoch)
+
+    def _caught_up(self, epoch: int) -> None:
+        if not self._rehearsed and self._layout is not None:
+            self._rehearsed = True
+            self._rehearse(self.layouts.another(self._layout))
+        self.listener.on_event(CaughtUp(epoch))
+
+    def _rehearse(self, layout: JobSpec) -> None:
+        """Warm the engine up. A program that fails at this does not replace one that runs; a standby may find a better day."""
+        try:
+            rehearse(self.executor, layout)
+        except Exception as error:
+            if self.succeeds is not None:
+                raise
+            log.warning("job %r: the standby's first epoch on trial has failed: %s", self.layouts.job, error)

@@ -11,7 +11,7 @@ from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.interrupting import EpochInterrupted, Interruptible
-from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
@@ -47,8 +47,10 @@ class LocalExecutor:
 
     def _run_epoch(self, spec: JobSpec, ctx: EpochContext, source_tasks: Sequence[bytes]) -> list[bytes]:
         rows: list[ChunkRow] = []
+        common, parts = divide(ctx, spec.parallelism)
+        contexts = [part.joined(common, subtask) for subtask, part in enumerate(parts)]
         for task, plan in enumerate(source_tasks):
-            rows.extend(run_source_task(spec, ctx, task, plan))
+            rows.extend(run_source_task(spec, common, task, plan))
             self._raise_if_interrupted()
         for stage in range(1, spec.graph.stages + 1):
             inboxes: list[list[ChunkRow]] = [[] for _ in range(spec.parallelism)]
@@ -56,7 +58,7 @@ class LocalExecutor:
                 inboxes[row[0]].append(row)
             rows = []
             for subtask, inbox in enumerate(inboxes):
-                rows.extend(run_subtask(spec, ctx, stage, subtask, inbox))
+                rows.extend(run_subtask(spec, contexts[subtask], stage, subtask, inbox))
                 self._raise_if_interrupted()
         return [blob for _, _, _, blob in commits_in(rows)]
 

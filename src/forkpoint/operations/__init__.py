@@ -36,6 +36,7 @@ from forkpoint.operations.lineage import Tree, tree
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
 from forkpoint.operations.recovering import Recovery, recover
+from forkpoint.operations.replacing import Upgraded
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.running import (
     Cancelled,
@@ -50,7 +51,7 @@ from forkpoint.operations.running import (
 )
 from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
 from forkpoint.operations.supervising import supervise
-from forkpoint.operations.upgrading import Refused, Upgraded, upgrade
+from forkpoint.operations.upgrading import Refused, upgrade
 
 __all__ = [
     "Announcer",

@@ -24,6 +24,7 @@ from forkpoint.storage.places import plain_place
 from forkpoint.storage.private import make_directories, open_new
 
 TAIL_LINES = 20
+_ERROR = "Error: "  # begins the last message of `forkpoint run`
 FAILED, JOB_FAILED = 1, 3  # exit codes of `forkpoint run`
 
 
@@ -111,7 +112,7 @@ def start_detached(
     if "failure" in report:
         process.wait()
         failure = report["failure"]
-        printed = (tail(log) or "").removesuffix(f"Error: {failure['message']}").rstrip() or None
+        printed = (tail(log) or "").removesuffix(f"{_ERROR}{failure['message']}").rstrip() or None
         raise DriverFailed(f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed)
     return Started(**report, pid=process.pid, log=str(log))
 
@@ -129,3 +130,9 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str | None:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 64_000))
         kept = file.read().decode(errors="replace").rstrip().splitlines()[-lines:]
     return "\n".join(kept) or None
+
+
+def last_error(log: Path) -> str | None:
+    """The first line of the message that a driver ended with; None if it did not get to say one."""
+    said = [line for line in (tail(log) or "").splitlines() if line.startswith(_ERROR)]
+    return said[-1].removeprefix(_ERROR) if said else None

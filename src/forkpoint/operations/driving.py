@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -17,6 +18,8 @@ from forkpoint.control.registry import drop_stale, find_client
 from forkpoint.control.server import ControlServer
 from forkpoint.driver.job_driver import JobDriver, Result
 from forkpoint.errors import ConfigError, StorageError
+
+log = logging.getLogger("forkpoint")
 
 SETTLED_SECONDS = 1.0
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
@@ -55,12 +58,21 @@ class Announcer:
 
 
 class Driving:
-    """``record`` saves the program of a driver that is about to start. ``errors``: those that ended jobs, as ``execute()``
-    raised them. ``started``: how many jobs were started."""
+    """``record`` saves the program of a driver that is about to start. ``patient``: a driver whose job runs already stands by
+    for it instead of failing. ``errors``: those that ended jobs, as ``execute()`` raised them. ``started``: how many jobs were
+    started."""
 
-    def __init__(self, announcer: Announcer, record: Callable[[JobDriver], None], log: str | None = None) -> None:
+    def __init__(
+        self,
+        announcer: Announcer,
+        record: Callable[[JobDriver], None],
+        log: str | None = None,
+        *,
+        patient: bool = False,
+    ) -> None:
         self._announcer = announcer
         self._log = log
+        self._patient = patient
         self._record = record
         self._active: dict[str, JobDriver] = {}
         self._announced: set[str] = set()
@@ -81,11 +93,17 @@ class Driving:
         storage = driver.history.storage
         other = None if driver.standby else find_client(storage, driver.job)
         if other is not None:
-            raise ConfigError(
-                f"job {driver.job!r} is running already (run {other.endpoint.run}, process {other.endpoint.pid} on machine "
-                f"{other.endpoint.machine!r}) under {storage.url}; stop or "
-                "cancel it first, give this one another name with --name, or start it as a standby with --standby"
+            at = other.endpoint
+            running = (
+                f"job {driver.job!r} is running already (run {at.run}, process {at.pid} on machine {at.machine!r})"
             )
+            if not self._patient:
+                raise ConfigError(
+                    f"{running} under {storage.url}; stop or "
+                    "cancel it first, give this one another name with --name, or start it as a standby with --standby"
+                )
+            driver.stand_by()
+            log.warning("%s; this run stands by for it, and takes over when its driver dies", running)
         drop_stale(storage, driver.job)
         self._record(driver)
         self._announcer.begun(driver)

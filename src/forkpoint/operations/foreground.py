@@ -32,12 +32,14 @@ class ProgramEnd:
 
 
 def drive(
-    request: RunRequest, announcer: Announcer, *, log: str | None = None, state_root: str | None = None
-) -> ProgramEnd:
+    request: RunRequest, announcer: Announcer, *, log: str | None = None, state_root: str | None = None,
+    patient: bool = False,
+) -> ProgramEnd:  # fmt: skip
     """Run a program as ``python app`` would, and its jobs as the request says, to their end.
 
     Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show
-    with the job. Raises ForkpointError only before the program runs.
+    with the job. ``patient``: a job that runs already is stood by for, not an error. Raises ForkpointError only before the
+    program runs.
     """
     if request.pyflink:
         install()
@@ -51,7 +53,7 @@ def drive(
     if request.capture is not None:
         # A version that fails must end rather than restart forever, and none may leave savepoints behind.
         options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None, "autoscale": None}
-    driving = Driving(announcer, invoked.record, log)
+    driving = Driving(announcer, invoked.record, log, patient=patient)
     launch = Launch(
         options=options,
         state_root=place,
@@ -64,6 +66,8 @@ def drive(
         sinks=None if request.capture is None else capturing(request.capture),
         generated_uids=installed(),
         standby=request.standby,
+        succeeds=request.succeeds,
+        pinned=request.parallelism is not None and not request.standby and not request.resumed,
     )
     return _run(invoked, launch, driving, announcer)
 

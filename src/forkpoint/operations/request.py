@@ -22,8 +22,9 @@ class RunRequest:
     before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
     SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
     environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
-    leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job
-    changes its parallelism.
+    leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job changes its
+    parallelism. ``succeeds``: the run that hands the job over to this one. ``resumed``: the job was started by the same request
+    before, and goes on; if it was rescaled since, that counts, not ``parallelism``.
     """
 
     app: str
@@ -43,6 +44,8 @@ class RunRequest:
     pass_env: Sequence[str] = ()
     standby: bool = False
     autoscale: Autoscale | None = None
+    succeeds: str | None = None
+    resumed: bool = False
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -75,7 +78,7 @@ class RunRequest:
         restore, schedule = self.restore, self.savepoint_schedule
         flags = {
             "-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
-            "--ship-env": self.ship_env, "--standby": self.standby,
+            "--ship-env": self.ship_env, "--standby": self.standby, "--resumed": self.resumed,
         }  # fmt: skip
         values = [
             ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
@@ -90,7 +93,7 @@ class RunRequest:
             ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
             *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
             ("--pass-env", ",".join(self.pass_env) or None),
-            ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
+            ("--succeed", self.succeeds), ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
         ]  # fmt: skip
         given = [flag for flag, on in flags.items() if on]
         return given + [part for option, value in values if value is not None for part in (option, str(value))]

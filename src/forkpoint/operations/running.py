@@ -84,7 +84,7 @@ def rescale(job: str, parallelism: int, *, state_root: str | None = None, observ
     with find_live(StateRoot(state_root).storage, job) as client:
         request_id = client.rescale(parallelism)
         with observer.progress(what):
-            epoch = client.wait_rescaled(request_id, _remarks(client, what, observer))
+            epoch = client.wait_epoch(request_id, "rescaled", _remarks(client, what, observer))
     return Rescaled(job, client.endpoint.run, parallelism, epoch)
 
 

@@ -142,9 +142,9 @@ def supervise(
 def _to_resume(request: RunRequest, ended: Ended) -> RunRequest:
     """The request for the next process. What it says about restoring is done with once a run has committed its start: to
     restore the savepoint again would repeat all output since."""
-    if request.restore == RestoreOptions() or not any(map(_has_started, ended.begun)):
+    if request.resumed or not any(map(_has_started, ended.begun)):
         return request
-    return replace(request, restore=RestoreOptions())
+    return replace(request, restore=RestoreOptions(), resumed=True)
 
 
 def _has_started(begun: Begun) -> bool:

@@ -13,6 +13,7 @@ from forkpoint.savepoint.chain import StateFiles, state_files
 from forkpoint.savepoint.directory import remove_partial
 from forkpoint.savepoint.export_task import ExportSlice, StateFile, export_slice
 from forkpoint.savepoint.slices import cut_groups
+from forkpoint.savepoint.source_logs import whole
 from forkpoint.savepoint.tasks import Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.savepoint.unreadable import SHOWN
 from forkpoint.savepoint.writing import NewSavepoint, written_by
@@ -57,7 +58,7 @@ def export_savepoint(
         created_ms=time.time_ns() // 1_000_000 if created_ms is None else created_ms,
         parent=manifest.parent if parent is None else parent, label=label, note=note, drained=manifest.drained,
         schedule_ms=schedule_ms, versions=written_by(spark_version), code_version=code_version,
-        max_parallelism=manifest.max_parallelism, parallelism=manifest.parallelism, sources=manifest.sources,
+        max_parallelism=manifest.max_parallelism, parallelism=manifest.parallelism, sources=whole(storage, manifest.sources),
         watermarks=manifest.watermarks, input_watermarks=manifest.input_watermarks,
         operators=_operators(new, manifest), left_out=left_out,
     )  # fmt: skip

@@ -16,8 +16,9 @@ from pyspark.core.rdd import _wrap_function
 from pyspark.sql import DataFrame
 from pyspark.util import _load_from_socket
 
+from forkpoint.runtime.exchange.wire import PART
 from forkpoint.spark.placement import place
-from forkpoint.spark.rows import BlobSerializer, PairWriter, RowReader, blob_of_payload, frames_of
+from forkpoint.spark.rows import BlobSerializer, PairWriter, RowReader, blob_of_payload, frames_of, pair_of
 
 # Two exchanges with the same partitioner id and number of partitions are co-partitioned; Python functions' ids are
 # never negative.
@@ -52,8 +53,11 @@ class EpochJobs:
         if subtasks and has_several_hosts(sc.master):
             self._anchor = Anchor(sc, parallelism, self._partitioner)
 
-    def run(self, plans: Sequence[bytes], frame: DataFrame | None) -> list[bytes]:
-        """Runs one job over the native source tasks and the DataFrame of pairs; returns commit blobs in partition order."""
+    def run(self, plans: Sequence[bytes], frame: DataFrame | None, parts: Sequence[bytes]) -> list[bytes]:
+        """Runs one job over the native source tasks and the DataFrame of pairs; returns commit blobs in partition order.
+
+        `parts`: what goes to the tasks of each subtask alone, as their first row.
+        """
         shuffles: list[Any] = []
         if self._anchor is not None:
             self._anchor.update()
@@ -68,14 +72,11 @@ class EpochJobs:
             frames = [] if head is None else collect_bytes(self._sc, head.rdd())
             return [blob_of_payload(payload) for payload in frames[1::2]]
         try:
-            # Without input the subtasks start on empty partitions, which saves a stage.
-            rows = (
-                parallel_bytes(self._sc, (), self._parallelism)
-                if head is None
-                else self._exchange(head.rdd(), shuffles)
-            )
+            first = self._first_rows(parts)
+            # Without input the subtasks start on their parts alone, which saves a stage.
+            rows = self._payloads(first) if head is None else self._exchange(head.rdd(), first, shuffles)
             for fn in self._subtasks[:-1]:
-                rows = self._exchange(self._python(rows, fn), shuffles)
+                rows = self._exchange(self._python(rows, fn), first, shuffles)
             return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))
         finally:
             self._clean(shuffles)
@@ -83,12 +84,24 @@ class EpochJobs:
     def _python(self, rdd: Any, function: Any) -> Any:
         return self._sc._jvm.PythonRDD(rdd, function, False, False)
 
-    def _exchange(self, frames: Any, shuffles: list[Any]) -> Any:
+    def _first_rows(self, parts: Sequence[bytes]) -> Any:
+        """Pairs with the subtasks' partitioner, one in each partition. Spark sends a partition only with its own task."""
+        frames = [frame for subtask, part in enumerate(parts) for frame in pair_of((subtask, PART, 0, part))]
+        rdd = parallel_bytes(self._sc, frames, self._parallelism)
+        set_partitioner(self._sc, rdd, self._partitioner)
+        return self._sc._jvm.PairwiseRDD(rdd).asJavaPairRDD()
+
+    def _payloads(self, pairs: Any) -> Any:
+        return self._sc._jvm.PythonRDD.valueOfPair(pairs).rdd()
+
+    def _exchange(self, frames: Any, first: Any, shuffles: list[Any]) -> Any:
+        """`frames`, each to the subtask of its key, after that one's `first` row: a union of co-partitioned RDDs has their
+        rows in order."""
         pairs = self._partition(frames)
         shuffles.append(pairs.rdd())
         if self._anchor is not None:
             pairs = self._anchor.attach(pairs)
-        return self._sc._jvm.PythonRDD.valueOfPair(pairs).rdd()
+        return self._payloads(first.union(pairs))
 
     def _partition(self, frames: Any) -> Any:
         pairs = self._sc._jvm.PairwiseRDD(frames).asJavaPairRDD().partitionBy(self._partitioner)
@@ -133,11 +146,15 @@ class Anchor:
     def _empty_pairs(self, hosts: Sequence[str]) -> Any:
         """An empty RDD of pairs with the subtasks' partitioner, and the hosts as its partitions' preferred locations."""
         jvm, rdd = self._sc._jvm, located(self._sc, (), hosts)
-        # Only an RDD made by a shuffle has a partitioner; no partition of this one has a row that it could contradict.
-        field = rdd.getClass().getSuperclass().getDeclaredField("partitioner")
-        field.setAccessible(True)
-        field.set(rdd, jvm.scala.Some(self._partitioner))
+        set_partitioner(self._sc, rdd, self._partitioner)
         return getattr(jvm, "org.apache.spark.api.java.JavaPairRDD")(rdd, _anything(jvm), _anything(jvm))
+
+
+def set_partitioner(sc: SparkContext, rdd: Any, partitioner: Any) -> None:
+    """Declares that a parallelized collection is partitioned like this; Spark only sets it on RDDs made by a shuffle."""
+    field = rdd.getClass().getSuperclass().getDeclaredField("partitioner")
+    field.setAccessible(True)
+    field.set(rdd, sc._jvm.scala.Some(partitioner))
 
 
 def executor_cores(sc: SparkContext) -> dict[str, int]:

@@ -17,7 +17,7 @@ from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
-from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, encode_context
+from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide, encode_context, encode_part
 from forkpoint.runtime.tasks import entry_points
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.spark.background_tasks import map_arguments
@@ -103,8 +103,9 @@ class SparkExecutor(Executor):
         """
         run = self._started("run_epoch")
         self._epochs_started = True
+        common, parts = divide(ctx, run.spec.parallelism)
         properties = {
-            EPOCH_PROPERTY: encode_context(ctx),
+            EPOCH_PROPERTY: encode_context(common),
             _POOL_PROPERTY: EPOCH_POOL,
             _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
         }
@@ -113,7 +114,7 @@ class SparkExecutor(Executor):
             raising_originals(run.handle.token, partial(failed_hosts, self._sc)),
             self._job(self._epoch_tag, properties),
         ):
-            return run.jobs.run(source_tasks, frame)
+            return run.jobs.run(source_tasks, frame, list(map(encode_part, parts)))
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """`[fn(arg) for arg in args]` on the cluster, outside epochs; other threads may call it while epochs run.

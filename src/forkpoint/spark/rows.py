@@ -68,11 +68,15 @@ def frames_of(blobs: Iterable[bytes]) -> bytes:
     return b"".join(part for blob in blobs for part in (_FRAME.pack(len(blob)), blob))
 
 
+def pair_of(row: ChunkRow) -> tuple[bytes, bytes]:
+    """A chunk row as the key and the payload of an exchange."""
+    target, edge, origin, blob = row
+    return _KEY.pack(target), _HEADER.pack(target, edge, origin) + blob
+
+
 def pair_batch(row: ChunkRow) -> pa.RecordBatch:
     """A chunk row as the two binary rows that a DataFrame's stage 0 passes to the exchange."""
-    target, edge, origin, blob = row
-    frames = [_KEY.pack(target), _HEADER.pack(target, edge, origin) + blob]
-    return pa.record_batch([pa.array(frames, pa.binary())], schema=PAIR_SCHEMA)
+    return pa.record_batch([pa.array(pair_of(row), pa.binary())], schema=PAIR_SCHEMA)
 
 
 def blob_of_payload(payload: bytes) -> bytes:

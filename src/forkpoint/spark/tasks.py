@@ -1,7 +1,8 @@
 """The code that runs in Spark's Python workers.
 
 The functions that Spark ships with a job are small objects with a handle of the job's broadcast; the job itself is unpickled
-once per worker process. An epoch's context is a local property of the Spark job, so the same functions serve all epochs.
+once per worker process. An epoch's context is a local property of the Spark job, except for what is about one subtask: that is
+the first row of the subtask's partition. So the same functions serve all epochs.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context
-from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context, decode_part
+from forkpoint.runtime.exchange.wire import PART, ChunkRow, commits_in
 from forkpoint.runtime.tasks.preparing import Preparation, prepare_store
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
@@ -144,7 +145,11 @@ class SubtaskStage:
     def __call__(self, subtask: int, rows: Iterator[ChunkRow]) -> Iterator[Any]:
         with _task(f"stage {self.stage}, subtask {subtask}", self.handle.token):
             job = self.handle.open()
-            out = job.runtime.run_subtask(job.spec, _context(), self.stage, subtask, rows)
+            _, edge, _, part = next(rows)
+            if edge != PART:
+                raise RuntimeError(f"subtask {subtask} got a row of edge {edge} before its part of the epoch's context")
+            context = decode_part(part).joined(_context(), subtask)
+            out = job.runtime.run_subtask(job.spec, context, self.stage, subtask, rows)
             yield from (row[3] for row in commits_in(out)) if self.last else out
             for _ in rows:  # a worker that leaves input unread cannot be reused
                 pass

@@ -55,8 +55,9 @@ class Storage(Protocol):
     def read(self, path: str) -> bytes:
         """The whole content. Raises NotFound."""
 
-    def list(self, prefix: str = "") -> builtins.list[str]:
-        """Every file below the directory `prefix` ("" is the root), at any depth, sorted, relative to the root."""
+    def list(self, prefix: str = "", after: str = "") -> builtins.list[str]:
+        """Every file below the directory `prefix` ("" is the root), at any depth, sorted, relative to the root. Only those whose
+        paths sort after `after`: the others cost nothing."""
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing an existing one."""
@@ -96,6 +97,11 @@ def check_path(path: str) -> str:
     if "\\" in path or not path.isprintable():
         raise StorageError(f"storage path {path!r} holds a backslash or a character that cannot be printed")
     return path
+
+
+def may_follow(directory: str, after: str) -> bool:
+    """Whether a directory can contain files that sort after a path."""
+    return after < f"{directory}/" or after.startswith(f"{directory}/")
 
 
 def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Storage:
@@ -153,9 +159,9 @@ class LocalStorage:
         with self._errors("read", self._place(path)) as place, open(place, "rb") as file:
             return file.read()
 
-    def list(self, prefix: str = "") -> builtins.list[str]:
+    def list(self, prefix: str = "", after: str = "") -> builtins.list[str]:
         with self._errors("list", self._place(prefix) if prefix else self.root) as top:
-            return sorted(self._walk(top, prefix))
+            return sorted(self._walk(top, prefix, after))
 
     def put(self, path: str, data: bytes, *, own: bool = False) -> None:
         """``own``: no other user can access it, even in a directory that is shared with a group."""
@@ -256,12 +262,13 @@ class LocalStorage:
     def _place(self, path: str) -> str:
         return os.path.join(self.root, check_path(path))
 
-    def _walk(self, directory: str, prefix: str) -> Iterator[str]:
+    def _walk(self, directory: str, prefix: str, after: str) -> Iterator[str]:
         for entry in _entries(directory):
             path = f"{prefix}/{entry.name}" if prefix else entry.name
             if entry.is_dir():
-                yield from self._walk(entry.path, path)
-            elif not entry.name.startswith(TEMPORARY_PREFIX):
+                if may_follow(path, after):
+                    yield from self._walk(entry.path, path, after)
+            elif path > after and not entry.name.startswith(TEMPORARY_PREFIX):
                 yield path
 
     @contextmanager

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.extras import require
-from forkpoint.storage.base import TEMPORARY_PREFIX, check_path
+from forkpoint.storage.base import TEMPORARY_PREFIX, check_path, may_follow
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
@@ -60,9 +60,9 @@ class HdfsStorage:
             data: bytes = file.read()
             return data
 
-    def list(self, prefix: str = "") -> builtins.list[str]:
+    def list(self, prefix: str = "", after: str = "") -> builtins.list[str]:
         with self._errors("list", prefix or None) as place:
-            return sorted(path for path in self._files(place) if not _is_temporary(path))
+            return sorted(path for path in self._files(place, after) if path > after and not _is_temporary(path))
 
     def put(self, path: str, data: bytes) -> None:
         with self._errors("write", path) as place, self._written(place, data) as temporary:
@@ -138,16 +138,17 @@ class HdfsStorage:
                 return None
             raise
 
-    def _files(self, place: str) -> Iterator[str]:
-        """All files below a directory, relative to the root."""
+    def _files(self, place: str, after: str = "") -> Iterator[str]:
+        """All files below a directory, relative to the root, without directories that have none after a path."""
         # One directory at a time: the client's own recursion ends with the first directory that is removed meanwhile.
         waiting = [place]
         while waiting:
             for each in self._entries(waiting.pop()):
-                if each.isdir:
+                path = each.path[len(self._root) + 1 :]
+                if not each.isdir:
+                    yield path
+                elif may_follow(path, after):
                     waiting.append(each.path)
-                else:
-                    yield each.path[len(self._root) + 1 :]
 
     def _entries(self, directory: str) -> builtins.list[FileStatus]:
         """What a directory contains; nothing if it is absent or a file."""

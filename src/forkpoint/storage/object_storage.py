@@ -87,9 +87,10 @@ class ObjectStorage:
         with self._errors("read", path) as store:
             return bytes(obstore.get(store, path).bytes())
 
-    def list(self, prefix: str = "") -> builtins.list[str]:
+    def list(self, prefix: str = "", after: str = "") -> builtins.list[str]:
         with self._errors("list", prefix or None) as store:
-            return sorted(meta["path"] for chunk in obstore.list(store, prefix or None) for meta in chunk)
+            chunks = obstore.list(store, prefix or None, offset=after or None)
+            return sorted(meta["path"] for chunk in chunks for meta in chunk)
 
     def put(self, path: str, data: bytes) -> None:
         with self._errors("write", path) as store:

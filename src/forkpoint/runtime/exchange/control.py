@@ -51,7 +51,8 @@ class SplitStart(msgspec.Struct, frozen=True):
 
 
 class EpochContext(msgspec.Struct, frozen=True):
-    """One attempt at one epoch, the same for all its tasks.
+    """One attempt at one epoch. ``previous`` and ``snapshot_subtasks`` are about single subtasks: the driver has those of all,
+    a subtask's task only its own (``divide``), and a task of stage 0 none.
 
     ``committed``: the epoch that the state starts from. ``previous``: the attempt that the committed manifest accepted, by
     ``"stage-subtask"``, so that a worker that still holds its changes need not read them back. ``splits``: by watermark
@@ -165,8 +166,32 @@ class CommitRow(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
+class SubtaskPart(msgspec.Struct, frozen=True, array_like=True):
+    """What an epoch's context has about one subtask: its accepted attempts, and whether it takes a snapshot."""
+
+    previous: dict[str, str]
+    snapshot: bool
+
+    def joined(self, common: EpochContext, subtask: int) -> EpochContext:
+        """The context of the subtask's tasks."""
+        return msgspec.structs.replace(
+            common, previous=self.previous, snapshot_subtasks=[subtask] if self.snapshot else []
+        )
+
+
+def divide(context: EpochContext, parallelism: int) -> tuple[EpochContext, list[SubtaskPart]]:
+    """What goes to every task, and what only to the tasks of each subtask: all of it sent to all would grow with the square of
+    their number."""
+    previous: list[dict[str, str]] = [{} for _ in range(parallelism)]
+    for name, attempt in context.previous.items():
+        previous[int(name.partition("-")[2])][name] = attempt
+    snapshots = set(context.snapshot_subtasks)
+    parts = [SubtaskPart(accepted, subtask in snapshots) for subtask, accepted in enumerate(previous)]
+    return msgspec.structs.replace(context, previous={}, snapshot_subtasks=[]), parts
+
+
 def encode_context(context: EpochContext) -> str:
-    """As text, and small: it is sent with every task, and has something about every subtask."""
+    """As text, and small: it is sent with every task."""
     return base64.b85encode(zlib.compress(_encoder.encode(context), 1)).decode()
 
 
@@ -176,6 +201,8 @@ def decode_context(text: str) -> EpochContext:
 
 _encoder = msgspec.msgpack.Encoder()
 _decode_context = msgspec.msgpack.Decoder(EpochContext).decode
+encode_part: Callable[[SubtaskPart], bytes] = _encoder.encode
+decode_part = msgspec.msgpack.Decoder(SubtaskPart).decode
 encode_commit: Callable[[CommitRow], bytes] = _encoder.encode
 decode_commit = msgspec.msgpack.Decoder(CommitRow).decode
 encode_progress: Callable[[list[SplitProgress]], bytes] = _encoder.encode

@@ -31,6 +31,7 @@ _WIDTHS = ((1 << 8, np.uint8), (1 << 16, np.uint16), (1 << 32, np.uint32))
 # Edges of control data are negative.
 COMMIT = -1  # blob: a CommitRow for the driver
 PROGRESS = -2  # blob: list[SplitProgress] for every subtask
+PART = -3  # blob: the SubtaskPart of the receiving subtask, from the engine
 
 
 class Piece(NamedTuple):
