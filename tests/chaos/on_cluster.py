@@ -163,8 +163,8 @@ class Trial:
         return subprocess.run(command, check=True, capture_output=True, text=True, env=self.environment).stdout
 
     def recovered(self) -> None:
-        """Wait for the output of all input so far."""
-        began, files = time.monotonic(), self.files
+        """Wait for the output of all input so far and, while there is more, of the next file."""
+        began, files = time.monotonic(), self.files + (not self.ended.is_set())
         while self.output.look() < files * ROWS:
             self.keep_driver()
             if time.monotonic() > began + PATIENCE_S:
@@ -310,13 +310,13 @@ class Trial:
     def store_refuses(self) -> None:
         self.proxy.refuse()
         self.fault("store refuses")
-        time.sleep(self.rng.choice((1, 5, 20, 75)))
+        time.sleep(self.rng.choice((1, 1, 5, 5, 20, 75)))
         self.heal()
 
     def store_slows_down(self) -> None:
         self.proxy.inject(Fault("error"))
         self.fault("store answers 503")
-        time.sleep(self.rng.choice((1, 5, 20, 75)))
+        time.sleep(self.rng.choice((1, 1, 5, 5, 20, 75)))
         self.heal()
 
     def store_hangs(self) -> None:
@@ -347,15 +347,14 @@ def campaign(trial: Trial, seconds: float) -> None:
     for host in trial.hosts:
         trial.start_worker(host)
     trial.start_driver()
-    trial.add_input()
+    threading.Thread(target=trial.feed, daemon=True).start()
     trial.recovered()
     trial.recoveries_s.clear()  # that was the start
-    threading.Thread(target=trial.feed, daemon=True).start()
     waiting: list[Callable[[], None]] = []
     while time.monotonic() < deadline:
         waiting = waiting or trial.rng.sample(trial.kinds(), len(trial.kinds()))
         waiting.pop()()
-        if trial.rng.random() < 0.7:
+        if trial.rng.random() < 0.6:
             trial.recovered()
             print(f"{time.strftime('%H:%M:%S')} recovered in {trial.recoveries_s[-1]:.1f} s", flush=True)
         else:

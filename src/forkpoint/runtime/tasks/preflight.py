@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from forkpoint.errors import AlreadyExists, ForkpointError, NotFound
+from forkpoint.errors import AlreadyExists, ForkpointError, NotFound, StorageUnavailable
 from forkpoint.storage.base import Storage, open_storage
 
 PROBES = "preflight"
 MIN_FREE_BYTES = 256 << 20
 MAX_CLOCK_SKEW_MS = 60_000
+TRIES, PAUSE_SECONDS = 3, 0.5
 
 _VARIABLES = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_", "az": "AZURE_", "abfs": "AZURE_", "abfss": "AZURE_"}
 
@@ -94,23 +95,29 @@ def _environment(probe: Probe) -> Iterator[str]:
             yield f"{found}, the driver {version}; install the same version there"
 
 
-def _storage(probe: Probe) -> Iterator[str]:
-    mine = f"{probe_file(probe.token)}-{uuid.uuid4().hex[:12]}"
-    try:
-        storage = open_storage(probe.storage_url)
-        yield from _reading(storage, probe)
-        storage.create(mine, b"")
+def _storage(probe: Probe) -> list[str]:
+    """One answer that is cut off on the way must not end a start, so what fails is tried again."""
+    tries = 0
+    while True:
+        tries += 1
         try:
-            storage.create(mine, b"")
-            yield (
-                f"can create the same file of the state root {storage.url} twice; forkpoint needs a store with conditional "
-                "writes"
-            )
-        except AlreadyExists:
-            pass
-        storage.delete(mine)
-    except ForkpointError as error:
-        yield f"cannot use the state root {probe.storage_url}: {error}{_missing(probe)}"
+            return list(_using(open_storage(probe.storage_url), probe))
+        except ForkpointError as error:
+            if not isinstance(error, StorageUnavailable) or tries == TRIES:
+                return [f"cannot use the state root {probe.storage_url}: {error}{_missing(probe)}"]
+            time.sleep(PAUSE_SECONDS)
+
+
+def _using(storage: Storage, probe: Probe) -> Iterator[str]:
+    yield from _reading(storage, probe)
+    mine = f"{probe_file(probe.token)}-{uuid.uuid4().hex[:12]}"
+    storage.create(mine, b"")
+    try:
+        storage.create(mine, b"")
+        yield f"can create the same file of the state root {storage.url} twice; forkpoint needs a store with conditional writes"
+    except AlreadyExists:
+        pass
+    storage.delete(mine)
 
 
 def _missing(probe: Probe) -> str:
