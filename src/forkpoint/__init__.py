@@ -44,6 +44,7 @@ from forkpoint.errors import (
     StateNotFound,
     StorageError,
     StorageUnavailable,
+    SystemUnavailable,
     TypeNotSupported,
     UserFunctionError,
 )
@@ -381,6 +382,7 @@ __all__ = [
     "StreamExecutionEnvironment",
     "StreamFormat",
     "Sum",
+    "SystemUnavailable",
     "TaggedUnion",
     "Time",
     "TimeDomain",

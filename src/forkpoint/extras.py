@@ -6,7 +6,13 @@ from importlib.util import find_spec
 
 from forkpoint.errors import ConfigError
 
-_EXTRAS = {"duckdb": "sql", "pandas": "pandas", "rocksdict": "rocksdb", "hdfs_native": "hdfs"}
+_EXTRAS = {
+    "confluent_kafka": "kafka",
+    "duckdb": "sql",
+    "pandas": "pandas",
+    "rocksdict": "rocksdb",
+    "hdfs_native": "hdfs",
+}
 
 
 def require(package: str, feature: str) -> None:

@@ -174,7 +174,7 @@ class SinkBatch(Protocol[T]):
 @dataclass(frozen=True)
 class SinkContext:
     """Identifies a writer. ``attempt`` is unique among all attempts at this epoch, in all runs; ``generation`` counts the job's
-    runs, and must be recognizable in staged output: see ``Sink.cleanup``."""
+    runs, and must be recognizable in staged output: see ``Sink.cleanup``. ``state_root``: its URL."""
 
     uid: str
     job: str
@@ -182,6 +182,7 @@ class SinkContext:
     subtask: int
     attempt: str
     generation: int = 0
+    state_root: str = ""
 
 
 class SinkWriter(ABC, Generic[T_contra]):

@@ -34,8 +34,9 @@ from forkpoint.driver.handing_over import WAY_BACK_EPOCHS, HandingOver
 from forkpoint.driver.history import History
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
+from forkpoint.driver.pacing import IDLE_WAIT_MS, Pace
 from forkpoint.driver.preflight import check_hosts
-from forkpoint.driver.publishing import clean_sinks
+from forkpoint.driver.publishing import Publisher, clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, HandOverRequest, Inbox, Request, RescaleRequest, SavepointRequest
@@ -57,8 +58,6 @@ from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
-
-IDLE_WAIT_MS = 200
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,10 @@ class JobDriver:
         )  # fmt: skip
         self._garbage = GarbageCollection(self.history, self.run_id, options.checkpoint.num_retained)
         self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
-        self.starter = Starter(self.run_id, restorer, self._records, self._lease.start if lease else lambda: None)
+        self._publisher = Publisher(self.graph, executor, storage.url, self._listener, self._inbox.wake)
+        self.starter = Starter(
+            self.run_id, restorer, self._records, self._publisher, self._lease.start if lease else lambda: None
+        )
         self._handing_over = HandingOver(self.history, self._lease)
         self._succession = Succession(
             self.starter, restorer, executor, self._layouts, self._listener, self._inbox, succeeds
@@ -265,6 +267,7 @@ class JobDriver:
         self._closing = True
         self._inbox.fail_all(error)
         self._handing_over.close(error)
+        self._publisher.close()
         self._rescaling.stop()
         try:
             self._lease.close()
@@ -292,6 +295,7 @@ class JobDriver:
                         return self._stopped_by_drain(manifest, failed)
                 ended = self._attempt(manifest, prepared or self._layouts.next(manifest, manifest.parallelism))
                 if isinstance(ended, Result):
+                    self._settle(ended.outcome)
                     return ended
                 manifest, prepared, failed = ended.manifest, ended.spec, None
             except Exception as error:
@@ -315,6 +319,11 @@ class JobDriver:
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
         return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
 
+    def _settle(self, outcome: Outcome) -> None:
+        """Wait until what was committed is published."""
+        unsettled = self._publisher.settle(lambda: outcome == "cancelled" or self._inbox.cancelled)
+        self._unsettled = unsettled or self._unsettled
+
     def _given_up(self, manifest: Manifest, error: Exception) -> Result:
         """The end of a run that is not restarted: cancelled, or with the error."""
         if isinstance(error, SavepointCorrupt):
@@ -328,12 +337,13 @@ class JobDriver:
 
     def _attempt(self, manifest: Manifest, spec: JobSpec) -> Result | Switched:
         """Run from a committed epoch until the job ends, fails or is rescaled."""
+        self._publisher.begin()
         self.executor.start(spec)
         self.parallelism = spec.parallelism
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
-            timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms,
-            listener=self._listener, until=self._until, trial=self._trial,
+            publisher=self._publisher, timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows,
+            now_ms=self.now_ms, listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
         self._listener.on_event(AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks))
@@ -351,6 +361,7 @@ class JobDriver:
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result | Switched:
         interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
+        pace = Pace(interval_ms, self.options.checkpoint.min_pause_ms)
         while True:
             began = time.monotonic()
             with self._lock:
@@ -371,7 +382,7 @@ class JobDriver:
             self._garbage.collect_if_due(runner.manifest, partial(self._pinned, runner))
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
-            self._wait(runner, worked, began, interval_ms)
+            self._wait(runner, worked, began, pace)
 
     def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
         if self._autoscaler is None or runner.trial.active:
@@ -398,21 +409,20 @@ class JobDriver:
         self._closing = self._handing_over.hand_over(runner.manifest, self._inbox.pause)
         return Result(self.run_id, "stopped", runner.manifest.epoch) if self._closing else None
 
-    def _wait(self, runner: EpochRunner, worked: bool, began: float, interval_ms: int) -> None:
+    def _wait(self, runner: EpochRunner, worked: bool, began: float, pace: Pace) -> None:
         """Wait until the next epoch may begin or is due, or a request arrives."""
-        passed_ms = (time.monotonic() - began) * 1000
-        wait_ms = interval_ms - passed_ms if worked else max(interval_ms, IDLE_WAIT_MS)
-        if runner.progress.in_flight:
-            wait_ms = 0  # each round of an iteration is an epoch: waiting would add up over the rounds
         due = runner.due_ms()
-        if due is not None and not worked:
-            wait_ms = min(wait_ms, max(0, due - runner.now_ms()))
-        wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
+        wait_ms = pace.wait_ms(
+            worked=worked, passed_ms=(time.monotonic() - began) * 1000, in_flight=bool(runner.progress.in_flight),
+            due_in_ms=None if due is None else due - runner.now_ms(), blocked=not worked and self._publisher.full,
+        )  # fmt: skip
         # During a trial only a cancel request is handled.
         (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         """Run a batch of DataFrame sources as an epoch, on the streams' own thread."""
+        while self._publisher.full and not self._closing:
+            self._publisher.wait(IDLE_WAIT_MS / 1000)
         with self._lock:
             runner = self._runner
             if self._closing or runner is None or self._status.status.state != "running" or runner.reached:
@@ -457,12 +467,13 @@ class JobDriver:
                 log.warning("job %r continues, as the savepoint to stop with failed: %s", self.job, error)
                 self._closing = False
                 continue
-            if runner.manifest.drained_early:
-                try:
+            try:
+                if runner.manifest.drained_early:
                     runner.end_drain(path)
-                except Exception as error:
-                    request.done.set_exception(error)
-                    raise
+                self._settle("stopped")
+            except Exception as error:
+                request.done.set_exception(error)
+                raise
             request.done.set_result(path)
             return Result(self.run_id, "stopped", runner.manifest.epoch, path)
         return None

@@ -1,0 +1,1 @@
+"""Apache Kafka: a source and a sink, on librdkafka's client."""
