@@ -49,7 +49,15 @@ from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.succession import Led, Succession
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import ConfigError, EngineLost, JobFailed, SavepointCorrupt, StaleGeneration, StorageError
+from forkpoint.errors import (
+    ConfigError,
+    EngineLost,
+    JobFailed,
+    SavepointCorrupt,
+    StaleGeneration,
+    StorageError,
+    SystemUnavailable,
+)
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
@@ -126,7 +134,7 @@ class JobDriver:
         )  # fmt: skip
         self._garbage = GarbageCollection(self.history, self.run_id, options.checkpoint.num_retained)
         self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
-        self._publisher = Publisher(self.graph, executor, storage.url, self._listener, self._inbox.wake)
+        self._publisher = Publisher(self.graph, executor, self.history, self._listener, self._inbox.wake)
         self.starter = Starter(
             self.run_id, restorer, self._records, self._publisher, self._lease.start if lease else lambda: None
         )
@@ -333,7 +341,11 @@ class JobDriver:
         if self._failures.outage is not None:
             self._unsettled = self._failures.outage.explain(error)
             return self._cancelled(manifest.epoch)
-        return self._cancelled(self._resume(manifest, error).epoch)
+        try:
+            return self._cancelled(self._resume(manifest, error).epoch)
+        except SystemUnavailable as unavailable:
+            self._unsettled = f"cancelled before its output was published: {unavailable}"
+            return self._cancelled(self._newest_epoch())
 
     def _attempt(self, manifest: Manifest, spec: JobSpec) -> Result | Switched:
         """Run from a committed epoch until the job ends, fails or is rescaled."""

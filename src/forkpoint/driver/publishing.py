@@ -77,11 +77,11 @@ class Publisher:
     """Publishes the output of one run's epochs. ``wake`` is called when a job that had to wait may go on. Thread-safe."""
 
     def __init__(
-        self, graph: JobGraph, executor: Executor, state_root: str, listener: Listener, wake: Callable[[], None]
+        self, graph: JobGraph, executor: Executor, history: History, listener: Listener, wake: Callable[[], None]
     ) -> None:
         self._graph = graph
         self._executor = executor
-        self._state_root = state_root
+        self._history = history
         self._listener = listener
         self._wake = wake
         self._sinks = committing_sinks(graph)
@@ -116,25 +116,23 @@ class Publisher:
                 if own := manifest.sinks.get(uid):
                     lane.outputs.append(EpochOutput(epoch=manifest.epoch, committables=own))
                     if lane.thread is None:
-                        lane.thread = threading.Thread(
-                            target=self._work, args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True
-                        )
-                        lane.thread.start()
+                        lane.thread = self._start(uid, lane)
             self._changed.notify_all()
         self._tell()
 
-    def publish_now(self, manifest: Manifest) -> None:
-        """Publish everything that may not be published if this is the job's newest output, and wait for that."""
+    def publish_now(self, manifest: Manifest, newest: Manifest) -> None:
+        """Publish everything that may not be published if this is the job's newest output, and wait for that. ``newest``: the
+        run's own newest manifest."""
         for uid, sink in self._sinks.items():
             if outputs := unpublished_in(manifest, uid):
-                self._commit(uid, sink, manifest, outputs)
+                self._commit(uid, sink, newest, outputs)
         publish(self._graph, manifest)
 
-    def publish_earlier(self, manifest: Manifest) -> None:
+    def publish_earlier(self, manifest: Manifest, newest: Manifest) -> None:
         """Publish what may not be published of the epochs before a manifest whose own output is withheld, and wait for that."""
         for uid, sink in self._sinks.items():
             if outputs := manifest.unpublished.get(uid):
-                self._commit(uid, sink, manifest, outputs)
+                self._commit(uid, sink, newest, outputs)
 
     def unpublished(self) -> dict[str, list[EpochOutput]]:
         """By uid, what is not known to be published."""
@@ -184,6 +182,11 @@ class Publisher:
         """Begin no further commit."""
         self.start_over()
 
+    def _start(self, uid: str, lane: _Lane) -> threading.Thread:
+        thread = threading.Thread(target=self._work, args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True)
+        thread.start()
+        return thread
+
     # -- on a sink's thread
 
     def _work(self, uid: str, lane: _Lane) -> None:
@@ -204,38 +207,54 @@ class Publisher:
                 self._changed.wait_for(lambda: lane.outputs or not self._uses(uid, lane))
                 if not self._uses(uid, lane):
                     return
-                outputs, manifest, attempt = list(lane.outputs), self._newest, self._attempt
-            assert manifest is not None
-            try:
-                self._commit(uid, self._sinks[uid], manifest, outputs)
-            except Exception as error:
-                # An attempt's end interrupts its tasks.
-                if not isinstance(error, Unavailable) and attempt == self._attempt:
-                    raise
-                lane.problem = f"sink {uid!r}: {error}"
-                self._tell()
+            if self._try(uid, lane):
+                tries = 0
+            else:
                 delay = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
                 tries += 1
                 with self._changed:
                     self._changed.wait_for(lambda: not self._uses(uid, lane), delay)
-            else:
-                tries, lane.problem = 0, None
-                with self._changed:
-                    was_full = len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS
-                    del lane.outputs[: len(outputs)]
-                    self._changed.notify_all()
-                self._tell()
-                if was_full:
-                    self._wake()
+
+    def _try(self, uid: str, lane: _Lane) -> bool:
+        """Commit a sink's output; False if that has to be tried again."""
+        with self._changed:
+            outputs, manifest, attempt = list(lane.outputs), self._newest, self._attempt
+        assert manifest is not None
+        try:
+            self._commit(uid, self._sinks[uid], manifest, outputs)
+        except Exception as error:
+            if not isinstance(error, Unavailable) and attempt == self._attempt:  # an attempt's end interrupts its tasks
+                raise
+            lane.problem = f"sink {uid!r}: {error}"
+            self._tell()
+            return False
+        with self._changed:
+            was_full = len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS
+            del lane.outputs[: len(outputs)]
+            lane.problem = None
+            self._changed.notify_all()
+        self._tell()
+        if was_full:
+            self._wake()
+        return True
 
     def _uses(self, uid: str, lane: _Lane) -> bool:
         return self._lanes[uid] is lane
 
-    def _commit(self, uid: str, sink: CommittingSink, manifest: Manifest, outputs: Sequence[EpochOutput]) -> None:
-        assert manifest.incarnation is not None
-        context = CommitterContext(uid, manifest.job, "", manifest.incarnation, manifest.epoch, self._state_root)
+    def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, outputs: Sequence[EpochOutput]) -> None:
+        """Commit output. ``newest``: the run's newest manifest."""
+        assert newest.incarnation is not None
+        root = self._history.storage.url
+        context = CommitterContext(uid, newest.job, "", newest.incarnation, newest.epoch, root)
         span = str(outputs[0].epoch) if len(outputs) == 1 else f"{outputs[0].epoch}-{outputs[-1].epoch}"
-        self._executor.run_tasks(commit_output, commits(sink, context, outputs), f"forkpoint: publish {uid} {span}")
+        try:
+            self._executor.run_tasks(commit_output, commits(sink, context, outputs), f"forkpoint: publish {uid} {span}")
+        except NotFound as error:
+            self._history.must_be_newest(newest)  # a newer run may have published and removed it
+            raise OutputLost(
+                f"job {newest.job!r}: output of sink {uid!r}, epoch {span}, is committed but cannot be published: {error}. Its "
+                "staged output was removed: put it back, or restore an earlier savepoint to compute it again"
+            ) from error
 
     def _tell(self) -> None:
         with self._changed:
@@ -271,16 +290,16 @@ class Republisher:
             own = last.run == self.run
             continued = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
             if last.withheld and not continued:
-                self.publisher.publish_earlier(last)
+                self.publisher.publish_earlier(last, mine)
                 if own:
                     return  # the next run decides on the rest
             elif last.withheld or not self.ended_well(last.run):
-                self._publish_again(last, must=own or continued)
+                self._publish_again(last, mine, must=own or continued)
         clean_sinks(self.graph, mine.job, mine.generation)
 
-    def _publish_again(self, last: Manifest, *, must: bool) -> None:
+    def _publish_again(self, last: Manifest, mine: Manifest, *, must: bool) -> None:
         try:
-            self.publisher.publish_now(last)
+            self.publisher.publish_now(last, mine)
         except NotFound as error:
             log.warning(
                 "job %r: output of epoch %d was not found: %s. It was published before and has been removed since",
