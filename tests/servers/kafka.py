@@ -245,7 +245,9 @@ class Kafka:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200})
+        return AdminClient(
+            {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        )
 
     def _consumer(self, **settings: Any) -> Consumer:
         return Consumer({
