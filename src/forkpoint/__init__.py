@@ -10,6 +10,7 @@ from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.slots import MemorySize, SlotSharingGroup
 from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
+from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import (
     Sink,
     SinkBatch,
@@ -21,10 +22,15 @@ from forkpoint.connectors.base import (
     SplitRange,
 )
 from forkpoint.connectors.collection import CollectionSource
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.connectors.formats.base import DeserializationSchema, SerializationSchema
+from forkpoint.connectors.kafka.records import KafkaRecord
+from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -246,6 +252,9 @@ __all__ = [
     "Collect",
     "CollectSink",
     "CollectionSource",
+    "Committer",
+    "CommitterContext",
+    "CommittingSink",
     "ConfigError",
     "Configuration",
     "ConnectedStreams",
@@ -264,14 +273,17 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DeliveryGuarantee",
     "DeltaEvictor",
     "DeltaTrigger",
+    "DeserializationSchema",
     "DiscardSink",
     "Distribution",
     "Duration",
     "EditRefused",
     "Encoder",
     "EngineLost",
+    "EpochOutput",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "Evictor",
@@ -303,6 +315,9 @@ __all__ = [
     "JobOptions",
     "JobStatus",
     "JoinFunction",
+    "KafkaRecord",
+    "KafkaRecordSerializationSchema",
+    "KafkaSink",
     "KeySelector",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
@@ -358,6 +373,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "SerializationSchema",
     "SessionWindowTimeGapExtractor",
     "Sink",
     "SinkBatch",

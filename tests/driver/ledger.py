@@ -13,7 +13,6 @@ import forkpoint as fp
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.staging import stage, staged
 from forkpoint.errors import SystemUnavailable
 
 
@@ -44,7 +43,7 @@ class _Writer(SinkWriter[Any]):
 
     def prepare_commit(self) -> list[Any]:
         padding = " " * 5000  # too large for the manifest
-        stored = stage(self._context, (json.dumps(self._values) + padding).encode())
+        stored = self._context.stage((json.dumps(self._values) + padding).encode())
         return [{"subtask": self._context.subtask, "stored": stored}]
 
 
@@ -67,7 +66,7 @@ class _Committer(Committer):
             for output in outputs:
                 if output.epoch > before[0]:
                     for each in output.committables:
-                        for value in json.loads(staged(self._context.state_root, each["stored"])):
+                        for value in json.loads(self._context.staged(each["stored"])):
                             ledger.execute("insert into rows values (?, ?)", [output.epoch, json.dumps(value)])
             ledger.execute("insert or replace into done values (?, ?)", [group, max(before[0], outputs[-1].epoch)])
             ledger.execute("commit")

@@ -16,7 +16,6 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors import staging
 from forkpoint.connectors.base import SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.staging import stage, staged
 from forkpoint.driver import job_driver
 from forkpoint.driver.publishing import Publisher
 
@@ -51,7 +50,7 @@ class _Writer(SinkWriter[Any]):
     def prepare_commit(self) -> list[Any]:
         if not self._values:
             return []
-        return [{"subtask": self._context.subtask, "stored": stage(self._context, json.dumps(self._values).encode())}]
+        return [{"subtask": self._context.subtask, "stored": self._context.stage(json.dumps(self._values).encode())}]
 
 
 class LedgerCommitter(Committer):
@@ -72,7 +71,7 @@ class LedgerCommitter(Committer):
             for output in outputs
             if output.epoch > sent
             for each in output.committables
-            for value in json.loads(staged("memory://protocol", each["stored"]))
+            for value in json.loads(self._context.staged(each["stored"]))
         ]
         self.send(todo, max(sent, outputs[-1].epoch))
 

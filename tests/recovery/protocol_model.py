@@ -297,7 +297,9 @@ class ModelExecutor:
     def _stage(self, ctx: EpochContext, subtask: int, attempt: str, numbers: list[int]) -> list[Any]:
         step(f"stage {ctx.epoch} {subtask}")
         generation = {"generation": ctx.generation} if "generation" in SETTINGS else {}
-        writer = self._sink.create_writer(SinkContext(self._uid, JOB, ctx.epoch, subtask, attempt, **generation))
+        writer = self._sink.create_writer(
+            SinkContext(self._uid, JOB, ctx.epoch, subtask, attempt, **generation, state_root=ModelStorage.url)
+        )
         if numbers:
             writer.write(_Batch(numbers))
         found: list[Any] = writer.prepare_commit()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import builtins
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
@@ -148,7 +148,7 @@ class EpochOutput(Record):
     """What a sink staged for the commit of one epoch, in its own format."""
 
     epoch: Epoch
-    committables: list[JsonValue]
+    committables: list[Any]
 
 
 class Manifest(Record):

@@ -28,6 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.connectors.staging import stage
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T, T_co, T_contra
@@ -183,6 +185,12 @@ class SinkContext:
     attempt: str
     generation: int = 0
     state_root: str = ""
+
+    def stage(self, data: bytes) -> JSON:
+        """Store a writer's output below the state root, durably; at most once for each writer. Returns what
+        ``CommitterContext.staged`` finds it by, for the committable."""
+        path = JobPaths(self.job).staging(self.epoch, self.uid, f"{self.subtask}-{self.attempt}")
+        return stage(self.state_root, path, data)
 
 
 class SinkWriter(ABC, Generic[T_contra]):

@@ -1,7 +1,7 @@
 """Sinks whose output is committed by tasks: where making it visible means moving data, or work for another system.
 
-Writers stage output, most of them below the state root (``staging.stage``), and describe it in the epoch's manifest. After that
-has been written, tasks commit it beside the next epochs; what one sink has, in the order of epochs. So a commit runs
+Writers stage output, most of them below the state root (``SinkContext.stage``), and describe it in the epoch's manifest. After
+that has been written, tasks commit it beside the next epochs; what one sink has, in the order of epochs. So a commit runs
 
 - never before its epoch has been committed;
 - perhaps more than once, and beside an earlier attempt at the same commit: tasks are repeated, a driver that was suspended may
@@ -17,25 +17,28 @@ from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import JSON, Sink
+from forkpoint.connectors.staging import staged
 from forkpoint.types.variables import T_contra
 
 
 @dataclass(frozen=True)
 class CommitterContext:
     """Identifies a committer. ``group``: see ``CommittingSink.group``. ``incarnation``: of the job, the same in all of its runs;
-    another job of its name, say after the state root was deleted, has another. ``newest``: the job's newest committed epoch,
-    as far as the driver knows. ``state_root``: its URL."""
+    another job of its name, say after the state root was deleted, has another. ``state_root``: its URL."""
 
     uid: str
     job: str
     group: str
     incarnation: str
-    newest: int
     state_root: str
+
+    def staged(self, stored: JSON) -> bytes:
+        """What ``SinkContext.stage`` has stored. Raises NotFound, and SavepointCorrupt if it is damaged."""
+        return staged(self.state_root, stored)
 
 
 class Committer(ABC):
-    """Commits one group's output, in a task."""
+    """Commits one group's output, in tasks: one after the other, perhaps on several threads. Processes keep it for a while."""
 
     @abstractmethod
     def commit(self, outputs: Sequence[EpochOutput]) -> None:
@@ -47,7 +50,7 @@ class Committer(ABC):
         """
 
     def close(self) -> None:  # noqa: B027  (nothing to close is common)
-        """Release connections; called once, also after a failure."""
+        """Release connections; called after a failure, and when there was nothing to commit for a minute."""
 
 
 class CommittingSink(Sink[T_contra]):

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 from forkpoint.checkpoint.format import checksum, verify
-from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors.base import JSON, SinkContext
 from forkpoint.storage.base import open_storage
 
 INLINE_BYTES = 4096
 """Output up to this size becomes part of the manifest instead: a file costs two requests to storage."""
 
 
-def stage(context: SinkContext, data: bytes) -> JSON:
-    """Store a writer's output durably; once for each writer. Returns what ``staged`` reads it from, for the manifest."""
+def stage(state_root: str, path: str, data: bytes) -> Any:
+    """Store output durably. Returns what ``staged`` finds it by, a JSON value."""
     if len(data) <= INLINE_BYTES:
         return {"inline": base64.b64encode(data).decode("ascii")}
-    path = JobPaths(context.job).staging(context.epoch, context.uid, f"{context.subtask}-{context.attempt}")
-    open_storage(context.state_root).put(path, data)
+    open_storage(state_root).put(path, data)
     return {"path": path, "bytes": len(data), "checksum": checksum(data)}
 
 
-def staged(state_root: str, stored: JSON) -> bytes:
+def staged(state_root: str, stored: Any) -> bytes:
     """What ``stage`` has stored. Raises NotFound, and SavepointCorrupt if the file is damaged."""
     if "inline" in stored:
         return base64.b64decode(stored["inline"], validate=True)

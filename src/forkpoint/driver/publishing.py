@@ -16,7 +16,7 @@ from forkpoint.connectors.committing import CommitterContext, CommittingSink
 from forkpoint.driver.events import Listener, PublishingProgressed
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.errors import NotFound, OutputLost, Unavailable
+from forkpoint.errors import ForkpointError, NotFound, OutputLost, Unavailable
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.tasks.committing import commit_output, commits
@@ -225,7 +225,7 @@ class Publisher:
         except Exception as error:
             if not isinstance(error, Unavailable) and attempt == self._attempt:  # an attempt's end interrupts its tasks
                 raise
-            lane.problem = f"sink {uid!r}: {error}"
+            lane.problem = str(error)
             self._tell()
             return False
         with self._changed:
@@ -242,19 +242,24 @@ class Publisher:
         return self._lanes[uid] is lane
 
     def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, outputs: Sequence[EpochOutput]) -> None:
-        """Commit output. ``newest``: the run's newest manifest."""
+        """Commit output. ``newest``: the run's newest manifest. A newer run may have published it, and removed the files."""
         assert newest.incarnation is not None
         root = self._history.storage.url
-        context = CommitterContext(uid, newest.job, "", newest.incarnation, newest.epoch, root)
+        context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
         span = str(outputs[0].epoch) if len(outputs) == 1 else f"{outputs[0].epoch}-{outputs[-1].epoch}"
         try:
             self._executor.run_tasks(commit_output, commits(sink, context, outputs), f"forkpoint: publish {uid} {span}")
         except NotFound as error:
-            self._history.must_be_newest(newest)  # a newer run may have published and removed it
+            self._history.must_be_newest(newest)
             raise OutputLost(
                 f"job {newest.job!r}: output of sink {uid!r}, epoch {span}, is committed but cannot be published: {error}. Its "
                 "staged output was removed: put it back, or restore an earlier savepoint to compute it again"
             ) from error
+        except Unavailable as error:
+            raise type(error)(f"sink {uid!r}: {error}") from error
+        except ForkpointError as error:
+            self._history.must_be_newest(newest)
+            raise type(error)(f"sink {uid!r}: {error}") from error
 
     def _tell(self) -> None:
         with self._changed:

@@ -9,6 +9,10 @@ from typing import Any
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 
 _DENIED = ("AUTHENTICATION", "AUTHORIZATION", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE")
+_FENCED = (
+    "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID",
+    "TRANSACTION_COORDINATOR_FENCED",
+)  # fmt: skip
 _WRONG = {
     "UNKNOWN_TOPIC_OR_PART": "create the topic, or correct its name",
     "_UNKNOWN_TOPIC": "create the topic, or correct its name",
@@ -18,25 +22,30 @@ _WRONG = {
 }
 
 
+def is_fenced(exception: Any) -> bool:
+    """Whether another producer has taken over the transactional id, or the brokers have forgotten it."""
+    return exception.args[0].name() in _FENCED
+
+
 @contextmanager
-def raising_errors(what: str) -> Iterator[list[Any]]:
-    """Raise the client's errors as SystemUnavailable if they may pass, else with the remedy. ``what``: the source or sink, for
-    messages. Yields the list that the client's ``error_cb`` adds to: it often knows more than the error itself."""
+def raising_errors(problems: list[Any] | None = None) -> Iterator[list[Any]]:
+    """Raise the client's errors as SystemUnavailable if they may pass, else with the remedy. ``problems``, which it yields: what
+    the client's ``error_cb`` adds to, as that often knows more than the error."""
     from confluent_kafka import KafkaException
 
-    problems: list[Any] = []
+    problems = [] if problems is None else problems
     try:
         yield problems
     except KafkaException as exception:
-        raise _translated(what, exception.args[0], problems) from exception
+        raise _translated(exception.args[0], problems) from exception
 
 
-def _translated(what: str, error: Any, problems: list[Any]) -> Exception:
+def _translated(error: Any, problems: list[Any]) -> Exception:
     for each in (error, *problems):
         name = each.name()
         if any(part in name for part in _DENIED):
-            return ConfigError(f"{what}: Kafka denies access: {each.str()}; correct the credentials or permissions")
+            return ConfigError(f"Kafka denies access: {each.str()}; correct the credentials or permissions")
         if name in _WRONG:
-            return JobFailed(f"{what}: Kafka refuses: {each.str()}; {_WRONG[name]}")
+            return JobFailed(f"Kafka refuses: {each.str()}; {_WRONG[name]}")
     said = "; ".join(dict.fromkeys(each.str() for each in (error, *problems)))
-    return SystemUnavailable(f"{what}: Kafka does not work: {said}")
+    return SystemUnavailable(f"Kafka does not work: {said}")

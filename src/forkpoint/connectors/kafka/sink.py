@@ -12,15 +12,14 @@ import pyarrow.compute as pc
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.kafka.errors import raising_errors
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, connection, produce, producer_settings
 from forkpoint.connectors.kafka.records import pack
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
-from forkpoint.connectors.kafka.transactions import CONNECTION, TransactionalCommitter
-from forkpoint.connectors.staging import stage
+from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.extras import require
 from forkpoint.types.variables import T_contra
 
-ANSWER_SECONDS = 20.0
 MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
 _OVERHEAD_BYTES = 512
 
@@ -64,7 +63,7 @@ class KafkaSink(CommittingSink[T_contra]):
             return _StagingWriter(
                 context, self._serializer, int(self._settings.get("message.max.bytes", MAX_RECORD_BYTES))
             )
-        raise NotImplementedError
+        return _SendingWriter(context, self._serializer, self._settings)
 
     def check(self, committables: list[JSON]) -> None:
         unknown = {topic for c in committables for topic in c["topics"]} - self._known_topics
@@ -72,14 +71,12 @@ class KafkaSink(CommittingSink[T_contra]):
             return
         from confluent_kafka.admin import AdminClient
 
-        with raising_errors("a Kafka sink") as problems:
-            connection = {key: value for key, value in self._settings.items() if key.startswith(CONNECTION)}
-            client = AdminClient({**connection, "error_cb": problems.append})
+        with raising_errors() as problems:
+            client = AdminClient({**connection(self._settings), "error_cb": problems.append})
             for topic in sorted(unknown):
                 found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
                 if found is None or found.error is not None:
-                    said = "" if found is None else f" ({found.error.str()})"
-                    raise JobFailed(f"a Kafka sink writes to topic {topic!r}, which there is not{said}; create it")
+                    raise JobFailed(f"a Kafka sink writes to topic {topic!r}, which there is not; create it")
                 self._known_topics.add(topic)
 
     def create_committer(self, context: CommitterContext) -> Committer:
@@ -111,8 +108,51 @@ class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
 
     def prepare_commit(self) -> list[JSON]:
         topics = sorted({topic for batch in self._batches for topic in pc.unique(batch.column("topic")).to_pylist()})
-        stored = stage(self._context, pack(self._batches))
+        stored = self._context.stage(pack(self._batches))
         return [{"group": str(self._context.subtask), "topics": topics, "records": stored}]
+
+
+class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
+    """Sends one subtask's records at once; its epoch is committed when all of them have arrived."""
+
+    def __init__(
+        self, context: SinkContext, serializer: KafkaRecordSerializationSchema[T_contra], settings: Mapping[str, Any]
+    ) -> None:
+        from confluent_kafka import Producer
+
+        self._serializer = serializer
+        self._problems: list[Any] = []
+        self._refused: list[Any] = []
+        own: dict[str, Any] = {
+            **producer_settings(settings), "error_cb": self._problems.append, "on_delivery": self._delivered,
+        }  # fmt: skip
+        self._producer = Producer(own)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._refused.append(error)
+
+    def write(self, batch: SinkBatch[T_contra]) -> None:
+        with raising_errors(self._problems):
+            produce(self._producer, self._serializer.records(batch))
+            self._raise_refused()
+
+    def prepare_commit(self) -> list[JSON]:
+        with raising_errors(self._problems):
+            self._producer.flush()  # every record arrives or fails within delivery.timeout.ms
+            self._raise_refused()
+        self._producer.close()
+        return []
+
+    def _raise_refused(self) -> None:
+        from confluent_kafka import KafkaException
+
+        if self._refused:
+            raise KafkaException(self._refused[0])
+
+    def abort(self) -> None:
+        self._producer.purge()
+        self._producer.close()
 
 
 def _check_sizes(records: pa.RecordBatch, max_bytes: int) -> None:

@@ -9,6 +9,8 @@ starts again, and finds what the other has sent.
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,18 +18,14 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
-from forkpoint.connectors.kafka.errors import raising_errors
+from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, connection, produce, producer_settings
 from forkpoint.connectors.kafka.records import unpack
-from forkpoint.connectors.staging import staged
 from forkpoint.errors import JobFailed
 
-ANSWER_SECONDS = 20.0  # for the brokers' answers, before the commit is tried again
 TRANSACTION_TIMEOUT_MS = 120_000
-CONNECTION = (
-    "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "enable.ssl", "metadata.", "reconnect.",
-    "broker.", "error_cb", "log",
-)  # fmt: skip
-"""Settings of consumers and producers alike begin with one of these."""
+_TRIES = 10  # of a commit that others fence
+_PAUSE_SECONDS = 0.5
 
 
 class TransactionalCommitter(Committer):
@@ -35,93 +33,98 @@ class TransactionalCommitter(Committer):
 
     def __init__(self, context: CommitterContext, settings: Mapping[str, Any], prefix: str) -> None:
         self._context = context
-        self._settings = dict(settings)
+        self._settings = settings
+        self._client: _Transactions | None = None
         self.name = f"{prefix}-{context.job}-{context.uid}-{context.incarnation}-{context.group}"
 
     def commit(self, outputs: Sequence[EpochOutput]) -> None:
-        topics = sorted({topic for output in outputs for c in output.committables for topic in c["topics"]})
-        with raising_errors(f"sink {self._context.uid!r}") as problems:
-            client = _Transactions(self.name, {**self._settings, "error_cb": problems.append})
-            try:
-                sent = client.sent(topics)
-                todo = [output for output in outputs if output.epoch > self._sent_before(output, sent)]
-                if todo:
-                    client.send(self._batches(todo), topics, todo[-1].epoch)
-            finally:
-                client.close()
+        from confluent_kafka import KafkaException
 
-    def _sent_before(self, output: EpochOutput, sent: Mapping[str, int]) -> int:
-        """The newest epoch that was sent before."""
-        newest = max(sent[topic] for c in output.committables for topic in c["topics"])
-        if newest > self._context.newest:
+        with raising_errors() as problems:
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    return self._commit(outputs, problems)
+                except KafkaException as exception:
+                    self.close()
+                    if not tries_left or not is_fenced(exception):
+                        raise
+                    time.sleep(random.uniform(0, _PAUSE_SECONDS))
+
+    def _commit(self, outputs: Sequence[EpochOutput], problems: list[Any]) -> None:
+        if self._client is None:
+            self._client = _Transactions(self.name, self._settings)
+        self._client.problems = problems
+        sent = self._client.sent(_topics(outputs))
+        todo = [output for output in outputs if output.epoch > max(sent[topic] for topic in _topics([output]))]
+        if (newest := max(sent.values())) > outputs[-1].epoch:
             raise JobFailed(
-                f"sink {self._context.uid!r}: Kafka's consumer group {self.name!r} says that epoch {newest} was sent, but "
-                f"the job's newest checkpoint is of epoch {self._context.newest}. Was the state root put back to an "
-                "earlier copy? Output since then would be left out or repeated: give the job another name, or delete "
-                "that group to send everything again"
+                f"Kafka's consumer group {self.name!r} says that epoch {newest} was sent, but the newest that this run has for "
+                f"it is {outputs[-1].epoch}. Was the state root put back to an earlier copy? Output since then would be left "
+                "out: give the job another name, or delete that group to send everything again"
             )
-        return newest
+        if todo:
+            self._client.send(self._batches(todo), _topics(todo), todo[-1].epoch)
 
     def _batches(self, outputs: Iterable[EpochOutput]) -> Iterable[pa.RecordBatch]:
         for output in outputs:
             for committable in output.committables:
-                yield from unpack(staged(self._context.state_root, committable["records"]))
+                yield from unpack(self._context.staged(committable["records"]))
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def _topics(outputs: Iterable[EpochOutput]) -> list[str]:
+    return sorted({topic for output in outputs for each in output.committables for topic in each["topics"]})
 
 
 class _Transactions:
-    """The transactional producer of one id, and the consumer group of its name."""
+    """The transactional producer of one id, and the consumer group of its name. ``problems``: where the clients' errors go.
+
+    What was sent is looked up once: nobody else can send anything without fencing this producer, and then ``send`` fails.
+    """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         from confluent_kafka import Consumer, Producer
 
-        connection = {key: value for key, value in settings.items() if key.startswith(CONNECTION)}
-        self._consumer = Consumer({**connection, "group.id": name, "enable.auto.commit": False})
-        self._producer = Producer(
-            {
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "partitioner": "murmur2_random", "linger.ms": 5,
-                **settings, "transactional.id": name,
-            }
-        )  # fmt: skip
-        self._producer.init_transactions(ANSWER_SECONDS)
+        self.problems: list[Any] = []
+        self._sent: dict[str, int] = {}
+        errors = {"error_cb": lambda error: self.problems.append(error)}
+        self._consumer = Consumer({**connection(settings), **errors, "group.id": name, "enable.auto.commit": False})
+        timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        self._producer = Producer({**timeout, **producer_settings(settings), **errors, "transactional.id": name})
+        try:
+            self._producer.init_transactions(ANSWER_SECONDS)
+        except BaseException:
+            self.close()
+            raise
 
     def sent(self, topics: Sequence[str]) -> dict[str, int]:
         """The newest epoch that was sent to each topic, or 0."""
         from confluent_kafka import TopicPartition
 
-        known = self._consumer.committed([TopicPartition(topic, 0) for topic in topics], timeout=ANSWER_SECONDS)
-        return {each.topic: max(each.offset, 0) for each in known}
+        if unknown := [TopicPartition(topic, 0) for topic in topics if topic not in self._sent]:
+            for each in self._consumer.committed(unknown, timeout=ANSWER_SECONDS):
+                self._sent[each.topic] = max(each.offset, 0)
+        return {topic: self._sent[topic] for topic in topics}
 
     def send(self, batches: Iterable[pa.RecordBatch], topics: Sequence[str], epoch: int) -> None:
         """Send records in one transaction."""
         from confluent_kafka import TopicPartition
 
-        producer = self._producer
-        producer.begin_transaction()
+        self._producer.begin_transaction()
         for batch in batches:
-            self._produce(batch)
+            produce(self._producer, batch)
+        # A partition that every topic has: any place for the number will do.
         offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
-        producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), ANSWER_SECONDS)
-        producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
-
-    def _produce(self, batch: pa.RecordBatch) -> None:
-        produce, poll = self._producer.produce, self._producer.poll
-        columns = batch.to_pydict()
-        for topic, partition, timestamp_ms, key, value, headers in zip(*columns.values(), strict=True):
-            options: dict[str, Any] = {}
-            if partition is not None:
-                options["partition"] = partition
-            if timestamp_ms is not None:
-                options["timestamp"] = timestamp_ms
-            if headers:
-                options["headers"] = [(header["key"], header["value"]) for header in headers]
-            while True:
-                try:
-                    produce(topic, value, key, **options)
-                    break
-                except BufferError:
-                    poll(0.1)
+        group = self._consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction(offsets, group, ANSWER_SECONDS)
+        self._producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
+        self._sent.update(dict.fromkeys(topics, epoch))
 
     def close(self) -> None:
         self._consumer.close()
-        self._producer.purge()  # an unfinished transaction ends with the next one's beginning
+        self._producer.purge()  # the next one ends an unfinished transaction
         self._producer.close()
