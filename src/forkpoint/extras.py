@@ -6,7 +6,13 @@ from importlib.util import find_spec
 
 from forkpoint.errors import ConfigError
 
-_EXTRAS = {"duckdb": "sql", "pandas": "pandas", "rocksdict": "rocksdb", "hdfs_native": "hdfs"}
+_EXTRAS = {
+    "duckdb": "sql",
+    "pandas": "pandas",
+    "rocksdict": "rocksdb",
+    "hdfs_native": "hdfs",
+    "confluent_kafka": "kafka",
+}
 
 
 def require(package: str, feature: str) -> None:

@@ -1,0 +1,1 @@
+"""Kafka: a source, over librdkafka (``confluent-kafka``)."""
