@@ -28,7 +28,7 @@ from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputF
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.formats.base import DeserializationSchema, SerializationSchema
-from forkpoint.connectors.kafka.records import KafkaRecord
+from forkpoint.connectors.kafka.produced import ProducerRecord
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
@@ -315,7 +315,7 @@ __all__ = [
     "JobOptions",
     "JobStatus",
     "JoinFunction",
-    "KafkaRecord",
+    "ProducerRecord",
     "KafkaRecordSerializationSchema",
     "KafkaSink",
     "KeySelector",

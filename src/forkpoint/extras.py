@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from forkpoint.errors import ConfigError
 
 _EXTRAS = {
-    "confluent_kafka": "kafka",
     "duckdb": "sql",
     "pandas": "pandas",
     "rocksdict": "rocksdb",
     "hdfs_native": "hdfs",
+    "confluent_kafka": "kafka",
 }
 
 

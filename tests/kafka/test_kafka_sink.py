@@ -22,7 +22,8 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.kafka import transactions
-from forkpoint.connectors.kafka.records import KafkaRecord, pack, to_columns
+from forkpoint.connectors.kafka.client import KafkaClient
+from forkpoint.connectors.kafka.produced import ProducerRecord, pack, to_columns
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
@@ -88,12 +89,12 @@ def test_a_driver_that_is_killed_at_a_step_of_sending(kafka: Kafka, tmp_path: Pa
 
 def committer(kafka: Kafka, root: Path) -> TransactionalCommitter:
     context = CommitterContext("sink", "job", "0", "0123", str(root))
-    return TransactionalCommitter(context, {"bootstrap.servers": kafka.bootstrap_servers}, root.name)
+    return TransactionalCommitter(context, KafkaClient({"bootstrap.servers": kafka.bootstrap_servers}), root.name)
 
 
 def output(root: Path, topic: str, epoch: int, values: range) -> EpochOutput:
     context = SinkContext("sink", "job", epoch, 0, f"a{epoch}", 1, str(root))
-    records = to_columns([KafkaRecord(topic, str(value).encode()) for value in values])
+    records = to_columns([ProducerRecord(topic, str(value).encode()) for value in values])
     return EpochOutput(
         epoch=epoch, committables=[{"group": "0", "topics": [topic], "records": context.stage(pack([records]))}]
     )
@@ -247,9 +248,9 @@ class Everything(KafkaRecordSerializationSchema[int]):
     def __init__(self, topics: list[str]) -> None:
         self._topics = topics
 
-    def serialize(self, element: int, timestamp_ms: int | None) -> KafkaRecord:
+    def serialize(self, element: int, timestamp_ms: int | None) -> ProducerRecord:
         headers = [("parity", b"odd" if element % 2 else b"even"), ("none", None)]
-        return KafkaRecord(
+        return ProducerRecord(
             self._topics[element % 2], None if element == 4 else b"v%d" % element, None, headers, element % 3
         )
 

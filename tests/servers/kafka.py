@@ -170,7 +170,7 @@ class Kafka:
         self, topic: str, messages: Iterable[Message | bytes | str | None], partition: int | None = None
     ) -> None:
         """Produce messages in order and wait until they are durable. ``partition``: of those that name none."""
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 1})
+        producer = Producer({**self._client, "enable.idempotence": True, "linger.ms": 1})
         self._send(producer, topic, messages, partition)
         assert producer.flush(PATIENCE_S) == 0
 
@@ -187,7 +187,7 @@ class Kafka:
     def transactional_producer(self, transactional_id: str | None = None) -> Producer:
         """A producer that is ready to begin transactions."""
         producer = Producer({
-            "bootstrap.servers": self.bootstrap_servers, "linger.ms": 1,
+            **self._client, "linger.ms": 1,
             "transactional.id": transactional_id or f"tests-{uuid.uuid4().hex}",
         })  # fmt: skip
         producer.init_transactions(PATIENCE_S)
@@ -243,15 +243,18 @@ class Kafka:
 
     # -- clients
 
+    @property
+    def _client(self) -> dict[str, Any]:
+        """Settings of all clients. They reconnect at once, and don't log that the broker was killed."""
+        return {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+
     @cached_property
     def _admin(self) -> AdminClient:
-        return AdminClient(
-            {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        )
+        return AdminClient(self._client)
 
     def _consumer(self, **settings: Any) -> Consumer:
         return Consumer({
-            "bootstrap.servers": self.bootstrap_servers, "group.id": "tests", "enable.auto.commit": False,
+            **self._client, "group.id": "tests", "enable.auto.commit": False,
             "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10, **settings,
         })  # fmt: skip
 

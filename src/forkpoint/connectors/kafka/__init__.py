@@ -1,1 +1,1 @@
-"""Apache Kafka: a source and a sink, on librdkafka's client."""
+"""Kafka: a source and a sink, over librdkafka (``confluent-kafka``)."""

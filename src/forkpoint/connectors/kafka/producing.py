@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from forkpoint.connectors.kafka.client import KafkaClient
+
 ANSWER_SECONDS = 20.0  # for the brokers' answers, before what was asked is tried again
-_CONNECTION = (
-    "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "enable.ssl", "metadata.", "reconnect.",
-    "broker.", "error_cb", "log",
-)  # fmt: skip
-
-
 _QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
+_PRODUCERS_ONLY = re.compile(
+    r"acks|request\.required\.acks|batch\..*|linger\.ms|compression\..*|partitioner|sticky\..*|transaction.*|enable\.idempotence"
+    r"|queue\.buffering\..*|delivery\..*|message\.timeout\.ms|retries|message\.send\.max\.retries|dr_cb|on_delivery|max\.in\.flight.*"
+)
 
 
-def connection(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that producers, consumers and admin clients have in common."""
-    return {**_QUIET, **{name: value for name, value in settings.items() if name.startswith(_CONNECTION)}}
+def shared_settings(client: KafkaClient) -> dict[str, Any]:
+    """librdkafka's settings that consumers and admin clients have, too."""
+    settings = client.settings_of_admin()
+    return _QUIET | {name: value for name, value in settings.items() if not _PRODUCERS_ONLY.fullmatch(name)}
 
 
-def producer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def producer_settings(client: KafkaClient) -> dict[str, Any]:
     """A producer's settings: the user's, and ours where there are none. Keys go to the partitions that Java's client chooses."""
-    return {"partitioner": "murmur2_random", "linger.ms": 5, "enable.idempotence": True, **_QUIET, **settings}
+    ours = {"partitioner": "murmur2_random", "linger.ms": 5, "enable.idempotence": True}
+    return ours | _QUIET | client.settings_of_admin()
 
 
 def produce(producer: Any, records: pa.RecordBatch) -> None:
-    """Queue records (``records.SCHEMA``) for sending, in order. Waits while the queue is full."""
+    """Queue records (``produced.SCHEMA``) for sending, in order. Waits while the queue is full."""
     columns = {name: records.column(name) for name in records.schema.names}
     used = [name for name, column in columns.items() if column.null_count < len(column)]
     if set(used) <= {"topic", "key", "value", "timestamp_ms"}:

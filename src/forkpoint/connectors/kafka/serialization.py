@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.formats.base import SerializationSchema
-from forkpoint.connectors.kafka.records import SCHEMA, KafkaRecord, to_columns
+from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 
@@ -21,7 +21,7 @@ class KafkaRecordSerializationSchema(ABC, Generic[T_contra]):
     ``serialize``."""
 
     @abstractmethod
-    def serialize(self, element: T_contra, timestamp_ms: int | None) -> KafkaRecord:
+    def serialize(self, element: T_contra, timestamp_ms: int | None) -> ProducerRecord:
         """The record of one element, with its event time if the stream has them."""
 
     def topics(self) -> list[str] | None:
@@ -29,7 +29,7 @@ class KafkaRecordSerializationSchema(ABC, Generic[T_contra]):
         return None
 
     def records(self, batch: SinkBatch[T_contra]) -> pa.RecordBatch:
-        """A batch's records as columns (``records.SCHEMA``), in order; by default one by one."""
+        """A batch's records as columns (``produced.SCHEMA``), in order; by default one by one."""
         times = batch.timestamps
         found = (
             [self.serialize(value, None) for value in batch.values]
@@ -109,8 +109,8 @@ class _Combined(KafkaRecordSerializationSchema[Any]):
     def topics(self) -> list[str] | None:
         return None if self._topic is None else [self._topic]
 
-    def serialize(self, element: Any, timestamp_ms: int | None) -> KafkaRecord:
-        return KafkaRecord(
+    def serialize(self, element: Any, timestamp_ms: int | None) -> ProducerRecord:
+        return ProducerRecord(
             self._topic if self._select is None else self._select(element),  # type: ignore[arg-type]
             self._value.serialize(element),
             None if self._key is None else self._key.serialize(element),

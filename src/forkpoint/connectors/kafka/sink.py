@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Generic
 
@@ -11,13 +10,13 @@ import pyarrow.compute as pc
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.kafka.client import KafkaClient, require_client
 from forkpoint.connectors.kafka.errors import raising_errors
-from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, connection, produce, producer_settings
-from forkpoint.connectors.kafka.records import pack
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
+from forkpoint.connectors.kafka.produced import pack
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.extras import require
 from forkpoint.types.variables import T_contra
 
 MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
@@ -44,11 +43,11 @@ class KafkaSink(CommittingSink[T_contra]):
     """
 
     def __init__(
-        self, serializer: KafkaRecordSerializationSchema[T_contra], settings: Mapping[str, Any],
+        self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient,
         guarantee: DeliveryGuarantee, prefix: str,
     ) -> None:  # fmt: skip
         self._serializer = serializer
-        self._settings = dict(settings)
+        self._client = client
         self._guarantee = guarantee
         self._prefix = prefix
         self._known_topics: set[str] = set()
@@ -61,9 +60,9 @@ class KafkaSink(CommittingSink[T_contra]):
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             return _StagingWriter(
-                context, self._serializer, int(self._settings.get("message.max.bytes", MAX_RECORD_BYTES))
+                context, self._serializer, int(self._client.settings().get("message.max.bytes", MAX_RECORD_BYTES))
             )
-        return _SendingWriter(context, self._serializer, self._settings)
+        return _SendingWriter(self._serializer, self._client)
 
     def check(self, committables: list[JSON]) -> None:
         unknown = {topic for c in committables for topic in c["topics"]} - self._known_topics
@@ -72,7 +71,7 @@ class KafkaSink(CommittingSink[T_contra]):
         from confluent_kafka.admin import AdminClient
 
         with raising_errors() as problems:
-            client = AdminClient({**connection(self._settings), "error_cb": problems.append})
+            client = AdminClient({**shared_settings(self._client), "error_cb": problems.append})
             for topic in sorted(unknown):
                 found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
                 if found is None or found.error is not None:
@@ -80,7 +79,7 @@ class KafkaSink(CommittingSink[T_contra]):
                 self._known_topics.add(topic)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        return TransactionalCommitter(context, self._settings, self._prefix)
+        return TransactionalCommitter(context, self._client, self._prefix)
 
     def group(self, committable: JSON) -> str:
         group: str = committable["group"]
@@ -115,16 +114,14 @@ class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
 class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
     """Sends one subtask's records at once; its epoch is committed when all of them have arrived."""
 
-    def __init__(
-        self, context: SinkContext, serializer: KafkaRecordSerializationSchema[T_contra], settings: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient) -> None:
         from confluent_kafka import Producer
 
         self._serializer = serializer
         self._problems: list[Any] = []
         self._refused: list[Any] = []
         own: dict[str, Any] = {
-            **producer_settings(settings), "error_cb": self._problems.append, "on_delivery": self._delivered,
+            **producer_settings(client), "error_cb": self._problems.append, "on_delivery": self._delivered,
         }  # fmt: skip
         self._producer = Producer(own)
 
@@ -171,7 +168,7 @@ class KafkaSinkBuilder:
     """Builds a KafkaSink."""
 
     def __init__(self) -> None:
-        self._settings: dict[str, Any] = {}
+        self._properties: dict[str, str] = {}
         self._serializer: KafkaRecordSerializationSchema[Any] | None = None
         self._guarantee = DeliveryGuarantee.EXACTLY_ONCE
         self._prefix = "forkpoint"
@@ -197,14 +194,14 @@ class KafkaSinkBuilder:
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
         """Set a property of the client, by the name that librdkafka or Kafka's Java client has for it."""
-        self._settings[key] = value
+        self._properties[key] = value
         return self
 
     def build(self) -> KafkaSink[Any]:
         """The sink. Raises ConfigError if something is missing."""
-        require("confluent_kafka", "KafkaSink")
-        if "bootstrap.servers" not in self._settings:
+        require_client("KafkaSink")
+        if "bootstrap.servers" not in self._properties:
             raise ConfigError("KafkaSink: there are no brokers; call set_bootstrap_servers")
         if self._serializer is None:
             raise ConfigError("KafkaSink: there is no serializer; call set_record_serializer")
-        return KafkaSink(self._serializer, self._settings, self._guarantee, self._prefix)
+        return KafkaSink(self._serializer, KafkaClient(self._properties), self._guarantee, self._prefix)

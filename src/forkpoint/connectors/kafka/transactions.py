@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
-from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, connection, produce, producer_settings
-from forkpoint.connectors.kafka.records import unpack
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
+from forkpoint.connectors.kafka.produced import unpack
 from forkpoint.errors import JobFailed
 
 TRANSACTION_TIMEOUT_MS = 120_000
@@ -29,12 +30,12 @@ _PAUSE_SECONDS = 0.5
 
 
 class TransactionalCommitter(Committer):
-    """Sends one group's output. ``settings``: of the client. ``prefix``: of its transactional id and consumer group."""
+    """Sends one group's output. ``prefix``: of its transactional id and consumer group."""
 
-    def __init__(self, context: CommitterContext, settings: Mapping[str, Any], prefix: str) -> None:
+    def __init__(self, context: CommitterContext, client: KafkaClient, prefix: str) -> None:
         self._context = context
-        self._settings = settings
-        self._client: _Transactions | None = None
+        self._client = client
+        self._transactions: _Transactions | None = None
         self.name = f"{prefix}-{context.job}-{context.uid}-{context.incarnation}-{context.group}"
 
     def commit(self, outputs: Sequence[EpochOutput]) -> None:
@@ -51,10 +52,10 @@ class TransactionalCommitter(Committer):
                     time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
     def _commit(self, outputs: Sequence[EpochOutput], problems: list[Any]) -> None:
-        if self._client is None:
-            self._client = _Transactions(self.name, self._settings)
-        self._client.problems = problems
-        sent = self._client.sent(_topics(outputs))
+        if self._transactions is None:
+            self._transactions = _Transactions(self.name, self._client)
+        self._transactions.problems = problems
+        sent = self._transactions.sent(_topics(outputs))
         todo = [output for output in outputs if output.epoch > max(sent[topic] for topic in _topics([output]))]
         if (newest := max(sent.values())) > outputs[-1].epoch:
             raise JobFailed(
@@ -63,7 +64,7 @@ class TransactionalCommitter(Committer):
                 "out: give the job another name, or delete that group to send everything again"
             )
         if todo:
-            self._client.send(self._batches(todo), _topics(todo), todo[-1].epoch)
+            self._transactions.send(self._batches(todo), _topics(todo), todo[-1].epoch)
 
     def _batches(self, outputs: Iterable[EpochOutput]) -> Iterable[pa.RecordBatch]:
         for output in outputs:
@@ -71,9 +72,9 @@ class TransactionalCommitter(Committer):
                 yield from unpack(self._context.staged(committable["records"]))
 
     def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            transactions.close()
 
 
 def _topics(outputs: Iterable[EpochOutput]) -> list[str]:
@@ -86,15 +87,15 @@ class _Transactions:
     What was sent is looked up once: nobody else can send anything without fencing this producer, and then ``send`` fails.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, client: KafkaClient) -> None:
         from confluent_kafka import Consumer, Producer
 
         self.problems: list[Any] = []
         self._sent: dict[str, int] = {}
         errors = {"error_cb": lambda error: self.problems.append(error)}
-        self._consumer = Consumer({**connection(settings), **errors, "group.id": name, "enable.auto.commit": False})
+        self._consumer = Consumer({**shared_settings(client), **errors, "group.id": name, "enable.auto.commit": False})
         timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
-        self._producer = Producer({**timeout, **producer_settings(settings), **errors, "transactional.id": name})
+        self._producer = Producer({**timeout, **producer_settings(client), **errors, "transactional.id": name})
         try:
             self._producer.init_transactions(ANSWER_SECONDS)
         except BaseException:
