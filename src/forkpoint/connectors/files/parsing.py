@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from forkpoint.connectors.files.formats import BOM, CsvFormat
 from forkpoint.connectors.formats.columns import text_schema
-from forkpoint.connectors.formats.csv import read_csv
+from forkpoint.connectors.formats.csv import named_values, read_csv, split_record
 from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import Unreadable
 from forkpoint.types import TypeInformation
@@ -119,12 +119,13 @@ class CsvParser(LineParser):
     def records(self, stretch: Stretch) -> Iterator[Record]:
         names = stretch.header or (self._type.column_names if self._type is not None else [])
         for number, text, row, problem in self._rows(stretch):
-            if problem is None and len(row) != len(names):
-                problem = f"{len(row)} values for the {len(names)} columns {', '.join(names)}{self._hint}"
             if problem is not None:
                 yield Record(number, text, problem=problem)
-            else:
-                yield Record(number, text, dict(zip(names, row, strict=True)))
+                continue
+            try:
+                yield Record(number, text, named_values(row, names))
+            except Unreadable as e:
+                yield Record(number, text, problem=f"{e}{self._hint}")
 
     def _rows(self, stretch: Stretch) -> Iterator[tuple[int, str, list[str], str | None]]:
         if self._options.newlines_in_values:
@@ -134,13 +135,9 @@ class CsvParser(LineParser):
             if not line.strip():
                 continue
             try:
-                text = line.decode("utf-8")
-                row = next(csv.reader([text], delimiter=self._options.delimiter, strict=True))
-                yield number, text, row, None
-            except UnicodeDecodeError as e:
-                yield number, _text(line), [], f"not UTF-8 ({e.reason} at byte {e.start})"
-            except (csv.Error, StopIteration) as e:
-                yield number, text, [], f"not CSV ({e}){self._hint}"
+                yield number, _text(line), split_record(line, delimiter=self._options.delimiter), None
+            except Unreadable as e:
+                yield number, _text(line), [], f"{e}{self._hint if str(e).startswith('not CSV') else ''}"
 
     def _rows_over_lines(self, stretch: Stretch) -> Iterator[tuple[int, str, list[str], str | None]]:
         try:

@@ -32,6 +32,11 @@ class Part:
         """One element for each message from ``start`` on."""
         return Part(elements, np.arange(start, start + elements.num_rows))
 
+    def at(self, places: npt.NDArray[np.int64]) -> Part:
+        """The same of messages that were at these places among others."""
+        bad = tuple(BadMessage(int(places[each.index]), each.problem) for each in self.bad)
+        return Part(self.elements, places[self.indices], bad)
+
 
 class Declared:
     """For a dataclass that is shipped: it is pickled without what it has cached, as decoders cannot be pickled."""
@@ -74,7 +79,7 @@ class BatchDeserializationSchema(DeserializationSchema[T], Generic[T]):
         if places is not None:
             indices = places[indices]
             bad = tuple(BadMessage(int(places[each.index]), each.problem) for each in bad)
-        return Deserialized(found.elements, indices, bad)  # type: ignore[arg-type]  # an array is as good as a sequence
+        return Deserialized(found.elements, indices.tolist(), bad)
 
     def _deserialized(self, messages: pa.BinaryArray) -> _Found:
         parts = list(self.read(messages))

@@ -103,7 +103,7 @@ class RecordConverter:
     def _values(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
         """Elements of a type, converted together, so that nested records are made from columns, too."""
         kind = type.kind
-        if self._from_text and kind in _NESTED:
+        if self._from_text and kind in _NESTED and not all(isinstance(raw, list) for raw in raws):
             return RecordConverter(type)._values(type, list(map(_from_json_text, raws)))
         if kind == "optional":
             return self._optional(type.children[0], raws)
