@@ -58,7 +58,7 @@ class InBackground:
         self.prepared = job(root / "state", CLICKS, sink=LedgerSink(root), **options)
         self.driver: JobDriver = self.prepared.driver
         self.result: Any = None
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

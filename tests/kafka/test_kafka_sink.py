@@ -27,6 +27,7 @@ from forkpoint.connectors.kafka.produced import ProducerRecord, pack, to_columns
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
+from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from servers.kafka import Kafka
@@ -147,7 +148,7 @@ class InBackground:
     def __init__(self, prepared: Job) -> None:
         self.driver = prepared.driver
         self.result: Any = None
-        self._thread = threading.Thread(target=self._run, args=[prepared])
+        self._thread = threading.Thread(target=self._run, args=[prepared], daemon=True)
         self._thread.start()
 
     def _run(self, prepared: Job) -> None:
@@ -176,8 +177,8 @@ def own_broker(tmp_path: Path) -> Any:
 def test_a_broker_that_is_killed_and_comes_back(
     own_broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 2.0)
-    kafka, elements = own_broker, 3000
+    monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
+    kafka, elements = own_broker, 20_000
     topic = kafka.create_topic(partitions=4)
     running = InBackground(job(tmp_path / "root", sink(kafka.bootstrap_servers, topic), elements))
     for epoch in (5, 25):
@@ -185,7 +186,7 @@ def test_a_broker_that_is_killed_and_comes_back(
         kafka.kill()
         status = running.wait_for(lambda s: s.publishing_problem is not None)
         assert status.state == "running"
-        assert status.publishing_problem.startswith("sink 'kafka': Kafka does not work: ")
+        assert "sink 'kafka' has been committing epoch" in status.publishing_problem
         kafka.start()
     assert running.end().outcome == "finished"
     assert received(kafka, topic) == expected(elements)
@@ -201,12 +202,12 @@ def test_a_topic_that_is_missing_is_refused_before_anything_is_committed(kafka: 
 
 
 def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_the_rest(
-    kafka: Kafka, tmp_path: Path
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 2.0)
     topic = kafka.create_topic(partitions=4)
-    running = InBackground(
-        job(tmp_path, sink(kafka.bootstrap_servers, topic, topic_metadata_propagation_max_ms="100"), 3000)
-    )
+    to = sink(kafka.bootstrap_servers, topic, topic_metadata_propagation_max_ms="100")
+    running = InBackground(job(tmp_path, to, 3000, restart=RestartStrategy.none()))
     running.wait_for(lambda s: s.epoch >= 5)
     kafka.delete_topic(topic)
     error = running.end()
@@ -221,7 +222,7 @@ def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_th
 
 def test_brokers_that_cannot_be_reached_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forkpoint.connectors.kafka.sink.ANSWER_SECONDS", 1.0)
-    with pytest.raises(SystemUnavailable, match=r"Kafka does not work: .*127\.0\.0\.1:1"):
+    with pytest.raises(SystemUnavailable, match=r"Kafka \(127\.0\.0\.1:1\) does not work: "):
         run(tmp_path, sink("127.0.0.1:1", "t"), restart=RestartStrategy.none())
 
 
@@ -293,7 +294,10 @@ def test_at_least_once_sends_before_the_commit(kafka: Kafka, tmp_path: Path) -> 
     assert received(kafka, topic) == expected(ELEMENTS)
     with pytest.raises(JobFailed, match="create the topic"):
         run(
-            tmp_path / "x", sink(kafka.bootstrap_servers, "nowhere", DeliveryGuarantee.AT_LEAST_ONCE),
+            tmp_path / "x", sink(
+                kafka.bootstrap_servers, "nowhere", DeliveryGuarantee.AT_LEAST_ONCE,
+                topic_metadata_propagation_max_ms="100",
+            ),
             restart=RestartStrategy.none(),
         )  # fmt: skip
 

@@ -135,10 +135,9 @@ class RescaleEnded:
 
 @dataclass(frozen=True)
 class PublishingProgressed:
-    """How many committed epochs each sink has not published yet, by uid. ``problem``: why one of them doesn't get on."""
+    """How many committed epochs each sink has not published yet, by uid."""
 
     unpublished: Mapping[str, int]
-    problem: str | None = None
 
 
 @dataclass(frozen=True)

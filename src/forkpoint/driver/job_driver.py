@@ -226,7 +226,8 @@ class JobDriver:
 
     def status(self) -> Status:
         runner = self._runner
-        return replace(self._status.status, ignored_files={} if runner is None else runner.planner.ignored())
+        ignored = {} if runner is None else runner.planner.ignored()
+        return replace(self._status.status, ignored_files=ignored, publishing_problem=self._publisher.problem)
 
     # -- the run
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ log = logging.getLogger("forkpoint")
 
 MAX_UNPUBLISHED_EPOCHS = 4
 POLL_SECONDS = 0.2
+SLOW_SECONDS = 5.0
 RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last one again and again
 
 
@@ -66,10 +68,12 @@ def unpublished_in(manifest: Manifest, uid: str) -> list[EpochOutput]:
 
 @dataclass
 class _Lane:
-    """One sink's committed output that is not known to be published, oldest first, and why publishing it doesn't get on."""
+    """One sink's committed output that is not known to be published, oldest first; why that doesn't get on, and since when
+    (monotonic) it is tried."""
 
     outputs: list[EpochOutput] = field(default_factory=list)
     problem: str | None = None
+    tried_since: float | None = None
     thread: threading.Thread | None = None
 
 
@@ -172,7 +176,13 @@ class Publisher:
     def problem(self) -> str | None:
         """Why a sink's output is not published at the moment."""
         with self._changed:
-            return next((lane.problem for lane in self._lanes.values() if lane.problem is not None), None)
+            for uid, lane in self._lanes.items():
+                if lane.problem is not None:
+                    return lane.problem
+                passed_s = 0.0 if lane.tried_since is None else time.monotonic() - lane.tried_since
+                if passed_s >= SLOW_SECONDS:
+                    return f"sink {uid!r} has been committing epoch {lane.outputs[0].epoch} for {passed_s:.0f} s"
+        return None
 
     @property
     def _pending(self) -> bool:
@@ -219,6 +229,7 @@ class Publisher:
         """Commit a sink's output; False if that has to be tried again."""
         with self._changed:
             outputs, manifest, attempt = list(lane.outputs), self._newest, self._attempt
+            lane.tried_since = time.monotonic()
         assert manifest is not None
         try:
             self._commit(uid, self._sinks[uid], manifest, outputs)
@@ -231,7 +242,7 @@ class Publisher:
         with self._changed:
             was_full = len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS
             del lane.outputs[: len(outputs)]
-            lane.problem = None
+            lane.problem = lane.tried_since = None
             self._changed.notify_all()
         self._tell()
         if was_full:
@@ -250,7 +261,7 @@ class Publisher:
         try:
             self._executor.run_tasks(commit_output, commits(sink, context, outputs), f"forkpoint: publish {uid} {span}")
         except NotFound as error:
-            self._history.must_be_newest(newest)
+            self._must_lead(newest)
             raise OutputLost(
                 f"job {newest.job!r}: output of sink {uid!r}, epoch {span}, is committed but cannot be published: {error}. Its "
                 "staged output was removed: put it back, or restore an earlier savepoint to compute it again"
@@ -258,13 +269,19 @@ class Publisher:
         except Unavailable as error:
             raise type(error)(f"sink {uid!r}: {error}") from error
         except ForkpointError as error:
-            self._history.must_be_newest(newest)
+            self._must_lead(newest)
             raise type(error)(f"sink {uid!r}: {error}") from error
+
+    def _must_lead(self, mine: Manifest) -> None:
+        """Raise StaleGeneration if a newer run leads the job."""
+        newest = self._history.newest()
+        if newest is not None and newest.run != mine.run:
+            raise self._history.stale(mine, newest)
 
     def _tell(self) -> None:
         with self._changed:
             epochs: Mapping[str, int] = {u: len(lane.outputs) for u, lane in self._lanes.items() if lane.outputs}
-        self._listener.on_event(PublishingProgressed(epochs, self.problem))
+        self._listener.on_event(PublishingProgressed(epochs))
 
 
 @dataclass(frozen=True)

@@ -102,8 +102,8 @@ def after(status: Status, event: Event) -> Status:
             return replace(status, rescaling_to=parallelism)
         case RescaleEnded():
             return replace(status, rescaling_to=None)
-        case PublishingProgressed(unpublished, problem):
-            return replace(status, unpublished=unpublished, publishing_problem=problem)
+        case PublishingProgressed(unpublished):
+            return replace(status, unpublished=unpublished)
         case RunEnded():
             return replace(status, state="ended", failure=event.failure or status.failure)
     return status

@@ -28,7 +28,7 @@ def is_fenced(exception: Any) -> bool:
 
 
 @contextmanager
-def raising_errors(problems: list[Any] | None = None) -> Iterator[list[Any]]:
+def raising_errors(servers: str, problems: list[Any] | None = None) -> Iterator[list[Any]]:
     """Raise the client's errors as SystemUnavailable if they may pass, else with the remedy. ``problems``, which it yields: what
     the client's ``error_cb`` adds to, as that often knows more than the error."""
     from confluent_kafka import KafkaException
@@ -37,15 +37,15 @@ def raising_errors(problems: list[Any] | None = None) -> Iterator[list[Any]]:
     try:
         yield problems
     except KafkaException as exception:
-        raise _translated(exception.args[0], problems) from exception
+        raise _translated(servers, exception.args[0], problems) from exception
 
 
-def _translated(error: Any, problems: list[Any]) -> Exception:
+def _translated(servers: str, error: Any, problems: list[Any]) -> Exception:
     for each in (error, *problems):
         name = each.name()
         if any(part in name for part in _DENIED):
-            return ConfigError(f"Kafka denies access: {each.str()}; correct the credentials or permissions")
+            return ConfigError(f"Kafka ({servers}) denies access: {each.str()}; correct the credentials or permissions")
         if name in _WRONG:
-            return JobFailed(f"Kafka refuses: {each.str()}; {_WRONG[name]}")
+            return JobFailed(f"Kafka ({servers}) refuses: {each.str()}; {_WRONG[name]}")
     said = "; ".join(dict.fromkeys(each.str() for each in (error, *problems)))
-    return SystemUnavailable(f"Kafka does not work: {said}")
+    return SystemUnavailable(f"Kafka ({servers}) does not work: {said}")

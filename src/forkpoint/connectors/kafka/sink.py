@@ -12,8 +12,8 @@ from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.kafka.client import KafkaClient, require_client
 from forkpoint.connectors.kafka.errors import raising_errors
-from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.connectors.kafka.produced import pack
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.errors import ConfigError, JobFailed
@@ -70,8 +70,9 @@ class KafkaSink(CommittingSink[T_contra]):
             return
         from confluent_kafka.admin import AdminClient
 
-        with raising_errors() as problems:
-            client = AdminClient({**shared_settings(self._client), "error_cb": problems.append})
+        with raising_errors(self._client.servers) as problems:
+            settings: dict[str, Any] = {**shared_settings(self._client), "error_cb": problems.append}
+            client = AdminClient(settings)
             for topic in sorted(unknown):
                 found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
                 if found is None or found.error is not None:
@@ -117,6 +118,7 @@ class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
     def __init__(self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient) -> None:
         from confluent_kafka import Producer
 
+        self._servers = client.servers
         self._serializer = serializer
         self._problems: list[Any] = []
         self._refused: list[Any] = []
@@ -130,15 +132,14 @@ class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
             self._refused.append(error)
 
     def write(self, batch: SinkBatch[T_contra]) -> None:
-        with raising_errors(self._problems):
+        with raising_errors(self._servers, self._problems):
             produce(self._producer, self._serializer.records(batch))
             self._raise_refused()
 
     def prepare_commit(self) -> list[JSON]:
-        with raising_errors(self._problems):
+        with raising_errors(self._servers, self._problems):
             self._producer.flush()  # every record arrives or fails within delivery.timeout.ms
             self._raise_refused()
-        self._producer.close()
         return []
 
     def _raise_refused(self) -> None:
@@ -149,7 +150,6 @@ class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
 
     def abort(self) -> None:
         self._producer.purge()
-        self._producer.close()
 
 
 def _check_sizes(records: pa.RecordBatch, max_bytes: int) -> None:

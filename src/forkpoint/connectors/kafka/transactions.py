@@ -20,8 +20,8 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
-from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.connectors.kafka.produced import unpack
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.errors import JobFailed
 
 TRANSACTION_TIMEOUT_MS = 120_000
@@ -41,7 +41,7 @@ class TransactionalCommitter(Committer):
     def commit(self, outputs: Sequence[EpochOutput]) -> None:
         from confluent_kafka import KafkaException
 
-        with raising_errors() as problems:
+        with raising_errors(self._client.servers) as problems:
             for tries_left in reversed(range(_TRIES)):
                 try:
                     return self._commit(outputs, problems)
@@ -127,5 +127,6 @@ class _Transactions:
 
     def close(self) -> None:
         self._consumer.close()
-        self._producer.purge()  # the next one ends an unfinished transaction
-        self._producer.close()
+        # The producer goes with this object: its close() would fail with a SystemError where brokers are away. Whoever takes the
+        # id over ends an unfinished transaction.
+        self._producer.purge()
