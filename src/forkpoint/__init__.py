@@ -25,6 +25,9 @@ from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema
+from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -302,6 +305,13 @@ __all__ = [
     "JobOptions",
     "JobStatus",
     "JoinFunction",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
     "KeySelector",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",

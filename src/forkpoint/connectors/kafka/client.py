@@ -34,6 +34,7 @@ _RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "request.timeout.ms": "socket.timeout.ms",
 }
+QUIET = {"log_level": "2"}  # errors come to a callback
 _PROVIDERS_OF_JAAS = re.compile(r"\b(Plain|Scram)LoginModule\b")
 _JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
 _CONSUMERS_ONLY = re.compile(
@@ -65,7 +66,8 @@ class KafkaClient:
 
     def settings_of_admin(self) -> dict[str, Any]:
         """librdkafka's settings, without those that only consumers have."""
-        return {name: value for name, value in self.settings().items() if not _CONSUMERS_ONLY.fullmatch(name)}
+        settings = {name: value for name, value in self.settings().items() if not _CONSUMERS_ONLY.fullmatch(name)}
+        return {**QUIET, **settings}
 
 
 def require_client(feature: str) -> None:

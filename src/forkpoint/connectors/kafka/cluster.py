@@ -47,7 +47,7 @@ class Subscription:
 class Cluster:
     """A client of a cluster. Its methods wait for answers, and raise Unavailable if none comes."""
 
-    def __init__(self, client: KafkaClient) -> None:
+    def __init__(self, client: KafkaClient, request_s: float = REQUEST_S) -> None:
         from confluent_kafka import IsolationLevel, KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -55,7 +55,9 @@ class Cluster:
         settings = client.settings()
         committed = settings.get("isolation.level") != "read_uncommitted"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        self._request_s = request_s
         self._refused: KafkaError | None = None
+        self._last = ""
         self._log = on_error(f"Kafka at {client.servers}")
         try:
             self._admin = AdminClient({**client.settings_of_admin(), "error_cb": self._on_error})
@@ -66,6 +68,8 @@ class Cluster:
         self._log(error)
         if is_refused(error):
             self._refused = error
+        if error.code() != error._ALL_BROKERS_DOWN:
+            self._last = error.str()
 
     # -- partitions
 
@@ -85,7 +89,7 @@ class Cluster:
         from confluent_kafka import KafkaException
 
         try:
-            metadata = self._admin.list_topics(timeout=REQUEST_S)
+            metadata = self._admin.list_topics(timeout=self._request_s)
         except KafkaException as error:
             raise self._trouble(error.args[0], "the topics cannot be listed") from None
         topics = metadata.topics.values()
@@ -98,7 +102,9 @@ class Cluster:
         from confluent_kafka import KafkaException, TopicCollection
 
         try:
-            described: Any = self._result(self._admin.describe_topics(TopicCollection([topic]))[topic])
+            described: Any = self._result(
+                self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._request_s)[topic]
+            )
         except KafkaException as error:
             if is_missing(error.args[0]):
                 raise ConfigError(
@@ -154,7 +160,7 @@ class Cluster:
         if not specs:
             return {}, set()
         request = {TopicPartition(*partition): spec for partition, spec in specs.items()}
-        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=REQUEST_S)
+        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._request_s)
         offsets: dict[KafkaTopicPartition, int] = {}
         missing: set[KafkaTopicPartition] = set()
         trouble: ForkpointError | Unavailable | None = None
@@ -178,7 +184,9 @@ class Cluster:
 
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p) for p in partitions])
         try:
-            listed: Any = self._result(self._admin.list_consumer_group_offsets([request])[group])
+            listed: Any = self._result(
+                self._admin.list_consumer_group_offsets([request], request_timeout=self._request_s)[group]
+            )
         except KafkaException as error:
             raise self._trouble(error.args[0], f"the offsets of group {group!r} cannot be read") from None
         for found in listed.topic_partitions:
@@ -193,7 +201,9 @@ class Cluster:
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p, offset) for p, offset in offsets.items()])
         what = f"the offsets of group {group!r} cannot be committed"
         try:
-            done: Any = self._result(self._admin.alter_consumer_group_offsets([request])[group])
+            done: Any = self._result(
+                self._admin.alter_consumer_group_offsets([request], request_timeout=self._request_s)[group]
+            )
         except KafkaException as error:
             raise self._trouble(error.args[0], what) from None
         for partition in done.topic_partitions:
@@ -216,7 +226,7 @@ class Cluster:
         if self._refused is not None:
             return forkpoint_error(self._refused, f"Kafka at {self._client.servers}")
         if is_temporary(error) or is_missing(error):
-            return Unavailable(f"{what}: {error.str()}")
+            return Unavailable(f"{what}: {self._last or error.str()}")
         return forkpoint_error(error, f"Kafka at {self._client.servers}: {what}")
 
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from forkpoint.connectors.kafka.client import KafkaClient
-from forkpoint.connectors.kafka.cluster import Cluster, Subscription, Unavailable
+from forkpoint.connectors.kafka.client import KafkaClient, on_error
+from forkpoint.connectors.kafka.cluster import REQUEST_S, Cluster, Subscription, Unavailable
+from forkpoint.connectors.kafka.feed import consumer
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, starting, stopping
 from forkpoint.errors import ForkpointError, StorageError
 
@@ -88,7 +89,8 @@ class PartitionWatcher:
 
     def _run(self) -> None:
         try:
-            self._follow(Cluster(self._watch.client))
+            consumer(self._watch.client, on_error("Kafka")).close()  # finds wrong properties now, and not in a task
+            self._follow(Cluster(self._watch.client, min(REQUEST_S, self._watch.timeout_s)))
         except ForkpointError as error:
             self._failure = error
         except Exception as error:
@@ -117,7 +119,7 @@ class PartitionWatcher:
                     log.warning("Kafka at %s answers again", self._watch.client.servers)
                     silent = False
             except Unavailable as trouble:
-                if self._seen is None and now > began + self._watch.timeout_s:
+                if self._seen is None and time.monotonic() > began + self._watch.timeout_s:
                     raise StorageError(
                         f"KafkaSource: {self._watch.client.servers} does not answer ({trouble}); start the brokers, or correct "
                         "set_bootstrap_servers(). The time to wait is the property default.api.timeout.ms"
@@ -138,8 +140,10 @@ class PartitionWatcher:
         starts = cluster.found(start, watch.group, new)
         self._starts |= {p: starting(start, p, bounds[p], starts.get(p)) for p in new}
         if watch.stop is not None:
-            stops = cluster.found(watch.stop, watch.group, new)
-            self._stops |= {p: stopping(watch.stop, p, bounds[p], stops.get(p)) for p in new}
+            endless = (self._partitions | new) - self._stops.keys()
+            bounds |= cluster.bounds(endless - new)
+            stops = cluster.found(watch.stop, watch.group, endless)
+            self._stops |= {p: stopping(watch.stop, p, bounds[p], stops.get(p)) for p in endless}
         if new and not self._first:
             log.info("KafkaSource: new partitions: %s", ", ".join(sorted(p.split for p in new)))
         self._partitions |= new
