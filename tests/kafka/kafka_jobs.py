@@ -80,7 +80,7 @@ def read_until(
         return {split: values for split, values in loop.values.items() if values}
 
 
-class _PatientEnumerator(KafkaEnumerator):
+class PatientEnumerator(KafkaEnumerator):
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         while not (planned := super().plan(max_rows, parallelism_hint)) and not self.finished:
             time.sleep(0.002)
@@ -92,7 +92,7 @@ class PatientSource(KafkaSource[Any]):
     """Every epoch reads something of it, so that a script beside it knows what has been read."""
 
     def create_enumerator(self, position: Any) -> SplitEnumerator:
-        return _PatientEnumerator(self.watch, position)
+        return PatientEnumerator(self.watch, position)
 
 
 def patient(source: KafkaSource[Any]) -> PatientSource:

@@ -21,7 +21,7 @@ from forkpoint.errors import ConfigError, ForkpointError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
-    from confluent_kafka.admin import OffsetSpec
+    from confluent_kafka.admin import AdminClient, OffsetSpec
 
 REQUEST_S = 10.0
 
@@ -45,11 +45,11 @@ class Subscription:
 
 
 class Cluster:
-    """A client of a cluster. Its methods wait for answers, and raise Unavailable if none comes."""
+    """A client of a cluster. Its methods wait for answers, and raise Unavailable if none comes. ``stale``: the last request
+    failed for now, in whole or in part."""
 
     def __init__(self, client: KafkaClient, request_s: float = REQUEST_S) -> None:
-        from confluent_kafka import IsolationLevel, KafkaException
-        from confluent_kafka.admin import AdminClient
+        from confluent_kafka import IsolationLevel
 
         self._client = client
         settings = client.settings()
@@ -59,10 +59,23 @@ class Cluster:
         self._refused: KafkaError | None = None
         self._last = ""
         self._log = on_error(f"Kafka at {client.servers}")
+        self.stale = False
+        self._connected = self._connect()
+
+    def _connect(self) -> AdminClient:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
         try:
-            self._admin = AdminClient({**client.settings_of_admin(), "error_cb": self._on_error})
+            return AdminClient({**self._client.settings_of_admin(), "error_cb": self._on_error})
         except KafkaException as error:
-            raise forkpoint_error(error, f"Kafka at {client.servers}: the properties are refused") from None
+            raise forkpoint_error(error, f"Kafka at {self._client.servers}: the properties are refused") from None
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self.stale:
+            self._connected, self.stale = self._connect(), False
+        return self._connected
 
     def _on_error(self, error: KafkaError) -> None:
         self._log(error)
@@ -155,7 +168,7 @@ class Cluster:
     def _offsets(
         self, specs: Mapping[KafkaTopicPartition, OffsetSpec]
     ) -> tuple[dict[KafkaTopicPartition, int], set[KafkaTopicPartition]]:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
         if not specs:
             return {}, set()
@@ -167,7 +180,11 @@ class Cluster:
         for asked, future in futures.items():
             partition = KafkaTopicPartition(asked.topic, asked.partition)
             try:
-                offsets[partition] = self._result(future).offset
+                offset = self._result(future).offset
+                if offset == OFFSET_INVALID:  # what a lost connection may look like
+                    trouble = trouble or self._unavailable(f"{partition.split} has no offsets for now")
+                else:
+                    offsets[partition] = offset
             except KafkaException as error:
                 if is_missing(error.args[0]):
                     missing.add(partition)
@@ -217,17 +234,23 @@ class Cluster:
         while not future.done():
             if self._refused is not None:
                 raise self._trouble(self._refused, "no connection")
-            self._admin.poll(0)
+            self._connected.poll(0)
             wait([future], timeout=0.1)
         return future.result()
 
     def _trouble(self, error: KafkaError, what: str) -> ForkpointError | Unavailable:
-        self._admin.poll(0)
+        self._connected.poll(0)
         if self._refused is not None:
             return forkpoint_error(self._refused, f"Kafka at {self._client.servers}")
         if is_temporary(error) or is_missing(error):
-            return Unavailable(f"{what}: {self._last or error.str()}")
+            return self._unavailable(f"{what}: {self._last or error.str()}")
         return forkpoint_error(error, f"Kafka at {self._client.servers}: {what}")
+
+    def _unavailable(self, problem: str) -> Unavailable:
+        """Connect anew for the next request: a client goes on asking the leader that it knows, though the broker answers that
+        another one has been elected (librdkafka 2.16, ListOffsets with FENCED_LEADER_EPOCH)."""
+        self.stale = True
+        return Unavailable(problem)
 
 
 def _named(partitions: Collection[KafkaTopicPartition]) -> str:

@@ -42,6 +42,7 @@ _DEFAULTS = {
     **QUIET,
     "isolation.level": "read_committed",
     "group.id": "forkpoint",  # needed, but never joined
+    "fetch.wait.max.ms": "20",  # until an end is noticed, and other partitions are asked for
     "fetch.queue.backoff.ms": "5",  # not the default second, in which the queue runs empty
     "topic.metadata.propagation.max.ms": "5000",  # after which a topic that is not there counts as deleted
 }
@@ -61,7 +62,7 @@ class _Track:
     partition: KafkaTopicPartition
     next: int
     fetched: int
-    held: list[Message] = field(default_factory=list)
+    held: list[Message] = field(default_factory=list, repr=False)
     assigned: bool = False
     read_s: float = 0.0
 

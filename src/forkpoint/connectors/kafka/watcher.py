@@ -18,7 +18,7 @@ log = logging.getLogger("forkpoint.kafka")
 
 REFRESH_S = 0.01  # between requests for ends, each of which takes about 1 ms
 REFRESH_OF_EACH_S = 0.0002  # more for each partition
-RETRY_S = 0.2
+RETRY_S = 0.5
 COMMIT_S = 1.0  # between commits of offsets
 GRACE_S = 2.0  # how long a partition may be unknown, or end too early, while its leader changes
 CLOSE_S = 5.0
@@ -112,6 +112,7 @@ class PartitionWatcher:
                     self._discover(cluster)
                     discovered = now
                 self._refresh(cluster)
+                pause_s = RETRY_S if cluster.stale else pause_s
                 if now >= committed + COMMIT_S:
                     self._commit(cluster)
                     committed = now
