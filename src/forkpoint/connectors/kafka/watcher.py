@@ -17,6 +17,7 @@ from forkpoint.errors import ForkpointError, StorageError
 log = logging.getLogger("forkpoint.kafka")
 
 REFRESH_S = 0.01  # between requests for ends, each of which takes about 1 ms
+REFRESH_IDLE_S = 0.02  # after a second without new records
 REFRESH_OF_EACH_S = 0.0002  # more for each partition
 RETRY_S = 0.5
 COMMIT_S = 1.0  # between commits of offsets
@@ -62,6 +63,7 @@ class PartitionWatcher:
         self._seen: Seen | None = None
         self._starts: dict[KafkaTopicPartition, int] = {}
         self._stops = dict(stops)
+        self._grown = time.monotonic()
         self._missing_since: dict[KafkaTopicPartition, float] = {}
         self._failure: ForkpointError | None = None
         self._closed = threading.Event()
@@ -104,7 +106,8 @@ class PartitionWatcher:
         silent = False
         while not self._closed.is_set():
             now = time.monotonic()
-            pause_s = REFRESH_S + REFRESH_OF_EACH_S * len(self._partitions)
+            refresh_s = REFRESH_S if now < self._grown + 1 else REFRESH_IDLE_S
+            pause_s = refresh_s + REFRESH_OF_EACH_S * len(self._partitions)
             try:
                 if discovered is None or (
                     self._watch.discovery_s is not None and now >= discovered + self._watch.discovery_s
@@ -162,7 +165,10 @@ class PartitionWatcher:
                     "topics; to start afresh, give the source a new uid"
                 )
         before = self._seen.ends if self._seen is not None else {}
-        self._seen = Seen(dict(self._starts), dict(self._stops), {**before, **ends})
+        after = {**before, **ends}
+        if after != before:
+            self._grown = now
+        self._seen = Seen(dict(self._starts), dict(self._stops), after)
 
     def _commit(self, cluster: Cluster) -> None:
         offsets, self._to_commit = self._to_commit, None
