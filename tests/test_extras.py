@@ -36,6 +36,16 @@ FEATURES = {
         "hdfs_native",
         lambda path, directory: open_storage("hdfs://localhost:1/state")._client,
     ),  # does not connect
+    "kafka": (
+        "confluent_kafka",
+        lambda path, directory: (
+            fp.KafkaSource.builder()
+            .set_bootstrap_servers("b:1")
+            .set_topics("t")
+            .set_deserializer(fp.KafkaRecordDeserializationSchema())
+            .build()
+        ),
+    ),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }
 

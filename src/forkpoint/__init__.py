@@ -28,9 +28,12 @@ from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputF
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.formats.base import DeserializationSchema, SerializationSchema
+from forkpoint.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from forkpoint.connectors.kafka.produced import ProducerRecord
+from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
+from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -315,8 +318,15 @@ __all__ = [
     "JobOptions",
     "JobStatus",
     "JoinFunction",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
     "KafkaRecordSerializationSchema",
     "KafkaSink",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
     "KeySelector",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",

@@ -80,6 +80,7 @@ class Kafka:
         )
         self._libraries = jars("kafka", POM)
         self._process: subprocess.Popen[bytes] | None = None
+        self._transactions: Producer | None = None
         cluster = ["format", "--cluster-id", "Zm9ya3BvaW50LXRlc3RzMQ", "--config", str(self._properties)]
         self._run("kafka.tools.StorageTool", *cluster).wait()
         self.start()
@@ -104,6 +105,7 @@ class Kafka:
     def kill(self) -> None:
         """Kill it, as a power failure would (SIGKILL)."""
         assert self._process is not None
+        self._transactions = None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
@@ -155,10 +157,13 @@ class Kafka:
         """The offset that a consumer group has committed."""
         consumer = self._consumer(**{"group.id": group})
         try:
-            (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=PATIENCE_S)
+            while True:
+                with suppress(KafkaException):  # the group's coordinator may have just started
+                    (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=PATIENCE_S)
+                    return found.offset if found.offset >= 0 else None
+                time.sleep(0.05)
         finally:
             consumer.close()
-        return found.offset if found.offset >= 0 else None
 
     def _partitions(self, topic: str) -> list[int]:
         found = self._admin.list_topics(timeout=PATIENCE_S).topics.get(topic)
@@ -177,8 +182,8 @@ class Kafka:
     def transaction(
         self, topic: str, messages: Iterable[Message | bytes | str | None], partition: int | None = None, *, commit: bool = True
     ) -> None:  # fmt: skip
-        """Produce messages in a transaction of their own, which is committed or aborted."""
-        producer = self.transactional_producer()
+        """Produce messages in a transaction, which is committed or aborted."""
+        producer = self._transactions = self._transactions or self.transactional_producer()
         producer.begin_transaction()
         self._send(producer, topic, messages, partition)
         assert producer.flush(PATIENCE_S) == 0

@@ -115,6 +115,10 @@ class SplitEnumerator(ABC):
         """Whether everything up to ``stop_at``'s position has been planned."""
         return False
 
+    def committed(self, position: JSON) -> None:  # noqa: B027  (most systems don't ask)
+        """An epoch with this position has been committed: the system that is read may be told, if it shows its readers'
+        progress. Does not wait for it, and does not fail."""
+
     def close(self) -> None:  # noqa: B027  (nothing to close is the common case)
         """Release connections and files; called once, also after a failure."""
 

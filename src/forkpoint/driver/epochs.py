@@ -202,6 +202,7 @@ class EpochRunner:
         before = self.manifest
         self._commit(manifest)
         self._alignment.committed(before, manifest)
+        self.planner.committed(_native(manifest))
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self.now_ms())
         if not withheld:

@@ -56,7 +56,7 @@ _MODULES = _each({
     "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
     "pyflink.datastream.checkpoint_storage": _CHECKPOINT_STORAGE,
     "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
-    "pyflink.datastream.connectors.dynamic_kafka pyflink.datastream.connectors.kafka": _connector("Kafka", "kafka"),
+    "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
     "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
     "pyflink.datastream.connectors.hybrid_source": Reason(
         "sources cannot be chained", "write history to where the live source reads, or run one job after another"
@@ -94,6 +94,11 @@ _NAMES = _each({
     "FileEnumeratorProvider FileSplitAssignerProvider": Reason(
         "file discovery and split assignment are not configurable", "leave it out"
     ),
+    "FlinkKafkaConsumer FlinkKafkaProducer Semantic": Reason(
+        "Flink has replaced it", "use KafkaSource; its builder has the same settings"
+    ),
+    "KafkaRecordSerializationSchema KafkaRecordSerializationSchemaBuilder KafkaSink KafkaSinkBuilder KafkaTopicSelector "
+    "SimpleStringValueKafkaRecordDeserializationSchema": _connector("Kafka", "kafka"),
     "Instant": Reason(
         "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"
     ),

@@ -67,6 +67,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.connectors.base": "Sink Source",
         "pyflink.datastream.connectors.file_system": "BucketAssigner FileSink FileSource FileSourceBuilder OutputFileConfig "
         "RollingPolicy StreamFormat",
+        "pyflink.datastream.connectors.kafka": "KafkaOffsetResetStrategy KafkaOffsetsInitializer "
+        "KafkaRecordDeserializationSchema KafkaSource KafkaSourceBuilder KafkaTopicPartition",
         "pyflink.datastream.connectors.number_seq": "NumberSequenceSource",
         "pyflink.datastream.data_stream": _STREAMS,
         "pyflink.datastream.execution_mode": "RuntimeExecutionMode",

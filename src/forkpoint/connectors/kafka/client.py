@@ -34,6 +34,7 @@ _RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "request.timeout.ms": "socket.timeout.ms",
 }
+QUIET = {"log_level": "2"}  # errors come to a callback
 _PROVIDERS_OF_JAAS = re.compile(r"\b(Plain|Scram)LoginModule\b")
 _JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
 _CONSUMERS_ONLY = re.compile(
@@ -65,7 +66,8 @@ class KafkaClient:
 
     def settings_of_admin(self) -> dict[str, Any]:
         """librdkafka's settings, without those that only consumers have."""
-        return {name: value for name, value in self.settings().items() if not _CONSUMERS_ONLY.fullmatch(name)}
+        settings = {name: value for name, value in self.settings().items() if not _CONSUMERS_ONLY.fullmatch(name)}
+        return {**QUIET, **settings}
 
 
 def require_client(feature: str) -> None:
@@ -128,7 +130,7 @@ def is_temporary(error: KafkaError) -> bool:
     return error.retriable() or error.code() in {
         Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._TIMED_OUT_QUEUE, Codes._MSG_TIMED_OUT,
         Codes._RESOLVE, Codes._WAIT_COORD, Codes._WAIT_CACHE, Codes._DESTROY_BROKER, Codes._NODE_UPDATE, Codes._RETRY,
-        Codes._UNKNOWN_BROKER, Codes.REQUEST_TIMED_OUT, Codes.NETWORK_EXCEPTION, Codes.LEADER_NOT_AVAILABLE,
+        Codes._UNKNOWN_BROKER, Codes._NOENT, Codes.REQUEST_TIMED_OUT, Codes.NETWORK_EXCEPTION, Codes.LEADER_NOT_AVAILABLE,
         Codes.NOT_LEADER_FOR_PARTITION, Codes.BROKER_NOT_AVAILABLE, Codes.REPLICA_NOT_AVAILABLE, Codes.LISTENER_NOT_FOUND,
         Codes.COORDINATOR_LOAD_IN_PROGRESS, Codes.COORDINATOR_NOT_AVAILABLE, Codes.NOT_COORDINATOR,
         Codes.OFFSET_NOT_AVAILABLE, Codes.FENCED_LEADER_EPOCH, Codes.UNKNOWN_LEADER_EPOCH, Codes.KAFKA_STORAGE_ERROR,

@@ -21,7 +21,7 @@ from forkpoint.errors import ConfigError, ForkpointError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
-    from confluent_kafka.admin import OffsetSpec
+    from confluent_kafka.admin import AdminClient, OffsetSpec
 
 REQUEST_S = 10.0
 
@@ -45,27 +45,44 @@ class Subscription:
 
 
 class Cluster:
-    """A client of a cluster. Its methods wait for answers, and raise Unavailable if none comes."""
+    """A client of a cluster. Its methods wait for answers, and raise Unavailable if none comes. ``stale``: the last request
+    failed for now, in whole or in part."""
 
-    def __init__(self, client: KafkaClient) -> None:
-        from confluent_kafka import IsolationLevel, KafkaException
-        from confluent_kafka.admin import AdminClient
+    def __init__(self, client: KafkaClient, request_s: float = REQUEST_S) -> None:
+        from confluent_kafka import IsolationLevel
 
         self._client = client
         settings = client.settings()
         committed = settings.get("isolation.level") != "read_uncommitted"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        self._request_s = request_s
         self._refused: KafkaError | None = None
+        self._last = ""
         self._log = on_error(f"Kafka at {client.servers}")
+        self.stale = False
+        self._connected = self._connect()
+
+    def _connect(self) -> AdminClient:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
         try:
-            self._admin = AdminClient({**client.settings_of_admin(), "error_cb": self._on_error})
+            return AdminClient({**self._client.settings_of_admin(), "error_cb": self._on_error})
         except KafkaException as error:
-            raise forkpoint_error(error, f"Kafka at {client.servers}: the properties are refused") from None
+            raise forkpoint_error(error, f"Kafka at {self._client.servers}: the properties are refused") from None
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self.stale:
+            self._connected, self.stale = self._connect(), False
+        return self._connected
 
     def _on_error(self, error: KafkaError) -> None:
         self._log(error)
         if is_refused(error):
             self._refused = error
+        if error.code() != error._ALL_BROKERS_DOWN:
+            self._last = error.str()
 
     # -- partitions
 
@@ -85,7 +102,7 @@ class Cluster:
         from confluent_kafka import KafkaException
 
         try:
-            metadata = self._admin.list_topics(timeout=REQUEST_S)
+            metadata = self._admin.list_topics(timeout=self._request_s)
         except KafkaException as error:
             raise self._trouble(error.args[0], "the topics cannot be listed") from None
         topics = metadata.topics.values()
@@ -98,7 +115,9 @@ class Cluster:
         from confluent_kafka import KafkaException, TopicCollection
 
         try:
-            described: Any = self._result(self._admin.describe_topics(TopicCollection([topic]))[topic])
+            described: Any = self._result(
+                self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._request_s)[topic]
+            )
         except KafkaException as error:
             if is_missing(error.args[0]):
                 raise ConfigError(
@@ -149,19 +168,23 @@ class Cluster:
     def _offsets(
         self, specs: Mapping[KafkaTopicPartition, OffsetSpec]
     ) -> tuple[dict[KafkaTopicPartition, int], set[KafkaTopicPartition]]:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
         if not specs:
             return {}, set()
         request = {TopicPartition(*partition): spec for partition, spec in specs.items()}
-        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=REQUEST_S)
+        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._request_s)
         offsets: dict[KafkaTopicPartition, int] = {}
         missing: set[KafkaTopicPartition] = set()
         trouble: ForkpointError | Unavailable | None = None
         for asked, future in futures.items():
             partition = KafkaTopicPartition(asked.topic, asked.partition)
             try:
-                offsets[partition] = self._result(future).offset
+                offset = self._result(future).offset
+                if offset == OFFSET_INVALID:  # what a lost connection may look like
+                    trouble = trouble or self._unavailable(f"{partition.split} has no offsets for now")
+                else:
+                    offsets[partition] = offset
             except KafkaException as error:
                 if is_missing(error.args[0]):
                     missing.add(partition)
@@ -178,7 +201,9 @@ class Cluster:
 
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p) for p in partitions])
         try:
-            listed: Any = self._result(self._admin.list_consumer_group_offsets([request])[group])
+            listed: Any = self._result(
+                self._admin.list_consumer_group_offsets([request], request_timeout=self._request_s)[group]
+            )
         except KafkaException as error:
             raise self._trouble(error.args[0], f"the offsets of group {group!r} cannot be read") from None
         for found in listed.topic_partitions:
@@ -193,7 +218,9 @@ class Cluster:
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p, offset) for p, offset in offsets.items()])
         what = f"the offsets of group {group!r} cannot be committed"
         try:
-            done: Any = self._result(self._admin.alter_consumer_group_offsets([request])[group])
+            done: Any = self._result(
+                self._admin.alter_consumer_group_offsets([request], request_timeout=self._request_s)[group]
+            )
         except KafkaException as error:
             raise self._trouble(error.args[0], what) from None
         for partition in done.topic_partitions:
@@ -207,17 +234,23 @@ class Cluster:
         while not future.done():
             if self._refused is not None:
                 raise self._trouble(self._refused, "no connection")
-            self._admin.poll(0)
+            self._connected.poll(0)
             wait([future], timeout=0.1)
         return future.result()
 
     def _trouble(self, error: KafkaError, what: str) -> ForkpointError | Unavailable:
-        self._admin.poll(0)
+        self._connected.poll(0)
         if self._refused is not None:
             return forkpoint_error(self._refused, f"Kafka at {self._client.servers}")
         if is_temporary(error) or is_missing(error):
-            return Unavailable(f"{what}: {error.str()}")
+            return self._unavailable(f"{what}: {self._last or error.str()}")
         return forkpoint_error(error, f"Kafka at {self._client.servers}: {what}")
+
+    def _unavailable(self, problem: str) -> Unavailable:
+        """Connect anew for the next request: a client goes on asking the leader that it knows, though the broker answers that
+        another one has been elected (librdkafka 2.16, ListOffsets with FENCED_LEADER_EPOCH)."""
+        self.stale = True
+        return Unavailable(problem)
 
 
 def _named(partitions: Collection[KafkaTopicPartition]) -> str:

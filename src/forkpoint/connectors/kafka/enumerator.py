@@ -21,7 +21,7 @@ class KafkaEnumerator(SplitEnumerator):
         _check_version(position)
         self._watch = watch
         self._next: dict[str, int] | None = None if position is None else position["next"]
-        self._stops: dict[str, int] = {} if position is None else dict(position["stop"])
+        self._stops: dict[str, int] = {} if position is None or watch.stop is None else dict(position["stop"])
         self._watcher: PartitionWatcher | None = None
         self._paused: frozenset[str] = frozenset()
         self._until: Mapping[str, int] | None = None

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forkpoint.connectors.kafka.client import (
+    QUIET,
     KafkaClient,
     forkpoint_error,
     is_missing,
@@ -38,8 +39,10 @@ FORGET_S = 10.0  # a partition that has not been read for so long is probably re
 _OFFSET = methodcaller("offset")
 
 _DEFAULTS = {
+    **QUIET,
     "isolation.level": "read_committed",
     "group.id": "forkpoint",  # needed, but never joined
+    "fetch.wait.max.ms": "20",  # until an end is noticed, and other partitions are asked for
     "fetch.queue.backoff.ms": "5",  # not the default second, in which the queue runs empty
     "topic.metadata.propagation.max.ms": "5000",  # after which a topic that is not there counts as deleted
 }
@@ -59,7 +62,7 @@ class _Track:
     partition: KafkaTopicPartition
     next: int
     fetched: int
-    held: list[Message] = field(default_factory=list)
+    held: list[Message] = field(default_factory=list, repr=False)
     assigned: bool = False
     read_s: float = 0.0
 
@@ -75,27 +78,27 @@ class _Track:
         return taken
 
 
+def consumer(client: KafkaClient, on_error: Callable[[KafkaError], None]) -> Consumer:
+    """A consumer that is assigned nothing yet. ConfigError for properties that it refuses."""
+    from confluent_kafka import Consumer, KafkaException
+
+    try:
+        return Consumer({**_DEFAULTS, **client.settings(), **_FIXED, "error_cb": on_error})
+    except KafkaException as error:
+        raise forkpoint_error(error, f"Kafka at {client.servers}: the properties are refused") from None
+
+
 class Feed:
     """Messages of partitions, by ranges of offsets."""
 
     def __init__(self, client: KafkaClient) -> None:
         self.client = client
-        settings = client.settings()
-        self._reset = settings.get("auto.offset.reset", "none")
-        self._settings: dict[str, Any] = {**_DEFAULTS, **settings, **_FIXED, "error_cb": self._on_error}
+        self._reset = client.settings().get("auto.offset.reset", "none")
         self._log = on_error(f"Kafka at {client.servers}")
         self._refused: KafkaError | None = None
         self._tracks: dict[KafkaTopicPartition, _Track] = {}
         self._held_bytes = 0
-        self._consumer = self._connect()
-
-    def _connect(self) -> Consumer:
-        from confluent_kafka import Consumer, KafkaException
-
-        try:
-            return Consumer(self._settings)
-        except KafkaException as error:
-            raise forkpoint_error(error, f"Kafka at {self.client.servers}: the properties are refused") from None
+        self._consumer = consumer(client, self._on_error)
 
     def _on_error(self, error: KafkaError) -> None:
         self._log(error)
@@ -124,7 +127,7 @@ class Feed:
             # A new consumer gets nothing that was fetched further on.
             self.close()
             self._tracks.clear()
-            self._consumer = self._connect()
+            self._consumer = consumer(self.client, self._on_error)
             track = None
         if track is None:
             track = self._tracks[partition] = _Track(partition, start, start)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import pyarrow as pa
 
 from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, TypeLike
 from forkpoint.types.variables import T, T_co
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class KafkaRecordDeserializationSchema(Generic[T_co]):
         """Pairs of key and value; None where a record lacks one."""
         return _KeyAndValue(key_deserialization_schema, value_deserialization_schema)
 
-    def get_produced_type(self) -> TypeInformation[T_co] | None:
-        """The elements' type; None if it is unknown."""
+    def get_produced_type(self) -> TypeLike[T_co] | None:
+        """The elements' type, such as a record class; None if it is unknown."""
         return None
 
     @abstractmethod

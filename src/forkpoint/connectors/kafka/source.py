@@ -17,7 +17,7 @@ from forkpoint.connectors.kafka.reader import KafkaReader, OnParseError
 from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema
 from forkpoint.connectors.kafka.watcher import Watch
 from forkpoint.errors import ConfigError
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
 # Properties for the source itself, as Flink names them. The last is Java's client's.
@@ -46,7 +46,8 @@ class KafkaSource(Source[T]):
         return KafkaSourceBuilder()
 
     def output_type(self) -> TypeInformation[T] | None:
-        return self.schema.get_produced_type()
+        produced = self.schema.get_produced_type()
+        return None if produced is None else type_of(produced)
 
     @property
     def bounded(self) -> bool:

@@ -8,16 +8,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from forkpoint.connectors.kafka.client import KafkaClient
-from forkpoint.connectors.kafka.cluster import Cluster, Subscription, Unavailable
+from forkpoint.connectors.kafka.client import KafkaClient, on_error
+from forkpoint.connectors.kafka.cluster import REQUEST_S, Cluster, Subscription, Unavailable
+from forkpoint.connectors.kafka.feed import consumer
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, starting, stopping
 from forkpoint.errors import ForkpointError, StorageError
 
 log = logging.getLogger("forkpoint.kafka")
 
 REFRESH_S = 0.01  # between requests for ends, each of which takes about 1 ms
+REFRESH_IDLE_S = 0.02  # after a second without new records
 REFRESH_OF_EACH_S = 0.0002  # more for each partition
-RETRY_S = 0.2
+RETRY_S = 0.5
 COMMIT_S = 1.0  # between commits of offsets
 GRACE_S = 2.0  # how long a partition may be unknown, or end too early, while its leader changes
 CLOSE_S = 5.0
@@ -61,6 +63,7 @@ class PartitionWatcher:
         self._seen: Seen | None = None
         self._starts: dict[KafkaTopicPartition, int] = {}
         self._stops = dict(stops)
+        self._grown = time.monotonic()
         self._missing_since: dict[KafkaTopicPartition, float] = {}
         self._failure: ForkpointError | None = None
         self._closed = threading.Event()
@@ -88,7 +91,8 @@ class PartitionWatcher:
 
     def _run(self) -> None:
         try:
-            self._follow(Cluster(self._watch.client))
+            consumer(self._watch.client, on_error("Kafka")).close()  # finds wrong properties now, and not in a task
+            self._follow(Cluster(self._watch.client, min(REQUEST_S, self._watch.timeout_s)))
         except ForkpointError as error:
             self._failure = error
         except Exception as error:
@@ -102,7 +106,8 @@ class PartitionWatcher:
         silent = False
         while not self._closed.is_set():
             now = time.monotonic()
-            pause_s = REFRESH_S + REFRESH_OF_EACH_S * len(self._partitions)
+            refresh_s = REFRESH_S if now < self._grown + 1 else REFRESH_IDLE_S
+            pause_s = refresh_s + REFRESH_OF_EACH_S * len(self._partitions)
             try:
                 if discovered is None or (
                     self._watch.discovery_s is not None and now >= discovered + self._watch.discovery_s
@@ -110,6 +115,7 @@ class PartitionWatcher:
                     self._discover(cluster)
                     discovered = now
                 self._refresh(cluster)
+                pause_s = RETRY_S if cluster.stale else pause_s
                 if now >= committed + COMMIT_S:
                     self._commit(cluster)
                     committed = now
@@ -117,7 +123,7 @@ class PartitionWatcher:
                     log.warning("Kafka at %s answers again", self._watch.client.servers)
                     silent = False
             except Unavailable as trouble:
-                if self._seen is None and now > began + self._watch.timeout_s:
+                if self._seen is None and time.monotonic() > began + self._watch.timeout_s:
                     raise StorageError(
                         f"KafkaSource: {self._watch.client.servers} does not answer ({trouble}); start the brokers, or correct "
                         "set_bootstrap_servers(). The time to wait is the property default.api.timeout.ms"
@@ -138,8 +144,10 @@ class PartitionWatcher:
         starts = cluster.found(start, watch.group, new)
         self._starts |= {p: starting(start, p, bounds[p], starts.get(p)) for p in new}
         if watch.stop is not None:
-            stops = cluster.found(watch.stop, watch.group, new)
-            self._stops |= {p: stopping(watch.stop, p, bounds[p], stops.get(p)) for p in new}
+            endless = (self._partitions | new) - self._stops.keys()
+            bounds |= cluster.bounds(endless - new)
+            stops = cluster.found(watch.stop, watch.group, endless)
+            self._stops |= {p: stopping(watch.stop, p, bounds[p], stops.get(p)) for p in endless}
         if new and not self._first:
             log.info("KafkaSource: new partitions: %s", ", ".join(sorted(p.split for p in new)))
         self._partitions |= new
@@ -157,7 +165,10 @@ class PartitionWatcher:
                     "topics; to start afresh, give the source a new uid"
                 )
         before = self._seen.ends if self._seen is not None else {}
-        self._seen = Seen(dict(self._starts), dict(self._stops), {**before, **ends})
+        after = {**before, **ends}
+        if after != before:
+            self._grown = now
+        self._seen = Seen(dict(self._starts), dict(self._stops), after)
 
     def _commit(self, cluster: Cluster) -> None:
         offsets, self._to_commit = self._to_commit, None
