@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Generic
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.errors import RecordParseError
@@ -121,22 +120,13 @@ def read_each(messages: pa.BinaryArray, start: int, decode: Callable[[bytes], An
     return Part(elements, np.array(kept, np.int64), tuple(sorted(bad, key=lambda each: each.index)))
 
 
-def elements_of(values: Sequence[Any], type: TypeInformation) -> list[Any]:
-    """Elements as objects of the type's own class: tuples, and rows without names, get the names of its fields."""
-    cls = type.python_class
-    if type.fields is None or all(isinstance(v, cls or object) and not _nameless(v) for v in values):
-        return list(values)
+def elements_of(values: list[Any], type: TypeInformation) -> list[Any]:
+    """Elements, in which tuples and rows without names get the names of the type's fields."""
+    if type.fields is None or not any(map(is_nameless, values)):
+        return values
     return type.from_columns(type.to_columns(values))
 
 
-def typed_table(batch: SinkBatch[Any], type: TypeInformation) -> pa.RecordBatch:
-    """A batch as columns of the type: its own columns if they are the same, else made from its elements."""
-    table = batch.table
-    schema = type.arrow_schema
-    if table is not None and (table.schema.names, table.schema.types) == (schema.names, schema.types):
-        return table
-    return pa.RecordBatch.from_arrays(type.to_columns(batch.values), schema=type.arrow_schema)
-
-
-def _nameless(value: Any) -> bool:
-    return isinstance(value, Row) and value.field_names is None
+def is_nameless(value: Any) -> bool:
+    """Whether a record's fields have positions only."""
+    return value.field_names is None if isinstance(value, Row) else type(value) is tuple
