@@ -86,7 +86,7 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
         """Like `read`, of messages that were written by another schema, which is resolved to this one."""
         from fastavro import schemaless_reader
 
-        reader = None if writer is self.schema else self.schema
+        reader = None if writer == self.schema else self.schema
 
         def decode(message: bytes) -> Any:
             data = io.BytesIO(message)

@@ -89,7 +89,10 @@ class BatchDeserializationSchema(DeserializationSchema[T], Generic[T]):
             table = pa.Table.from_batches([part.elements for part in parts], schema).combine_chunks()
             elements = (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)])[0]
         indices = np.concatenate([np.empty(0, np.int64), *(part.indices for part in parts)])
-        bad = tuple(each for part in parts for each in part.bad)
+        if (np.diff(indices) < 0).any():  # parts of messages that were read together though they are not neighbours
+            order = np.argsort(indices, kind="stable")
+            elements, indices = elements.take(pa.array(order)), indices[order]
+        bad = tuple(sorted((each for part in parts for each in part.bad), key=lambda each: each.index))
         one_to_one = not bad and len(indices) == len(messages) and bool((indices == np.arange(len(indices))).all())
         return _Found(elements, None if one_to_one else indices, bad)
 
@@ -118,6 +121,13 @@ def read_each(messages: pa.BinaryArray, start: int, decode: Callable[[bytes], An
     bad += [BadMessage(indices[at], problem) for at, problem in problems]
     kept = [index for at, index in enumerate(indices) if at not in unconverted]
     return Part(elements, np.array(kept, np.int64), tuple(sorted(bad, key=lambda each: each.index)))
+
+
+def spans(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The bytes that messages are in, and where each starts and ends there."""
+    _, offsets, data = messages.buffers()
+    limits = np.frombuffer(offsets or b"", np.int32)[messages.offset :][: len(messages) + 1]
+    return np.frombuffer(data or b"", np.uint8), limits[:-1], limits[1:]
 
 
 def elements_of(values: list[Any], type: TypeInformation) -> list[Any]:

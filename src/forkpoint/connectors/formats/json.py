@@ -9,14 +9,20 @@ from functools import cached_property
 from typing import Any, Generic
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.formats.base import SerializationSchema
-from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each
+from forkpoint.connectors.formats.batches import (
+    BatchDeserializationSchema,
+    Declared,
+    Part,
+    elements_of,
+    read_each,
+    spans,
+)
 from forkpoint.connectors.formats.columns import is_utf8, kinds, text_schema, typed_columns
 from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
@@ -177,11 +183,8 @@ def _joined(messages: pa.BinaryArray) -> bytes | None:
     """
     if not len(messages) or messages.nbytes > _LARGEST:
         return None
-    offsets = np.frombuffer(messages.buffers()[1], np.int32)[messages.offset :][: len(messages) + 1]
-    data = np.frombuffer(messages.buffers()[2] or b"", np.uint8)
-    if not np.diff(offsets).all() or not (
-        (data[offsets[:-1]] == ord("{")).all() and (data[offsets[1:] - 1] == ord("}")).all()
-    ):
+    data, starts, ends = spans(messages)
+    if not (starts < ends).all() or (data[starts] != ord("{")).any() or (data[ends - 1] != ord("}")).any():
         return None
     one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
     joined: bytes = pc.binary_join(one, b"\n")[0].as_py()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from forkpoint.connectors.formats.batches import Declared
+from forkpoint.connectors.formats.records import Unreadable
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require
 from forkpoint.types import TypeInformation, Types
@@ -106,6 +108,43 @@ def with_imports(file: Any) -> Iterator[Any]:
 
     visit(file)
     return iter(seen.values())
+
+
+def indexes_of(message: Any) -> list[int]:
+    """The place of a message among those of its file, and of the messages that it is nested in."""
+    outer = message.containing_type
+    if outer is None:
+        return [list(message.file.message_types_by_name).index(message.name)]
+    return [*indexes_of(outer), [each.name for each in outer.nested_types].index(message.name)]
+
+
+def schemas_of(message: Any) -> list[tuple[str, str, list[str]]]:
+    """The file of a message after all that it imports, each as its name, its schema for a registry, and its imports.
+
+    Google's own files are left out, as registries know them.
+    """
+    files = [file for file in with_imports(message.file) if not file.name.startswith("google/protobuf/")]
+    encoded = [base64.standard_b64encode(file.serialized_pb).decode() for file in files]
+    return [(f.name, text, [each.name for each in f.dependencies]) for f, text in zip(files, encoded, strict=True)]
+
+
+def message_at(schema: str, indexes: list[int]) -> str | None:
+    """The full name of the message at a place in a file, which a registry has as `schemas_of` gives it; None if it has the
+    file's source, which only protoc can read."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        file = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
+    except (ValueError, DecodeError):
+        return None
+    names, messages = [file.package] if file.package else [], file.message_type
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            raise Unreadable(f"no message at {indexes} in the schema of {file.name}")
+        names.append(messages[index].name)
+        messages = messages[index].nested_type
+    return ".".join(names)
 
 
 def scalar_name(field: Any) -> str:
