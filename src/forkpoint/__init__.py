@@ -25,6 +25,19 @@ from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
+from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
+from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
+from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
+from forkpoint.connectors.formats.protobuf_types import ProtobufMessage
+from forkpoint.connectors.formats.registry import (
+    ConfluentRegistryDeserializationSchema,
+    ConfluentRegistrySerializationSchema,
+    SchemaRegistry,
+)
+from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -224,6 +237,9 @@ __all__ = [
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+    "BadMessage",
     "BatchContext",
     "BatchState",
     "BroadcastConnectedStream",
@@ -231,6 +247,8 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "BucketAssigner",
+    "ByteArraySchema",
+    "CanalJsonDeserializationSchema",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -247,6 +265,8 @@ __all__ = [
     "CollectionSource",
     "ConfigError",
     "Configuration",
+    "ConfluentRegistryDeserializationSchema",
+    "ConfluentRegistrySerializationSchema",
     "ConnectedStreams",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
@@ -260,11 +280,17 @@ __all__ = [
     "CountWindowSerializer",
     "Counter",
     "CounterSource",
+    "CsvDialect",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DebeziumJsonDeserializationSchema",
     "DeltaEvictor",
     "DeltaTrigger",
+    "DeserializationSchema",
+    "Deserialized",
     "DiscardSink",
     "Distribution",
     "Duration",
@@ -302,6 +328,8 @@ __all__ = [
     "JobOptions",
     "JobStatus",
     "JoinFunction",
+    "JsonRowDeserializationSchema",
+    "JsonRowSerializationSchema",
     "KeySelector",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
@@ -339,6 +367,9 @@ __all__ = [
     "ProcessWindowFunction",
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
+    "ProtobufDeserializationSchema",
+    "ProtobufMessage",
+    "ProtobufSerializationSchema",
     "PurgingTrigger",
     "ReadOnlyBroadcastState",
     "RecordParseError",
@@ -352,12 +383,16 @@ __all__ = [
     "RetryPredicate",
     "RollingPolicy",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "SchemaRegistry",
+    "SerializationSchema",
     "SessionWindowTimeGapExtractor",
+    "SimpleStringSchema",
     "Sink",
     "SinkBatch",
     "SinkContext",

@@ -9,7 +9,7 @@ from forkpoint.types import TypeInformation, Types
 from forkpoint.types.containers import MapType, SequenceType, optional
 from forkpoint.types.records import row_type
 
-_PRIMITIVES = {
+_PRIMITIVES: dict[Any, TypeInformation[Any]] = {
     "boolean": Types.BOOLEAN(),
     "int": Types.INT(),
     "long": Types.LONG(),
@@ -20,7 +20,7 @@ _PRIMITIVES = {
     "string": Types.STRING(),
     "enum": Types.STRING(),
 }
-_LOGICAL = {
+_LOGICAL: dict[Any, TypeInformation[Any]] = {
     ("int", "date"): Types.SQL_DATE(),
     ("int", "time-millis"): Types.SQL_TIME(),
     ("long", "time-micros"): Types.SQL_TIME(),

@@ -47,6 +47,10 @@ def read_csv(
         return None
     if rows is not None and len(table) != rows:  # blank lines, or records that span lines
         return None
+    for at, field in enumerate(type.arrow_schema):
+        if pa.types.is_temporal(field.type):  # these are read as text
+            column = table.column(at)
+            table = table.set_column(at, field.name, pc.if_else(pc.equal(column, ""), None, column))
     return typed_columns(table, type)
 
 

@@ -147,7 +147,7 @@ def _value_reader(field: Any, known: dict[str, _Reader]) -> _Reader:
     if message.full_name in _DYNAMIC:
         from google.protobuf.json_format import MessageToDict
 
-        return MessageToDict
+        return lambda value: MessageToDict(value)
     if message.full_name in WELL_KNOWN:
         return lambda value: value.value
     return _reader(message, known)

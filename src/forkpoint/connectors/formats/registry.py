@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any, Generic
 
 import numpy as np
@@ -56,7 +57,7 @@ class SchemaRegistry:
         """The schemas that a schema refers to, directly or not, each after those that it refers to itself."""
         found = []
         for reference in schema.references or ():
-            version = self._ask(lambda client, r=reference: client.get_version(r.subject, r.version))
+            version = self._ask(methodcaller("get_version", reference.subject, reference.version))
             if version is None:
                 raise Unreadable(
                     f"the schema registry {self.url} has no version {reference.version} of {reference.subject}"
