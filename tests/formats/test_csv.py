@@ -61,7 +61,8 @@ VALUES = st.one_of(
 GOOD = st.tuples(
     st.integers(-(2**63), 2**63 - 1).map(str), st.integers(-128, 127).map(str), VALUES, VALUES,
     st.text(st.characters(exclude_characters='",\r\n', exclude_categories=["Cs"]), max_size=3),
-    st.sampled_from(["true", "0", "False", "tRue", "2"]), st.dates().map(str) | st.just(""), st.datetimes().map(str) | st.just(""),
+    st.sampled_from(["true", "0", "False", "tRue", "2"]),
+    st.dates().map(str) | st.just(""), st.datetimes().map(str) | st.just(""),
 )  # fmt: skip
 
 
