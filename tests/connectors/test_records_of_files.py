@@ -50,6 +50,8 @@ def test_lines_of_json(data: bytes) -> None:
 
 @given(st.lists(CSV_PIECES, max_size=7).map(b"".join))
 @example(b"0x10,1,a,\n")
+@example(b'""1,2,a,')
+@example(b'"1"2,2,a,\n')
 @example(b"1,1,a,2024-01-01\n")
 def test_lines_of_csv(data: bytes) -> None:
     parser, stretch = CsvParser(CsvFormat(header=False), TYPE), Stretch(Path("file"), data, 1)
@@ -62,5 +64,5 @@ def test_lines_of_csv(data: bytes) -> None:
 def test_good_lines_are_read_at_once(end: bytes) -> None:
     lines = [b'{"n":%d,"x":0.5,"other":[]}' % i for i in range(3)]
     assert JsonParser(TYPE).parse([Stretch(Path("file"), end.join(lines) + end, 1)]) is not None
-    lines = [b"%d,0.5,a," % i for i in range(3)]
+    lines = [b'%d,0.5,"a ""b""",' % i for i in range(3)]
     assert CsvParser(CsvFormat(header=False), TYPE).parse([Stretch(Path("file"), end.join(lines), 1)]) is not None

@@ -83,6 +83,24 @@ def test_any_bytes_are_read_as_one_by_one(values: list[bytes]) -> None:
     check(Types.ROW([Types.STRING()]), values)
 
 
+@pytest.mark.parametrize("values", [
+    [b"0x10,1,,,a,1,,"],
+    [b"1,1,,,a\0,1,,"],
+    [b'1,1,,,"a"b,1,,'],
+    [b'1,1,,,a"b"c,1,,'],
+    [b"1,1,,1.00000017881393432617187499,,1,,"],
+    [b"1,1,nan,inf,,1,,"],
+    [b"1,1,,,,1,2024-01-01,2024-01-01"],
+    [b"1,1,,,,1,0000-01-01,"],
+    [b"1,1,,,\xff,1,,"],
+    [b"1,1,,,a,1,,\n1,1,,,a,1,,", b""],
+    [b"1,1,,,a,1,,\n1,1,,,a,1,,", b"\n"],
+    [b"1,1,,,a,1,,\r1,1,,,a,1,,", b""],
+])  # fmt: skip
+def test_what_arrow_would_read_in_another_way(values: list[bytes]) -> None:
+    check(PLAIN, values)
+
+
 def test_the_builder_is_pyflinks() -> None:
     type = Types.ROW_NAMED(["a", "b", "c"], [Types.INT(), Types.STRING(), Types.LIST(Types.INT())])
     schema = (

@@ -169,6 +169,23 @@ def test_a_bad_message_among_many_leaves_the_others() -> None:
     check(Order, values)
 
 
+@pytest.mark.parametrize("values", [
+    [b"{}{}", b'{"l":1', b"}"],
+    [b"{}{}", b'{"o":', b"{}}"],
+    [b"{}{}", b'{"o":{}', b',"l":1}'],
+    [b"{} {}", b"{}\0}", b"{}"],
+    [b"{}\n{}", b"{}\n", b"{\n}"],
+    [b'{"other":"\xff"}'],
+    [b'{"s":"\xff"}'],
+    [b'{"f":1.00000017881393432617187499}'],
+    [b'{"f":3.5e38}'],
+    [b'{"d":-0}', b'{"d":0}'],
+    [b'{"o":' + b"[" * 1500 + b"]" * 1500 + b"}"],
+])  # fmt: skip
+def test_what_arrow_would_read_in_another_way(values: list[bytes]) -> None:
+    check(PLAIN, values)
+
+
 def test_ignored_fields_do_not_change_the_result() -> None:
     check(Order, [b'{"id":1,"item":"a, Information","price":1,"tags":[1,{"x":[]}]}', b'{"id":2,"item":"b","price":2}'])
     check(Order, [b'{"id":1,"item":"a","price":1,"paid":true,"x":' + b"[" * 2000 + b"]" * 2000 + b"}"] * 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,6 +37,8 @@ def read_csv(
     """
     if len(data) > _LARGEST or b"0x" in data or b"0X" in data or b"\0" in data or not is_utf8(data):
         return None  # Arrow reads 0x10 as 16
+    if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict(delimiter)).as_py():
+        return None  # Arrow reads "a"b as ab
     reading = pacsv.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16), column_names=names)
     parsing = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=rows is None)
     conversion = pacsv.ConvertOptions(
@@ -52,6 +55,12 @@ def read_csv(
             column = table.column(at)
             table = table.set_column(at, field.name, pc.if_else(pc.equal(column, ""), None, column))
     return typed_columns(table, type)
+
+
+def _strict(delimiter: str) -> str:
+    """Records in which nothing follows a closing quote."""
+    end = re.escape(delimiter)
+    return rf'\A(?:(?:"(?:[^"]|"")*"|[^"{end}\n][^{end}\n]*|)(?:{end}|\r?\n))*\z'
 
 
 def split_record(record: bytes, **dialect: Any) -> list[str]:
