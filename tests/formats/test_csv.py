@@ -119,6 +119,12 @@ def test_the_builder_is_pyflinks() -> None:
     assert found.indices == [1, 3, 4]
 
 
+def test_another_quote() -> None:
+    schema = CsvRowDeserializationSchema.Builder(Types.ROW([Types.STRING()])).set_quote_character("'").build()
+    assert read(schema, b'"a"') == [Row('"a"')]
+    assert read(schema, b"'a'") == [Row("a")]
+
+
 def test_bad_messages_are_named() -> None:
     found = CsvRowDeserializationSchema(Order).deserialize_batch(
         messages(b"1,a,2,true", b"1,a", b"x,a,1,0", b'1,"a', b"\xff,a,,0")
