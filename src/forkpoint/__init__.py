@@ -27,7 +27,19 @@ from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
-from forkpoint.connectors.formats.base import DeserializationSchema, SerializationSchema
+from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
+from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
+from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
+from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
+from forkpoint.connectors.formats.protobuf_types import ProtobufMessage
+from forkpoint.connectors.formats.registry import (
+    ConfluentRegistryDeserializationSchema,
+    ConfluentRegistrySerializationSchema,
+    SchemaRegistry,
+)
+from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
 from forkpoint.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from forkpoint.connectors.kafka.produced import ProducerRecord
 from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema
@@ -234,6 +246,9 @@ __all__ = [
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+    "BadMessage",
     "BatchContext",
     "BatchState",
     "BroadcastConnectedStream",
@@ -241,6 +256,8 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "BucketAssigner",
+    "ByteArraySchema",
+    "CanalJsonDeserializationSchema",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -260,6 +277,8 @@ __all__ = [
     "CommittingSink",
     "ConfigError",
     "Configuration",
+    "ConfluentRegistryDeserializationSchema",
+    "ConfluentRegistrySerializationSchema",
     "ConnectedStreams",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
@@ -273,13 +292,18 @@ __all__ = [
     "CountWindowSerializer",
     "Counter",
     "CounterSource",
+    "CsvDialect",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
     "DeltaTrigger",
     "DeserializationSchema",
+    "Deserialized",
     "DiscardSink",
     "Distribution",
     "Duration",
@@ -318,6 +342,8 @@ __all__ = [
     "JobOptions",
     "JobStatus",
     "JoinFunction",
+    "JsonRowDeserializationSchema",
+    "JsonRowSerializationSchema",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
     "KafkaRecord",
@@ -365,6 +391,9 @@ __all__ = [
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
     "ProducerRecord",
+    "ProtobufDeserializationSchema",
+    "ProtobufMessage",
+    "ProtobufSerializationSchema",
     "PurgingTrigger",
     "ReadOnlyBroadcastState",
     "RecordParseError",
@@ -378,13 +407,16 @@ __all__ = [
     "RetryPredicate",
     "RollingPolicy",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "SchemaRegistry",
     "SerializationSchema",
     "SessionWindowTimeGapExtractor",
+    "SimpleStringSchema",
     "Sink",
     "SinkBatch",
     "SinkContext",

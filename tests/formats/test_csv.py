@@ -61,7 +61,8 @@ VALUES = st.one_of(
 GOOD = st.tuples(
     st.integers(-(2**63), 2**63 - 1).map(str), st.integers(-128, 127).map(str), VALUES, VALUES,
     st.text(st.characters(exclude_characters='",\r\n', exclude_categories=["Cs"]), max_size=3),
-    st.sampled_from(["true", "0", "False", "tRue", "2"]), st.dates().map(str), st.datetimes().map(str),
+    st.sampled_from(["true", "0", "False", "tRue", "2"]),
+    st.dates().map(str) | st.just(""), st.datetimes().map(str) | st.just(""),
 )  # fmt: skip
 
 
@@ -82,6 +83,24 @@ def test_any_bytes_are_read_as_one_by_one(values: list[bytes]) -> None:
     check(Types.ROW([Types.STRING()]), values)
 
 
+@pytest.mark.parametrize("values", [
+    [b"0x10,1,,,a,1,,"],
+    [b"1,1,,,a\0,1,,"],
+    [b'1,1,,,"a"b,1,,'],
+    [b'1,1,,,a"b"c,1,,'],
+    [b"1,1,,1.00000017881393432617187499,,1,,"],
+    [b"1,1,nan,inf,,1,,"],
+    [b"1,1,,,,1,2024-01-01,2024-01-01"],
+    [b"1,1,,,,1,0000-01-01,"],
+    [b"1,1,,,\xff,1,,"],
+    [b"1,1,,,a,1,,\n1,1,,,a,1,,", b""],
+    [b"1,1,,,a,1,,\n1,1,,,a,1,,", b"\n"],
+    [b"1,1,,,a,1,,\r1,1,,,a,1,,", b""],
+])  # fmt: skip
+def test_what_arrow_would_read_in_another_way(values: list[bytes]) -> None:
+    check(PLAIN, values)
+
+
 def test_the_builder_is_pyflinks() -> None:
     type = Types.ROW_NAMED(["a", "b", "c"], [Types.INT(), Types.STRING(), Types.LIST(Types.INT())])
     schema = (
@@ -98,6 +117,12 @@ def test_the_builder_is_pyflinks() -> None:
     found = schema.deserialize_batch(messages(b"#1|a|", b"1|'a|\\''|1/NIL", b"x|a|", b"NIL|NIL|NIL", b"|\\||", None))
     assert elements(schema, found) == [Row(1, "a|'", [1, None]), Row(a=None, b=None, c=None), Row(a=None, b="|", c=[])]
     assert found.indices == [1, 3, 4]
+
+
+def test_another_quote() -> None:
+    schema = CsvRowDeserializationSchema.Builder(Types.ROW([Types.STRING()])).set_quote_character("'").build()
+    assert read(schema, b'"a"') == [Row('"a"')]
+    assert read(schema, b"'a'") == [Row("a")]
 
 
 def test_bad_messages_are_named() -> None:

@@ -169,6 +169,23 @@ def test_a_bad_message_among_many_leaves_the_others() -> None:
     check(Order, values)
 
 
+@pytest.mark.parametrize("values", [
+    [b"{}{}", b'{"l":1', b"}"],
+    [b"{}{}", b'{"o":', b"{}}"],
+    [b"{}{}", b'{"o":{}', b',"l":1}'],
+    [b"{} {}", b"{}\0}", b"{}"],
+    [b"{}\n{}", b"{}\n", b"{\n}"],
+    [b'{"other":"\xff"}'],
+    [b'{"s":"\xff"}'],
+    [b'{"f":1.00000017881393432617187499}'],
+    [b'{"f":3.5e38}'],
+    [b'{"d":-0}', b'{"d":0}'],
+    [b'{"o":' + b"[" * 1500 + b"]" * 1500 + b"}"],
+])  # fmt: skip
+def test_what_arrow_would_read_in_another_way(values: list[bytes]) -> None:
+    check(PLAIN, values)
+
+
 def test_ignored_fields_do_not_change_the_result() -> None:
     check(Order, [b'{"id":1,"item":"a, Information","price":1,"tags":[1,{"x":[]}]}', b'{"id":2,"item":"b","price":2}'])
     check(Order, [b'{"id":1,"item":"a","price":1,"paid":true,"x":' + b"[" * 2000 + b"]" * 2000 + b"}"] * 2)
@@ -196,6 +213,44 @@ def test_the_builder_is_pyflinks() -> None:
         JsonRowDeserializationSchema.builder().build()
     with pytest.raises(ConfigError, match="call with_type_info"):
         JsonRowSerializationSchema.builder().build()
+
+
+def test_the_type_of_a_json_schema() -> None:
+    text = json.dumps({
+        "type": "object", "definitions": {"line": {"type": "object", "properties": {"item": {"type": "string"}}}},
+        "properties": {
+            "id": {"type": "integer"}, "name": {"type": ["string", "null"]}, "day": {"type": "string", "format": "date"},
+            "at": {"type": "string", "format": "date-time"}, "data": {"type": "string", "contentEncoding": "base64"},
+            "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
+            "yes": {"oneOf": [{"type": "null"}, {"type": "boolean"}]},
+            "pair": {"type": "array", "items": [{"type": "number"}, {"type": "string"}]}, "none": {"type": "null"},
+        },
+    })  # fmt: skip
+    line = Types.ROW_NAMED(["item"], [Types.STRING()])
+    schema = JsonRowDeserializationSchema.builder().json_schema(text).build()
+    assert schema.get_produced_type() == Types.ROW_NAMED(
+        ["id", "name", "day", "at", "data", "lines", "yes", "pair", "none"],
+        [Types.BIG_DEC(), Types.STRING(), Types.SQL_DATE(), Types.INSTANT(), Types.BYTES(), Types.OBJECT_ARRAY(line),
+         Types.BOOLEAN(),
+         Types.ROW([Types.BIG_DEC(), Types.STRING()]), None],
+    )  # fmt: skip
+    (row,) = read(schema, b'{"id": 1, "lines": [{"item": "a"}], "pair": [1.5, "x"]}')
+    assert (row.id, row.lines, row.pair) == (Decimal(1), [Row(item="a")], Row(Decimal("1.5"), "x"))
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("{", "not a JSON schema"),
+    ('{"type": "object"}', "the object <root> has no properties"),
+    ('{"type": ["string", "number"]}', "<root> has several types besides null"),
+    ('{"type": "array"}', "<root>\\[\\] has no schema"),
+    ('{"type": "color"}', "unsupported type 'color'"),
+    ('{"$ref": "#"}', "refers to '#', which is not in the schema"),
+    ('{"$ref": "#/definitions/x"}', "which is not in the schema"),
+    ('{"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}', "<root>/a has no schema that ends"),
+])  # fmt: skip
+def test_json_schemas_without_a_type(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        JsonRowDeserializationSchema.builder().json_schema(text)
 
 
 def test_tombstones_are_no_elements_and_bad_messages_are_named() -> None:
@@ -300,6 +355,36 @@ def test_tuples_and_rows_get_the_names_of_the_type() -> None:
     assert schema.serialize_batch(Batch([Row(1, "x"), (2, "y"), Row(b="z", a=3)])).to_pylist() == [
         b'{"a":1,"b":"x"}', b'{"a":2,"b":"y"}', b'{"a":3,"b":"z"}',
     ]  # fmt: skip
+
+
+@dataclass
+class Scalars:
+    if_: int
+    text: str | None
+    instant: Instant  # type: ignore[valid-type]
+    day: date
+    lasted: timedelta
+    amount: Decimal
+    number: float
+    yes: bool
+
+
+SCALARS = st.builds(
+    Scalars, st.integers(-(2**63), 2**63 - 1), st.none() | st.text(), st.datetimes(timezones=st.just(UTC)), st.dates(),
+    st.timedeltas(timedelta(-(10**5)), timedelta(10**5)), st.decimals(allow_nan=False), st.floats(), st.booleans(),
+)  # fmt: skip
+
+
+@given(st.lists(SCALARS, max_size=3))
+def test_columns_are_written_as_their_elements(values: list[Scalars]) -> None:
+    schema = JsonRowSerializationSchema(Scalars)
+    ours = schema.serialize_batch(Batch(values, type_of(Scalars), columns=True))
+    assert ours == schema.serialize_batch(Batch(values))
+    row = Types.ROW_NAMED(["if", "class"], [Types.INT(), Types.STRING()])
+    rows = [Row.of(("if", "class"), [1, value.text]) for value in values]
+    assert JsonRowSerializationSchema(row).serialize_batch(
+        Batch(rows, row, columns=True)
+    ) == JsonRowSerializationSchema(row).serialize_batch(Batch(rows))
 
 
 JSON_VALUES: Any = st.recursive(

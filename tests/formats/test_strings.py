@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint import Types
-from forkpoint.connectors.formats.strings import ByteArraySchema, SimpleStringSchema
+from forkpoint import Row, Types
+from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
 from forkpoint.errors import ConfigError, TypeNotSupported
 from formats.messages import Batch, elements, messages, read
 
@@ -49,3 +49,16 @@ def test_errors_name_the_value_and_the_remedy() -> None:
         SimpleStringSchema().serialize(1)  # type: ignore[arg-type]
     with pytest.raises(TypeNotSupported, match="'a' is not bytes"):
         ByteArraySchema().serialize("a")  # type: ignore[arg-type]
+
+
+def test_one_field_of_a_row() -> None:
+    schema = RowFieldExtractorSchema(1)
+    assert schema.serialize_batch(Batch([Row("a", b"1"), ("b", bytearray(b"2")), Row("c", None)])).to_pylist() == [
+        b"1",
+        b"2",
+        b"",
+    ]
+    with pytest.raises(TypeNotSupported, match=r"field 0 of .* is not bytes; encode it in map"):
+        RowFieldExtractorSchema(0).serialize(Row("a", b"1"))
+    with pytest.raises(ConfigError, match="not negative: -1"):
+        RowFieldExtractorSchema(-1)

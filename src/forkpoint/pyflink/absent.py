@@ -29,10 +29,6 @@ def _connector(system: str, spark_format: str | None) -> Reason:
 
 _JVM = Reason("it belongs to Flink's JVM, which is not used here", "implement it in Python")
 _INTERNAL = Reason("it is internal to PyFlink", "use the public names")
-_SCHEMA = Reason(
-    "(de)serialization schemas belong to Flink's message connectors",
-    "decode and encode in map(), or with Spark's functions (from_json, from_csv, from_avro) on a DataFrame",
-)
 _BULK = Reason("it is a Java format", "use FileSource.parquet, csv or json, and FileSink.parquet, csv or json")
 _STATE_BACKEND = Reason(
     "the state backend is set by an option",
@@ -65,7 +61,6 @@ _MODULES = _each({
     "pyflink.datastream.connectors.kinesis": _connector("Kinesis", None),
     "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
     "pyflink.datastream.connectors.rabbitmq": _connector("RabbitMQ", None),
-    "pyflink.datastream.formats.avro pyflink.datastream.formats.csv pyflink.datastream.formats.json": _SCHEMA,
     "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
     "pyflink.datastream.state_backend": _STATE_BACKEND,
     "pyflink.shell": Reason("there is no shell", "use Python's"),
@@ -80,9 +75,12 @@ _MODULES = _each({
 _NAMES = _each({
     "AssignerWithPeriodicWatermarksWrapper InputFormat JavaObjectWrapper SinkFunction SourceFunction": _JVM,
     "AsyncFunctionDescriptor InputDependencyConstraint StreamTransformer SupportsPreprocessing": _INTERNAL,
-    "AvroRowDeserializationSchema AvroRowSerializationSchema ByteArraySchema CsvRowDeserializationSchema "
-    "CsvRowSerializationSchema DeserializationSchema JsonRowDeserializationSchema JsonRowSerializationSchema "
-    "RowFieldExtractorSchema SerializationSchema SimpleStringSchema": _SCHEMA,
+    "AvroBulkWriters AvroInputFormat AvroSchema GenericRecordAvroTypeInfo": Reason(
+        "Avro is a format of messages here", "use AvroRowDeserializationSchema and AvroRowSerializationSchema"
+    ),
+    "CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder": Reason(
+        "files of CSV have a type", "use FileSource.csv(path, type=…) and FileSink.csv"
+    ),
     "BulkFormat BulkWriterFactory StreamingFileSink": _BULK,
     "CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage": _CHECKPOINT_STORAGE,
     "ConfigOption ConfigOptions": _OPTIONS,

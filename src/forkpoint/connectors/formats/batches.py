@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Generic
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.errors import RecordParseError
@@ -90,7 +89,10 @@ class BatchDeserializationSchema(DeserializationSchema[T], Generic[T]):
             table = pa.Table.from_batches([part.elements for part in parts], schema).combine_chunks()
             elements = (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)])[0]
         indices = np.concatenate([np.empty(0, np.int64), *(part.indices for part in parts)])
-        bad = tuple(each for part in parts for each in part.bad)
+        if (np.diff(indices) < 0).any():  # parts of messages that were read together though they are not neighbours
+            order = np.argsort(indices, kind="stable")
+            elements, indices = elements.take(pa.array(order)), indices[order]
+        bad = tuple(sorted((each for part in parts for each in part.bad), key=lambda each: each.index))
         one_to_one = not bad and len(indices) == len(messages) and bool((indices == np.arange(len(indices))).all())
         return _Found(elements, None if one_to_one else indices, bad)
 
@@ -121,22 +123,20 @@ def read_each(messages: pa.BinaryArray, start: int, decode: Callable[[bytes], An
     return Part(elements, np.array(kept, np.int64), tuple(sorted(bad, key=lambda each: each.index)))
 
 
-def elements_of(values: Sequence[Any], type: TypeInformation) -> list[Any]:
-    """Elements as objects of the type's own class: tuples, and rows without names, get the names of its fields."""
-    cls = type.python_class
-    if type.fields is None or all(isinstance(v, cls or object) and not _nameless(v) for v in values):
-        return list(values)
+def spans(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The bytes that messages are in, and where each starts and ends there."""
+    _, offsets, data = messages.buffers()
+    limits = np.frombuffer(offsets or b"", np.int32)[messages.offset :][: len(messages) + 1]
+    return np.frombuffer(data or b"", np.uint8), limits[:-1], limits[1:]
+
+
+def elements_of(values: list[Any], type: TypeInformation) -> list[Any]:
+    """Elements, in which tuples and rows without names get the names of the type's fields."""
+    if type.fields is None or not any(map(is_nameless, values)):
+        return values
     return type.from_columns(type.to_columns(values))
 
 
-def typed_table(batch: SinkBatch[Any], type: TypeInformation) -> pa.RecordBatch:
-    """A batch as columns of the type: its own columns if they are the same, else made from its elements."""
-    table = batch.table
-    schema = type.arrow_schema
-    if table is not None and (table.schema.names, table.schema.types) == (schema.names, schema.types):
-        return table
-    return pa.RecordBatch.from_arrays(type.to_columns(batch.values), schema=type.arrow_schema)
-
-
-def _nameless(value: Any) -> bool:
-    return isinstance(value, Row) and value.field_names is None
+def is_nameless(value: Any) -> bool:
+    """Whether a record's fields have positions only."""
+    return value.field_names is None if isinstance(value, Row) else type(value) is tuple

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,8 +35,10 @@ def read_csv(
 
     ``rows``: how many there must be; None if values may contain line ends.
     """
-    if len(data) > _LARGEST or b"0x" in data or b"0X" in data or b"\0" in data or not is_utf8(data):
+    if len(data) > _LARGEST or b"0x" in data or b"0X" in data or not is_utf8(data):
         return None  # Arrow reads 0x10 as 16
+    if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict(delimiter)).as_py():
+        return None  # Arrow reads "a"b as ab
     reading = pacsv.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16), column_names=names)
     parsing = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=rows is None)
     conversion = pacsv.ConvertOptions(
@@ -47,7 +50,17 @@ def read_csv(
         return None
     if rows is not None and len(table) != rows:  # blank lines, or records that span lines
         return None
+    for at, field in enumerate(type.arrow_schema):
+        if pa.types.is_temporal(field.type):  # these are read as text
+            column = table.column(at)
+            table = table.set_column(at, field.name, pc.if_else(pc.equal(column, ""), None, column))
     return typed_columns(table, type)
+
+
+def _strict(delimiter: str) -> str:
+    """Records in which nothing follows a closing quote."""
+    end = re.escape(delimiter)
+    return rf'\A(?:(?:"(?:[^"]|"")*"|[^"{end}\n][^{end}\n]*|)(?:{end}|\r?\n))*\z'
 
 
 def split_record(record: bytes, **dialect: Any) -> list[str]:
@@ -141,7 +154,7 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
         yield part if places is None else part.at(places)
 
     def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
-        """The columns, if all records are plain: without quotes, escapes, comments, or a value for null."""
+        """The columns, if all records are plain: without escapes, comments, line ends, or a value for null."""
         dialect = self.dialect
         if self._schema is None or dialect.null_literal is not None or not dialect.field_delimiter.isascii():
             return None
@@ -149,7 +162,8 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
             return None
         one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
         data: bytes = pc.binary_join(one, b"\n")[0].as_py()
-        special = ['"', "\r", dialect.quote_character, dialect.escape_character, "#" if self.allow_comments else None]
+        quotes = [] if dialect.quote_character == '"' else ['"', dialect.quote_character]  # Arrow's is "
+        special = [*quotes, dialect.escape_character, "#" if self.allow_comments else None, "\r"]
         if any(c is not None and c.encode() in data for c in special) or data.count(b"\n") != len(messages) - 1:
             return None
         type = self.get_produced_type()

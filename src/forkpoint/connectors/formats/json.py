@@ -16,9 +16,17 @@ import pyarrow.json as pajson
 
 from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.formats.base import SerializationSchema
-from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each
+from forkpoint.connectors.formats.batches import (
+    BatchDeserializationSchema,
+    Declared,
+    Part,
+    elements_of,
+    read_each,
+    spans,
+)
 from forkpoint.connectors.formats.columns import is_utf8, kinds, text_schema, typed_columns
-from forkpoint.connectors.formats.jsonable import encode_lines
+from forkpoint.connectors.formats.json_schema import json_schema_type
+from forkpoint.connectors.formats.jsonable import encode_columns, encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, type_of
@@ -56,7 +64,7 @@ class JsonText:
     def columns(self, data: bytes, rows: int) -> pa.RecordBatch | None:
         """The columns of ``rows`` texts, which begin with "{", end with "}", and are separated by whitespace with a line end;
         None if `decode` and `RecordConverter` could return something else."""
-        if not self.fast or self._type is None or len(data) > _LARGEST or b"\0" in data or not is_utf8(data):
+        if not self.fast or self._type is None or len(data) > _LARGEST or not is_utf8(data):
             return None
         table = None if self._ignores else self._read(data, self._exact)
         if table is None:
@@ -78,8 +86,12 @@ def _may_be_too_deep(data: bytes, rows: int) -> bool:
     """Whether values could be nested too deeply for msgspec."""
     if data.count(b"[") + data.count(b"{") < rows + _DEEPEST:
         return False
-    texts = data.split(b"\n") if data.count(b"\n") <= rows else [data]
-    return any(len(t) > _DEEPEST and t.count(b"[") + t.count(b"{") > _DEEPEST for t in texts)
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    if len(ends) > rows:  # a text is more than a line
+        return True
+    if np.diff(ends, prepend=0, append=len(data)).max() < 2 * _DEEPEST:  # brackets that are opened are closed
+        return False
+    return any(text.count(b"[") + text.count(b"{") > _DEEPEST for text in data.split(b"\n"))
 
 
 @dataclass(frozen=True)
@@ -153,6 +165,11 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             self._type_info = type_of(type_info)
             return self
 
+        def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
+            """Set the elements' type by a JSON schema. As in Flink, numbers and integers are BIG_DEC."""
+            self._type_info = json_schema_type(json_schema)
+            return self
+
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
             """Treat messages without one of the fields as bad."""
             self._fail_on_missing_field = True
@@ -166,7 +183,9 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
         def build(self) -> JsonRowDeserializationSchema[Any]:
             """The schema. Raises ConfigError without a type."""
             if self._type_info is None:
-                raise ConfigError("JsonRowDeserializationSchema: call type_info(…) with the elements' type")
+                raise ConfigError(
+                    "JsonRowDeserializationSchema: call type_info(…) with the elements' type, or json_schema(…)"
+                )
             return JsonRowDeserializationSchema(self._type_info, self._fail_on_missing_field, self._ignore_parse_errors)
 
 
@@ -177,11 +196,8 @@ def _joined(messages: pa.BinaryArray) -> bytes | None:
     """
     if not len(messages) or messages.nbytes > _LARGEST:
         return None
-    offsets = np.frombuffer(messages.buffers()[1], np.int32)[messages.offset :][: len(messages) + 1]
-    data = np.frombuffer(messages.buffers()[2] or b"", np.uint8)
-    if not np.diff(offsets).all() or not (
-        (data[offsets[:-1]] == ord("{")).all() and (data[offsets[1:] - 1] == ord("}")).all()
-    ):
+    data, starts, ends = spans(messages)
+    if not (starts < ends).all() or (data[starts] != ord("{")).any() or (data[ends - 1] != ord("}")).any():
         return None
     one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
     joined: bytes = pc.binary_join(one, b"\n")[0].as_py()
@@ -213,8 +229,11 @@ class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         return encode_lines(elements_of([element], self._type), self._type)[:-1]
 
     def serialize_batch(self, batch: SinkBatch[T]) -> pa.BinaryArray:
-        lines = encode_lines(elements_of(batch.values, self._type), self._type).split(b"\n")
-        return pa.array(lines[:-1], pa.binary())
+        table = batch.table
+        lines = None if table is None else encode_columns(table, self._type)
+        if lines is None:
+            lines = encode_lines(elements_of(batch.values, self._type), self._type)
+        return pa.array(lines.split(b"\n")[:-1], pa.binary())
 
     class Builder:
         """Builds a JsonRowSerializationSchema."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from forkpoint.types import Row, TypeInformation
+from forkpoint.types.records import RecordType
 
+# A record's kind, and those of values that msgspec encodes as `to_jsonable` leaves them.
+_SCALARS = {
+    "record", "optional", "boolean", "byte", "short", "int", "long", "big_int", "float", "double", "big_dec", "string", "char",
+    "date", "time", "timestamp", "instant", "duration", "uuid",
+}  # fmt: skip
 _encoder = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
 
 
@@ -20,6 +27,25 @@ def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
     if names is not None and values and isinstance(values[0], tuple) and hasattr(values[0], "_fields"):
         return _encoder.encode_lines([dict(zip(names, v, strict=True)) for v in values])
     return _encoder.encode_lines(list(map(to_jsonable, values)))
+
+
+def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None:
+    """What `encode_lines` makes of the elements in these columns of the type, without making the elements; None if it is made of
+    nested values, or of others that `to_jsonable` would change."""
+    schema = type.arrow_schema
+    plain = isinstance(type, RecordType) and type.flavor != "tuple" and type.members and type.kinds() <= _SCALARS
+    if not plain or (table.schema.names, table.schema.types) != (schema.names, schema.types):
+        return None
+    values = (f.type.from_arrow(column) for f, column in zip(type.fields or (), table.columns, strict=True))
+    return _encoder.encode_lines(list(map(_object_class(tuple(schema.names)), *values)))
+
+
+@lru_cache(maxsize=256)
+def _object_class(names: tuple[str, ...]) -> type[msgspec.Struct]:
+    """A class whose objects are encoded with these names. The garbage collector, which takes more time than all else, does not
+    track them."""
+    fields = {f"f{i}": name for i, name in enumerate(names)}
+    return msgspec.defstruct("Object", [(field, Any) for field in fields], rename=fields, gc=False)
 
 
 def to_jsonable(value: Any) -> Any:

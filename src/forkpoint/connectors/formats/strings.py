@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -89,6 +90,27 @@ class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
             if not column.null_count and batch.type in (None, Types.BYTES()):  # a column of ANY is encoded
                 return column
         return super().serialize_batch(batch)
+
+
+@dataclass(frozen=True)
+class RowFieldExtractorSchema(SerializationSchema[Any]):
+    """Writes one field of a `Row` or tuple, which must be bytes, such as a message's key. None is an empty message."""
+
+    field_index: int
+
+    def __post_init__(self) -> None:
+        if self.field_index < 0:
+            raise ConfigError(f"RowFieldExtractorSchema: a field's index is not negative: {self.field_index}")
+
+    def serialize(self, element: Any) -> bytes:
+        value = element[self.field_index]
+        if value is None:
+            return b""
+        if not isinstance(value, bytes | bytearray):
+            raise TypeNotSupported(
+                f"RowFieldExtractorSchema: field {self.field_index} of {element!r} is not bytes; encode it in map()"
+            )
+        return bytes(value)
 
 
 def _indices(messages: pa.BinaryArray) -> list[int] | None:
