@@ -178,6 +178,7 @@ def test_a_broker_that_is_killed_and_comes_back(
     own_broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 3.0)
     kafka, elements = own_broker, 20_000
     topic = kafka.create_topic(partitions=4)
     running = InBackground(job(tmp_path / "root", sink(kafka.bootstrap_servers, topic), elements))
@@ -186,7 +187,7 @@ def test_a_broker_that_is_killed_and_comes_back(
         kafka.kill()
         status = running.wait_for(lambda s: s.publishing_problem is not None)
         assert status.state == "running"
-        assert "sink 'kafka' has been committing epoch" in status.publishing_problem
+        assert status.publishing_problem.startswith("sink 'kafka'")
         kafka.start()
     assert running.end().outcome == "finished"
     assert received(kafka, topic) == expected(elements)

@@ -22,7 +22,7 @@ from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
 from forkpoint.connectors.kafka.produced import unpack
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
-from forkpoint.errors import JobFailed
+from forkpoint.errors import JobFailed, SystemUnavailable
 
 TRANSACTION_TIMEOUT_MS = 120_000
 _TRIES = 10  # of a commit that others fence
@@ -118,12 +118,21 @@ class _Transactions:
         self._producer.begin_transaction()
         for batch in batches:
             produce(self._producer, batch)
+        self._flush()
         # A partition that every topic has: any place for the number will do.
         offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
         group = self._consumer.consumer_group_metadata()
         self._producer.send_offsets_to_transaction(offsets, group, ANSWER_SECONDS)
-        self._producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
+        self._producer.commit_transaction(ANSWER_SECONDS)
         self._sent.update(dict.fromkeys(topics, epoch))
+
+    def _flush(self) -> None:
+        """Wait until all records have arrived, as long as some do."""
+        waiting = len(self._producer)
+        while waiting:
+            before, waiting = waiting, self._producer.flush(ANSWER_SECONDS)
+            if waiting >= before:
+                raise SystemUnavailable(f"Kafka has accepted no record for {ANSWER_SECONDS:.0f} s; {waiting} are left")
 
     def close(self) -> None:
         self._consumer.close()
