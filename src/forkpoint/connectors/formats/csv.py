@@ -158,7 +158,7 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
         dialect = self.dialect
         if self._schema is None or dialect.null_literal is not None or not dialect.field_delimiter.isascii():
             return None
-        if not len(messages) or messages.nbytes > _LARGEST or not pc.min(pc.binary_length(messages)).as_py():
+        if not len(messages) or messages.nbytes > _LARGEST:
             return None
         one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
         data: bytes = pc.binary_join(one, b"\n")[0].as_py()

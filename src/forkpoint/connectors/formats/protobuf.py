@@ -44,7 +44,7 @@ class ProtobufDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _message(self.message))
-        type = self.kind.type if self.type_info is None else type_of(self.type_info)
+        type = self.kind.element_type if self.type_info is None else type_of(self.type_info)
         object.__setattr__(self, "type_info", type)
 
     @property
@@ -95,7 +95,7 @@ class ProtobufSerializationSchema(Declared, SerializationSchema[Any]):
     def serialize(self, element: Any) -> bytes:
         message = self.kind.message_class()
         try:
-            value = elements_of([element], self.kind.type)[0] if is_nameless(element) else element
+            value = elements_of([element], self.kind.element_type)[0] if is_nameless(element) else element
             _fill(message, to_jsonable(value))
             data: bytes = message.SerializeToString(deterministic=True)
         except Exception as error:  # Protobuf raises whatever the value leads to

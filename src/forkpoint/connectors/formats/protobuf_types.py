@@ -91,7 +91,7 @@ class ProtobufMessage(Declared):
         return GetMessageClass(self.descriptor)
 
     @cached_property
-    def type(self) -> TypeInformation[Any]:
+    def element_type(self) -> TypeInformation[Any]:
         """The type of a message as an element: a ROW. Raises ConfigError if it contains itself."""
         return _row(self.descriptor, ())
 
