@@ -22,6 +22,11 @@ def saved(directory):
     return writer.with_state("u", fp.ValueStateDescriptor("n", int), counts, key_type=str).write(directory / "s").path
 
 
+class Whole(fp.KafkaRecordDeserializationSchema):
+    def deserialize(self, record):
+        return record
+
+
 FEATURES = {
     "sql": ("duckdb", lambda path, directory: SavepointReader.read(path).query('SELECT * FROM "u"."n"')),
     "sql, views": ("duckdb", lambda path, directory: SavepointReader.read(path).views()),
@@ -39,11 +44,7 @@ FEATURES = {
     "kafka": (
         "confluent_kafka",
         lambda path, directory: (
-            fp.KafkaSource.builder()
-            .set_bootstrap_servers("b:1")
-            .set_topics("t")
-            .set_deserializer(fp.KafkaRecordDeserializationSchema())
-            .build()
+            fp.KafkaSource.builder().set_bootstrap_servers("b:1").set_topics("t").set_deserializer(Whole()).build()
         ),
     ),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),

@@ -391,6 +391,8 @@ def unbuilt(**properties: str) -> Any:
         (lambda: KafkaSource.builder().set_topics("t").set_topic_pattern("u"), "one of set_topics"),
         (lambda: KafkaSource.builder().set_topic_pattern("("), "no regular expression"),
         (lambda: KafkaSource.builder().set_on_parse_error("ignore"), "'fail' or 'skip'"),
+        (lambda: KafkaSource.builder().set_deserializer(Text()), "set_value_only_deserializer"),
+        (lambda: KafkaSource.builder().set_value_only_deserializer(_Whole()), "call set_deserializer"),
         (lambda: KafkaOffsetsInitializer.offsets({A: -1}), "negative offsets"),
         (lambda: unbuilt().set_starting_offsets(KafkaOffsetsInitializer.committed_offsets()).build(), "set_group_id"),
         (lambda: unbuilt(partition_discovery_interval_ms="soon").build(), "'soon'; give milliseconds"),

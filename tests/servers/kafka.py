@@ -80,6 +80,7 @@ class Kafka:
         )
         self._libraries = jars("kafka", POM)
         self._process: subprocess.Popen[bytes] | None = None
+        self._producer: Producer | None = None  # making one takes half a second
         self._transactions: Producer | None = None
         cluster = ["format", "--cluster-id", "Zm9ya3BvaW50LXRlc3RzMQ", "--config", str(self._properties)]
         self._run("kafka.tools.StorageTool", *cluster).wait()
@@ -105,7 +106,7 @@ class Kafka:
     def kill(self) -> None:
         """Kill it, as a power failure would (SIGKILL)."""
         assert self._process is not None
-        self._transactions = None
+        self._producer = self._transactions = None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
@@ -141,6 +142,7 @@ class Kafka:
 
     def add_partitions(self, topic: str, total: int) -> None:
         _each(self._admin.create_partitions([NewPartitions(topic, total)]))
+        self._producer = self._transactions = None  # they would learn of it in minutes
         while len(self._partitions(topic)) < total:
             time.sleep(0.01)
 
@@ -175,9 +177,9 @@ class Kafka:
         self, topic: str, messages: Iterable[Message | bytes | str | None], partition: int | None = None
     ) -> None:
         """Produce messages in order and wait until they are durable. ``partition``: of those that name none."""
-        producer = Producer({**self._client, "enable.idempotence": True, "linger.ms": 1})
-        self._send(producer, topic, messages, partition)
-        assert producer.flush(PATIENCE_S) == 0
+        if self._producer is None:
+            self._producer = Producer({**self._client, "enable.idempotence": True, "linger.ms": 1})
+        self._send(self._producer, topic, messages, partition)
 
     def transaction(
         self, topic: str, messages: Iterable[Message | bytes | str | None], partition: int | None = None, *, commit: bool = True
@@ -186,7 +188,6 @@ class Kafka:
         producer = self._transactions = self._transactions or self.transactional_producer()
         producer.begin_transaction()
         self._send(producer, topic, messages, partition)
-        assert producer.flush(PATIENCE_S) == 0
         (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
 
     def transactional_producer(self, transactional_id: str | None = None) -> Producer:
@@ -217,7 +218,7 @@ class Kafka:
                     break
                 except BufferError:
                     producer.poll(0.1)
-        producer.flush(PATIENCE_S)
+        assert producer.flush(PATIENCE_S) == 0
         assert not failures, failures[0]
 
     def read(self, topic: str, *, committed: bool = True) -> list[Message]:
@@ -230,7 +231,8 @@ class Kafka:
             left = set(self._partitions(topic))
             consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
             while left:
-                for found in consumer.consume(10_000, timeout=0.1):
+                first = consumer.poll(PATIENCE_S)
+                for found in [first, *consumer.consume(10_000, timeout=0)]:
                     error = found.error()
                     if error is None:
                         messages.append(_message(found))

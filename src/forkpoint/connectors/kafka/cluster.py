@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
 REQUEST_S = 10.0
+POLL_S = 0.1
 
 
 class Unavailable(Exception):
@@ -231,12 +232,13 @@ class Cluster:
 
     def _result(self, future: Future[Any]) -> Any:
         """A future's result. Ends early if the broker refuses this client, which no future reports."""
-        while not future.done():
+        while True:
+            try:
+                return future.result(POLL_S)
+            except TimeoutError:
+                self._connected.poll(0)
             if self._refused is not None:
                 raise self._trouble(self._refused, "no connection")
-            self._connected.poll(0)
-            wait([future], timeout=0.1)
-        return future.result()
 
     def _trouble(self, error: KafkaError, what: str) -> ForkpointError | Unavailable:
         self._connected.poll(0)

@@ -207,8 +207,15 @@ class Feed:
 
     def _reset_or_fail(self, track: _Track) -> None:
         """The offset to fetch next isn't there."""
+        from confluent_kafka import KafkaException
+
         topic, partition = track.partition
-        first, end = self._consumer.get_watermark_offsets(_at(track.partition, 0), timeout=REQUEST_S)
+        self._suspend([track])
+        try:
+            first, end = self._consumer.get_watermark_offsets(_at(track.partition, 0), timeout=REQUEST_S)
+        except KafkaException as error:
+            log.info("the offsets of %s cannot be read: %s; trying again", track.partition.split, error)
+            return
         what = f"KafkaSource: partition {partition} of topic {topic!r} has the offsets {first} to {end}, not {track.fetched}"
         if self._reset not in ("earliest", "smallest", "beginning", "latest", "largest", "end"):
             raise StorageError(
@@ -216,7 +223,6 @@ class Feed:
                 "retention.bytes; to go on without them, set the property auto.offset.reset to earliest"
             )
         log.warning("%s; the records between are lost, as auto.offset.reset is %s", what, self._reset)
-        self._suspend([track])
         track.fetched = max(track.fetched, first if self._reset in ("earliest", "smallest", "beginning") else end)
 
 

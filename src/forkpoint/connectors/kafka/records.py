@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,7 +62,7 @@ class KafkaRecords:
         )  # fmt: skip
 
 
-class KafkaRecordDeserializationSchema(Generic[T_co]):
+class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
     """Turns Kafka's records into elements: ``value_only(schema)``, ``key_and_value(schema, schema)``, or a subclass with
     ``deserialize``, which sees keys, headers, timestamps and offsets, too."""
 

@@ -125,10 +125,20 @@ class KafkaSourceBuilder(Generic[T]):
 
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema[Any]) -> Self:
         """How the records' values become elements."""
+        if not isinstance(deserialization_schema, DeserializationSchema):
+            raise ConfigError(
+                f"KafkaSource: {deserialization_schema!r} is no DeserializationSchema; for a KafkaRecordDeserializationSchema, "
+                "call set_deserializer()"
+            )
         return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
 
     def set_deserializer(self, kafka_record_deserialization_schema: KafkaRecordDeserializationSchema[Any]) -> Self:
         """How records become elements, with keys, headers, timestamps and offsets."""
+        if not isinstance(kafka_record_deserialization_schema, KafkaRecordDeserializationSchema):
+            raise ConfigError(
+                f"KafkaSource: {kafka_record_deserialization_schema!r} is no KafkaRecordDeserializationSchema; for a "
+                "DeserializationSchema, call set_value_only_deserializer()"
+            )
         self._schema = kafka_record_deserialization_schema
         return self
 
