@@ -52,6 +52,8 @@ class TransactionalCommitter(Committer):
                     time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
     def _commit(self, outputs: Sequence[EpochOutput], problems: list[Any]) -> None:
+        if self._transactions is not None and self._transactions.had_trouble():
+            self.close()
         if self._transactions is None:
             self._transactions = _Transactions(self.name, self._client)
         self._transactions.problems = problems
@@ -102,6 +104,12 @@ class _Transactions:
             self.close()
             raise
 
+    def had_trouble(self) -> bool:
+        """Whether connections were lost since the last commit. After that, librdkafka 2.16 may wait for a coordinator for ever."""
+        self._producer.poll(0)
+        self._consumer.poll(0)
+        return bool(self.problems)
+
     def sent(self, topics: Sequence[str]) -> dict[str, int]:
         """The newest epoch that was sent to each topic, or 0."""
         from confluent_kafka import TopicPartition
@@ -124,6 +132,7 @@ class _Transactions:
         group = self._consumer.consumer_group_metadata()
         self._producer.send_offsets_to_transaction(offsets, group, ANSWER_SECONDS)
         self._producer.commit_transaction(ANSWER_SECONDS)
+        self.problems = []
         self._sent.update(dict.fromkeys(topics, epoch))
 
     def _flush(self) -> None:
