@@ -105,7 +105,7 @@ class _Transactions:
             raise
 
     def had_trouble(self) -> bool:
-        """Whether connections were lost since the last commit. After that, librdkafka 2.16 may wait for a coordinator for ever."""
+        """Whether connections were lost since the last commit. After that, librdkafka 2.16 may wait for ever."""
         self._producer.poll(0)
         self._consumer.poll(0)
         return bool(self.problems)
