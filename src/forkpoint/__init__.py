@@ -43,8 +43,12 @@ from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtrac
 from forkpoint.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from forkpoint.connectors.kafka.produced import ProducerRecord
 from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema
-from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
-from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
+from forkpoint.connectors.kafka.serialization import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
@@ -349,10 +353,13 @@ __all__ = [
     "KafkaRecord",
     "KafkaRecordDeserializationSchema",
     "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
     "KafkaSink",
+    "KafkaSinkBuilder",
     "KafkaSource",
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
+    "KafkaTopicSelector",
     "KeySelector",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",

@@ -11,7 +11,7 @@ from examples.doc_blocks import ROOT, blocks
 from forkpoint.testing import Eof, run_local
 from servers.kafka import Kafka, Message
 
-(PROGRAM,) = (block for block in blocks(ROOT / "docs" / "kafka.md") if block.info == "python")
+PROGRAM, WRITING = (block for block in blocks(ROOT / "docs" / "kafka.md") if block.info == "python")
 
 
 def test_the_program(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,9 +22,16 @@ def test_the_program(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka.produce("orders", [Message(b'{"amount": %r}' % amount, name.encode()) for name, amount in orders])
     monkeypatch.setattr("forkpoint.connectors.kafka.source.KafkaEnumerator", PatientEnumerator)
 
+    exec(compile(WRITING.text, WRITING.name, "exec", dont_inherit=True), names)
+    kafka.create_topic("totals", partitions=2)
+
     def build(env: Any, script: Any) -> Any:
         env.from_source(script, names["fp"].WatermarkStrategy.no_watermarks(), "script").print().uid("nowhere")
-        return names["totals"](env, kafka.bootstrap_servers)
+        totals = names["totals"](env, kafka.bootstrap_servers)
+        names["to_kafka"](totals, kafka.bootstrap_servers)
+        return totals
 
     totals = run_local(build, [Eof()]).output
     assert sorted(totals)[-2:] == [("ann", 4.5), ("bob", 2.0)]
+    written = {message.key: message.value for message in kafka.read("totals")}
+    assert written == {b"ann": b'{"customer":"ann","total":4.5}', b"bob": b'{"customer":"bob","total":2.0}'}

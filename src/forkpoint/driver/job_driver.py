@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.cancelling import interrupt_until_over
+from forkpoint.driver.endings import Result, Stopping
 from forkpoint.driver.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
@@ -68,16 +69,6 @@ from forkpoint.storage.base import Storage
 log = logging.getLogger("forkpoint")
 
 
-@dataclass(frozen=True)
-class Result:
-    """How a run ended. ``savepoint``: the directory of the savepoint that it was stopped with."""
-
-    run: str
-    outcome: Outcome
-    epoch: int
-    savepoint: str | None = None
-
-
 class JobDriver:
     """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads.
 
@@ -122,6 +113,7 @@ class JobDriver:
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
+        self._stopping = Stopping(self.run_id, job, self._savepoints, self._settle)
         self._schedule: Schedule | None = None
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
@@ -301,7 +293,7 @@ class JobDriver:
                 if failed is not None:
                     manifest = self._resume(manifest, failed)
                     if manifest.drained_early:
-                        return self._stopped_by_drain(manifest, failed)
+                        return self._stopping.by_drain(manifest, failed)
                 ended = self._attempt(manifest, prepared or self._layouts.next(manifest, manifest.parallelism))
                 if isinstance(ended, Result):
                     self._settle(ended.outcome)
@@ -464,43 +456,12 @@ class JobDriver:
             if not request.stop:
                 self._savepoints.begin(request, runner.manifest)
                 continue
-            if request.drain:
-                try:
-                    runner.step(drain=True)
-                except Exception as error:
-                    request.done.set_exception(error)
-                    raise
             self._closing = True  # no further batch is read
-            try:
-                path = self._savepoints.make(request, runner.manifest)
-            except Exception as error:
-                request.done.set_exception(error)
-                if request.drain:  # timers have already fired early, so the job must not continue
-                    return self._stopped_by_drain(runner.manifest, error)
-                log.warning("job %r continues, as the savepoint to stop with failed: %s", self.job, error)
-                self._closing = False
-                continue
-            try:
-                if runner.manifest.drained_early:
-                    runner.end_drain(path)
-                self._settle("stopped")
-            except Exception as error:
-                request.done.set_exception(error)
-                raise
-            request.done.set_result(path)
-            return Result(self.run_id, "stopped", runner.manifest.epoch, path)
+            stopped = self._stopping.stop(request, runner)
+            if stopped is not None:
+                return stopped
+            self._closing = False
         return None
-
-    def _stopped_by_drain(self, manifest: Manifest, failed: Exception) -> Result:
-        """The run failed after its drain. It ends with its savepoint, or the next run resumes from before the drain."""
-        if not manifest.withheld:
-            return Result(self.run_id, "stopped", manifest.epoch, str(manifest.metadata["savepoint"]))
-        log.error(
-            "job %r ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes "
-            "from before the drain",
-            self.job, failed,
-        )  # fmt: skip
-        return Result(self.run_id, "stopped", manifest.epoch)
 
     def _stopped_at_bound(self, runner: EpochRunner) -> Result:
         """The run has reached its ``until``: it ends with a savepoint, as if one had been requested."""

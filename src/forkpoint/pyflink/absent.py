@@ -85,7 +85,6 @@ _NAMES = _each({
     "CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage": _CHECKPOINT_STORAGE,
     "ConfigOption ConfigOptions": _OPTIONS,
     "CustomStateBackend EmbeddedRocksDBStateBackend HashMapStateBackend PredefinedOptions StateBackend": _STATE_BACKEND,
-    "DeliveryGuarantee": Reason("sinks are always exactly-once", "leave it out"),
     "FileCompactStrategy FileCompactor": Reason(
         "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"
     ),
@@ -95,8 +94,9 @@ _NAMES = _each({
     "FlinkKafkaConsumer FlinkKafkaProducer Semantic": Reason(
         "Flink has replaced it", "use KafkaSource; its builder has the same settings"
     ),
-    "KafkaRecordSerializationSchema KafkaRecordSerializationSchemaBuilder KafkaSink KafkaSinkBuilder KafkaTopicSelector "
-    "SimpleStringValueKafkaRecordDeserializationSchema": _connector("Kafka", "kafka"),
+    "SimpleStringValueKafkaRecordDeserializationSchema": Reason(
+        "it has no counterpart", "use set_value_only_deserializer(SimpleStringSchema())"
+    ),
     "Instant": Reason(
         "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"
     ),

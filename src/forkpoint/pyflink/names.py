@@ -65,12 +65,13 @@ MODULES: dict[str, Sequence[str]] = {
         "NoRetryStrategy RetryPredicate",
         "pyflink.datastream.checkpoint_config": "CheckpointConfig",
         "pyflink.datastream.checkpointing_mode": "CheckpointingMode",
-        "pyflink.datastream.connectors": "Sink Source",
-        "pyflink.datastream.connectors.base": "Sink Source",
+        "pyflink.datastream.connectors": "DeliveryGuarantee Sink Source",
+        "pyflink.datastream.connectors.base": "DeliveryGuarantee Sink Source",
         "pyflink.datastream.connectors.file_system": "BucketAssigner FileSink FileSource FileSourceBuilder OutputFileConfig "
         "RollingPolicy StreamFormat",
         "pyflink.datastream.connectors.kafka": "KafkaOffsetResetStrategy KafkaOffsetsInitializer "
-        "KafkaRecordDeserializationSchema KafkaSource KafkaSourceBuilder KafkaTopicPartition",
+        "KafkaRecordDeserializationSchema KafkaRecordSerializationSchema KafkaRecordSerializationSchemaBuilder KafkaSink "
+        "KafkaSinkBuilder KafkaSource KafkaSourceBuilder KafkaTopicPartition KafkaTopicSelector",
         "pyflink.datastream.connectors.number_seq": "NumberSequenceSource",
         "pyflink.datastream.data_stream": _STREAMS,
         "pyflink.datastream.execution_mode": "RuntimeExecutionMode",

@@ -45,6 +45,14 @@ class KafkaRecordSerializationSchema(ABC, Generic[T_contra]):
         return KafkaRecordSerializationSchemaBuilder()
 
 
+class KafkaTopicSelector(ABC):
+    """PyFlink's way to write a function from an element to its topic."""
+
+    @abstractmethod
+    def apply(self, data: Any) -> str:
+        """The topic of an element's record."""
+
+
 class KafkaRecordSerializationSchemaBuilder:
     """Builds a KafkaRecordSerializationSchema."""
 
@@ -60,9 +68,12 @@ class KafkaRecordSerializationSchemaBuilder:
         self._topic, self._select = topic, None
         return self
 
-    def set_topic_selector(self, topic_selector: Callable[[Any], str]) -> KafkaRecordSerializationSchemaBuilder:
-        """Send each record to the topic that this function returns for its element; or PyFlink's KafkaTopicSelector."""
-        self._topic, self._select = None, getattr(topic_selector, "apply", topic_selector)
+    def set_topic_selector(
+        self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Send each record to the topic that this function returns for its element."""
+        chosen = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
+        self._topic, self._select = None, chosen
         return self
 
     def set_key_serialization_schema(
