@@ -91,7 +91,7 @@ def test_a_manifest_is_cleaned_up_before_a_starting_driver_looks_at_it() -> None
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 11), (kills, 17), (deaths_beside, 23), (three, 37)],
+    [(sleeps, 29), (kills, 37), (deaths_beside, 61), (three, 97)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving_of_commits_by_tasks(schedules: Any, every: int) -> None:
@@ -181,7 +181,7 @@ def test_it_finds_publishing_that_ends_where_something_was_taken() -> None:
 
 def found_in_tasks(schedules: Any, *faults: Any) -> Report:
     with modelled(sink=LedgerSink, numbers=8, faults=faults) as model, in_turn():
-        return explore(model, schedules, ("none",), every=3, enough=40)
+        return explore(model, schedules, ("none",), every=3, enough=3)
 
 
 def test_it_finds_a_commit_that_does_not_look_at_what_was_sent() -> None:
